@@ -1,5 +1,7 @@
 # make demo   the main job on real input, about a minute
-# make test   everything CI runs
+# make quick    the tests that start no process, about a minute
+# make test     everything CI runs
+# make nightly  what takes long: the five systems, endurance, and scripts in interpreters of their own
 # One virtual environment, made once; constraints.txt holds the tested versions.
 
 PYTHON ?= python3
@@ -9,7 +11,7 @@ READY  := $(VENV)/.ready
 # Tests that run at once; 0 runs them in one process.
 JOBS   ?= 2
 
-.PHONY: demo test lint types docs bench bench-feed bench-workloads accuracy gpu clean
+.PHONY: demo quick test nightly lint types docs bench bench-feed bench-workloads accuracy gpu clean
 
 $(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c src/hotloop/_hooks.c
 	$(PYTHON) -m venv $(VENV)
@@ -21,8 +23,15 @@ $(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c src/
 demo: $(READY)
 	$(BIN)/hotloop demo tcn_state
 
+quick: $(READY)
+	$(BIN)/python -m pytest --quick -m 'not gpu and not alone and not nightly' -n $(JOBS) --dist loadfile
+
 test: lint types $(READY)
-	$(BIN)/python -m pytest -m 'not gpu and not alone' -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'not gpu and not alone and not nightly' -n $(JOBS) --dist loadfile --no-loadscope-reorder
+	$(BIN)/python -m pytest -m 'alone and not gpu and not nightly'
+
+nightly: $(READY)
+	HOTLOOP_TESTS_COLD=1 $(BIN)/python -m pytest -m 'not gpu and not alone' -n $(JOBS) --dist loadfile
 	$(BIN)/python -m pytest -m 'alone and not gpu'
 
 lint: $(READY)
@@ -35,7 +44,6 @@ types: $(READY)
 # The reference pages that are derived from the code.
 docs: $(READY)
 	$(BIN)/python docs/generate.py
-	$(BIN)/python docs/plot_hit_rate.py
 
 # Benchmarks report, tests check: nothing here fails on a slow machine. Run them on a quiet one.
 bench: $(READY)

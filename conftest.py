@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from typing import Any
 
 import pytest
 
@@ -21,6 +23,27 @@ with suppress(ImportError):
         "suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
     )
     settings.load_profile("suite")
+
+
+#: What the interpreter announces before it starts a process.
+_STARTS = frozenset(["subprocess.Popen", "os.fork", "os.forkpty", "os.posix_spawn", "os.system", "os.exec"])
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """``--quick``: what `make quick` runs."""
+    parser.addoption("--quick", action="store_true", help="skip what starts a process")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Under ``--quick`` a test is skipped at the first process that it starts."""
+    if not config.getoption("--quick"):
+        return
+
+    def refuse(event: str, _: tuple[Any, ...]) -> None:
+        if event in _STARTS and "PYTEST_CURRENT_TEST" in os.environ:
+            pytest.skip("starts a process")
+
+    sys.addaudithook(refuse)
 
 
 @pytest.fixture(scope="module", autouse=True)

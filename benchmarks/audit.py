@@ -28,7 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from hotloop.audit.audit import audit  # noqa: E402
-from hotloop.audit.tree import Machine  # noqa: E402
+from hotloop.audit.program import Machine  # noqa: E402
 
 CASES: Final = ROOT / "benchmarks" / "accuracy" / "cases"
 LIMIT_S: Final = 10.0

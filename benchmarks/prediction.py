@@ -25,7 +25,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from hotloop import flow  # noqa: E402
-from hotloop.tune.pipeline import Pipeline, Setup, calibrate, predict  # noqa: E402
+from hotloop.model import Pipeline, Setup, predict  # noqa: E402
+from hotloop.tune.calibrate import calibrate  # noqa: E402
 
 CASE = ROOT / "benchmarks" / "prediction_case.py"
 

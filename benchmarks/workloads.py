@@ -45,7 +45,7 @@ import torch  # noqa: E402
 import workload_table  # noqa: E402
 
 import hotloop  # noqa: E402
-from hotloop.whatif.live.interval import interval  # noqa: E402
+from hotloop.stats import ratio_interval  # noqa: E402
 
 PHASES = ("data_wait", "h2d", "fwd", "bwd", "opt", "other")
 #: Losses of this many steps are compared, and a turn has at least this many steps that count.
@@ -257,7 +257,7 @@ def summarise(racer: Racer, base: Racer) -> dict[str, Any]:
     rates = [samples_per_s(rows) for rows in racer.turns]
     rows = [row for turn in racer.turns for row in turn]
     logs = [math.log(rate / samples_per_s(turn)) for rate, turn in zip(rates, base.turns, strict=True)]
-    mean, low, high = map(math.exp, interval(logs))
+    mean, low, high = ratio_interval(logs)
     quartiles = statistics.quantiles(rates, n=4)
     pairs = zip(racer.rows[:COMPARED_STEPS], base.rows[:COMPARED_STEPS], strict=True)
     return {

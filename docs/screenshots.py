@@ -1,4 +1,4 @@
-"""Takes the pictures the documentation shows: ``make screenshots RUN=hotloop-runs/...``. Needs Chromium."""
+"""Takes the pictures the documentation shows: ``python docs/screenshots.py RUN``. Needs Chromium."""
 
 from __future__ import annotations
 

@@ -12,10 +12,13 @@ from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
+from tests.warm import Warm
+
 from hotloop.record.rows import KIND_NAMES, LONG, ROW
 
 SRC = Path(__file__).resolve().parent.parent / "src"
 INJECT = SRC / "hotloop" / "bootstrap" / "inject"
+_WARM = Warm(INJECT)
 
 
 @dataclass(frozen=True)
@@ -75,6 +78,7 @@ def run_observed(
     observed: bool = True,
     python: Iterable[str] = (),
     timeout: float = 120,
+    warm: bool = True,
 ) -> Observed:
     """Write ``script`` to ``folder/train.py``, run it there and read its raw files (none if not observed)."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -85,6 +89,7 @@ def run_observed(
         env=env,
         observed=observed,
         timeout=timeout,
+        warm=warm,
     )
 
 
@@ -95,17 +100,21 @@ def run_command(
     env: Mapping[str, str] | None = None,
     observed: bool = True,
     timeout: float = 120,
+    warm: bool = True,
 ) -> Observed:
-    """Run any command in ``folder`` under the probe."""
+    """Run any command in ``folder`` under the probe; a plain script in a child of a warm process."""
     raw = folder / "raw"
     raw.mkdir(exist_ok=True)
     surroundings = environment(raw, env)
     if not observed:
         surroundings = {k: v for k, v in surroundings.items() if not k.startswith("HOTLOOP_")}
         surroundings["PYTHONPATH"] = (env or {}).get("PYTHONPATH", "")
-    done = subprocess.run(
-        command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=timeout
-    )
+    if command[:2] == [sys.executable, "train.py"] and warm and _WARM.suits(surroundings):
+        done = _WARM.run("train.py", command[2:], folder=folder, env=surroundings, timeout=timeout)
+    else:
+        done = subprocess.run(
+            command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=timeout
+        )
     processes = read_raw(raw)
     rows, notes = max(processes.values(), key=lambda p: len(p[0]), default=([], {}))
     return Observed(

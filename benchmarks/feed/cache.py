@@ -34,7 +34,7 @@ TOTAL_BYTES = 96_000_000
 BATCH_BYTES = 16 << 20
 #: A single gather of small samples is for a batch of this many.
 BATCH = 64
-OURS, EVICTING = "hotloop keep", "hotloop lru"
+OURS = "hotloop keep"
 MAX_READ, MAX_PUT, MAX_SMALL_US = 1.15, 1.8, 1.0
 
 
@@ -170,7 +170,6 @@ def targets(rows: list[dict[str, Any]]) -> list[Target]:
     for size in ("1 MiB", "8 MiB"):
         for name, what, most in (
             (OURS, "read", MAX_READ),
-            (EVICTING, "put", MAX_PUT),
             (OURS, "put new", MAX_PUT),
         ):
             ratio = by_name[name][size][what]["ratio"] if name in by_name else None

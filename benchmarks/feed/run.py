@@ -43,7 +43,6 @@ PARTS = (
     Part(script="transport", seconds=45, rounds=4, options=("--seconds", "1")),
     Part(script="loaders", seconds=110, rounds=6),
     Part(script="memory", seconds=12),
-    Part(script="hitrates", seconds=25),
     Part(script="bake", seconds=45, options=("--rounds", "3", "--seconds", "0.7")),
     Part(script="auto", seconds=260),
 )

@@ -26,13 +26,11 @@ class Store(Protocol):
 class Hotloop:
     """Samples are (tensor, number); a batch is gathered into the given memory."""
 
-    policy = "keep"
-
     def __init__(self, count: int, num_bytes: int) -> None:
         from hotloop.feed import SampleCache
 
         room = (count + 2) * (num_bytes + 512) + (4 << 20)
-        self.cache = SampleCache(count, max_bytes=room, policy=self.policy)
+        self.cache = SampleCache(count, max_bytes=room)
         self.numbers = torch.empty(count, dtype=torch.int64)
 
     def put(self, index: int, data: torch.Tensor) -> None:
@@ -43,17 +41,6 @@ class Hotloop:
             return out if dtype == torch.uint8 else self.numbers[: shape[0]]
 
         self.cache.gather(np.asarray(indices), memory)
-
-
-class HotloopEvicting(Hotloop):
-    """With the checks and marks that eviction needs; putting again is into memory that was used before."""
-
-    policy = "lru"
-
-    def put(self, index: int, data: torch.Tensor) -> None:
-        if index in self.cache:
-            self.cache._writer._evict(index)
-        super().put(index, data)
 
 
 class Lmdb:
@@ -131,7 +118,6 @@ class Diskcache:
 #: Name, class and the environment it runs in.
 STORES: dict[str, tuple[type[Any], str]] = {
     "hotloop keep": (Hotloop, ""),
-    "hotloop lru": (HotloopEvicting, ""),
     "lmdb": (Lmdb, "lmdb"),
     "stocaching": (Stocaching, "stocaching"),
     "tensordict": (Tensordict, "tensordict"),

@@ -22,12 +22,12 @@ from table import table  # noqa: E402
 
 from hotloop import flow  # noqa: E402
 from hotloop.diagnose import Limits, evidence_of  # noqa: E402
+from hotloop.model import gain  # noqa: E402
 from hotloop.record.publish import write_text_atomic  # noqa: E402
 from hotloop.remedy import catalogue  # noqa: E402
 from hotloop.report.ranks import lead  # noqa: E402
-from hotloop.tune.candidates import in_one_pass, pipeline_of, setup_for  # noqa: E402
+from hotloop.tune.by_model import in_one_pass, pipeline_of, setup_for  # noqa: E402
 from hotloop.tune.launching import epoch_of  # noqa: E402
-from hotloop.tune.pipeline import gain  # noqa: E402
 from hotloop.tune.trial import Examined  # noqa: E402
 
 

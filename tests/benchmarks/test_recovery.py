@@ -53,6 +53,7 @@ assert Numbers.reads == 12
 """
 
 
+@pytest.mark.nightly
 def test_the_ideal_loader_reads_once_and_gives_every_sample_in_each_epoch(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
     script.write_text(HELD)
@@ -78,6 +79,7 @@ for epoch in range(4):
 """
 
 
+@pytest.mark.nightly
 def test_hotloop_watches_the_ideal_loader(tmp_path: Path) -> None:
     script, run = tmp_path / "train.py", tmp_path / "run"
     script.write_text(TRAINED)

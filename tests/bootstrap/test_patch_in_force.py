@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from tests.running import environment
 
-from hotloop.remedy.source.in_force import InForce, of
-from hotloop.remedy.source.text import diff
+from hotloop.fix.in_force import InForce, of
+from hotloop.source.text import diff
 
 ENDS = """
 import atexit, sys, threading, time
@@ -224,6 +224,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 def test_workers_that_are_spawned_have_it_too(tmp_path: Path) -> None:
     one = patch(tmp_path, {"train.py": TRAINS}, {"train.py": TRAINS.replace("1.0)", "2.0)")})
     done = run(tmp_path, "train.py", env=one.put(tmp_path / "run"))

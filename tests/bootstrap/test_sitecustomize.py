@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import textwrap
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,9 @@ from hotloop.measure import measure
 from hotloop.measure.jobs import main_job
 from hotloop.record.read import open_recording
 
+#: What is looked at here is how an interpreter starts.
+cold = partial(run_observed, warm=False)
+
 
 def test_a_process_without_torch_leaves_nothing_and_loads_nothing(tmp_path: Path) -> None:
     script = """
@@ -22,7 +26,7 @@ def test_a_process_without_torch_leaves_nothing_and_loads_nothing(tmp_path: Path
         print(__name__, __file__, sys.argv[1:], "hotloop" in sys.modules, threading.active_count())
         sys.exit(3)
     """
-    done = run_observed(script, "a b", folder=tmp_path)
+    done = cold(script, "a b", folder=tmp_path)
     assert (done.returncode, done.stderr) == (3, "")
     assert done.stdout == f"__main__ {tmp_path / 'train.py'} ['a b'] False 1\n"
     assert done.processes == {}
@@ -47,7 +51,7 @@ def test_torch_and_the_import_path_look_as_they_do_without_us(tmp_path: Path) ->
         print([name for name in unwanted if name in sys.modules])
         print(threading.active_count(), sys.modules["hotloop"].__name__)
     """
-    done = run_observed(script, folder=tmp_path)
+    done = cold(script, folder=tmp_path)
     assert done.stdout == "True SourceFileLoader False\n[]\n1 hotloop\n"
     assert done.notes["process"][0]["role"] == "main"
     start, end = (done.notes["import"][0][name] for name in ("start_ns", "end_ns"))
@@ -63,7 +67,7 @@ def test_who_only_asks_whether_there_is_a_torch_does_not_keep_it_from_being_obse
         print("hotloop" in sys.modules, [type(f).__name__ for f in sys.meta_path if "Torch" in repr(type(f))])
         print("exec_module" in vars(torch.__spec__.loader))
     """
-    done = run_observed(script, folder=tmp_path)
+    done = cold(script, folder=tmp_path)
     assert done.stdout == "True False False\nTrue []\nFalse\n"
     assert done.notes["process"][0]["role"] == "main"
 
@@ -98,6 +102,7 @@ class Finder:
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", [0, 1])
 @pytest.mark.parametrize("finder", [ASKS_ALL, ASKS_AGAIN, KEEPS_ONE])
 def test_finders_of_the_scripts_own_find_torch(tmp_path: Path, finder: str, place: int) -> None:
@@ -170,7 +175,7 @@ def test_a_torch_that_cannot_be_imported_fails_as_it_would(tmp_path: Path, text:
 
 def test_a_broken_installation_lets_the_script_run(tmp_path: Path) -> None:
     script = "import torch; print(torch.ones(2).sum().item())"
-    done = run_observed(script, folder=tmp_path, env={"HOTLOOP_SRC": str(tmp_path / "nowhere")})
+    done = cold(script, folder=tmp_path, env={"HOTLOOP_SRC": str(tmp_path / "nowhere")})
     assert (done.returncode, done.stdout) == (0, "2.0\n")
     assert done.stderr.startswith("hotloop: not observing this process")
 
@@ -245,6 +250,7 @@ finally:
         assert notes["module"][0]["class"] == "Linear"
 
 
+@pytest.mark.nightly
 def test_ranks_that_a_script_starts_itself_are_ranks_of_one_training(tmp_path: Path) -> None:
     """As Lightning does: the first one imports torch, then starts the others and joins them."""
     script = """
@@ -268,7 +274,7 @@ def test_ranks_that_a_script_starts_itself_are_ranks_of_one_training(tmp_path: P
         if not rank:
             sys.exit(other.wait())
     """.replace("file://joining", f"file://{tmp_path}/joining")
-    done = run_observed(script, folder=tmp_path)
+    done = cold(script, folder=tmp_path)
     assert done.returncode == 0, done.stderr
     recording = open_recording(tmp_path)
     assert [process.rank for process in recording.ranks] == [0, 1]

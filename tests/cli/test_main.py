@@ -38,7 +38,7 @@ def test_version_goes_to_standard_output() -> None:
         (["run"], "no command to run"),
         (["run", "--"], "no command to run"),
         (["run", "--", ""], "no command given"),
-        (["run", "--steps", "0", "--", "true"], "positive"),
+        (["run", "--steps", "0", "--", "true"], "from 1 on"),
         (["run", "--steps", "many", "--", "true"], "whole number"),
         (["run", "--", "/no/such/program"], "/no/such/program"),
         (["report", "/no/such/run"], "/no/such/run"),

@@ -172,6 +172,7 @@ def test_a_kill_by_the_kernel_is_proven_by_its_own_count(tmp_path: Path, limited
     assert "count of kills for want of memory rose by 1" in finding["evidence"][0]
 
 
+@pytest.mark.nightly
 def test_a_full_dev_shm_is_named_with_what_wanted_it(tmp_path: Path) -> None:
     small = ("unshare", "-m", "/bin/sh", "-c", 'mount -t tmpfs -o size=40m tmpfs /dev/shm && exec "$@"', "sh")
     if not shutil.which("unshare") or subprocess.run([*small, "true"], capture_output=True).returncode:
@@ -193,6 +194,7 @@ def test_a_full_dev_shm_is_named_with_what_wanted_it(tmp_path: Path) -> None:
     assert any("5 batches of 16.0 MiB may wait there" in line for line in finding["evidence"])
 
 
+@pytest.mark.nightly
 def test_copies_by_reading_are_measured_and_told_from_own_memory(tmp_path: Path) -> None:
     account = observed(
         """
@@ -255,6 +257,7 @@ def test_what_grows_is_named_by_line_type_and_holder(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.nightly
 def test_a_worker_that_keeps_samples_and_the_stages_of_a_live_dataset(tmp_path: Path) -> None:
     account = observed(
         """
@@ -307,6 +310,7 @@ def test_a_worker_that_keeps_samples_and_the_stages_of_a_live_dataset(tmp_path: 
     assert "What grows" in page and "Scale, train.py:24" in page
 
 
+@pytest.mark.nightly
 def test_two_batch_sizes_give_the_largest_batch(tmp_path: Path) -> None:
     script = dedent(LOOP) + dedent(
         """

@@ -66,6 +66,7 @@ def test_values_count(tmp_path: Path, change: Change, exact: str, numeric: str) 
     assert judged(one, need_bits=False).status == numeric
 
 
+@pytest.mark.nightly
 def test_a_file_that_was_renamed_when_complete_is_found(tmp_path: Path) -> None:
     one = rewritten(run_of(run("none")), tmp_path / "it.pt", times(1.0))
     note = one.trace.checkpoints[-1]
@@ -91,6 +92,7 @@ def test_what_was_not_loaded_is_not_measured(tmp_path: Path) -> None:
     assert (item.status, "written over since" in item.words) == ("not-measured", True)
 
 
+@pytest.mark.nightly
 def test_a_file_that_both_wrote_is_the_later_run_s(tmp_path: Path) -> None:
     base, again = (
         rewritten(one, tmp_path / "it.pt", times(1.0))

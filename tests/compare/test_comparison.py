@@ -9,7 +9,8 @@ from dataclasses import replace
 import pytest
 from tests.compare.planted_runs import hotloop, run
 
-from hotloop.cli.compare import _limit, gate
+from hotloop.cli.arguments import part
+from hotloop.cli.compare import gate
 from hotloop.compare import Group, compare
 from hotloop.compare.comparison import Comparison
 from hotloop.compare.run import run_of
@@ -84,8 +85,8 @@ def test_json_and_bad_input() -> None:
     assert (alone.returncode, "nothing to compare" in alone.stderr) == (2, True)
     for words in ("much", "3", "1", "1000%", "-1%", "nan"):
         with pytest.raises(ArgumentTypeError, match="write 3%"):
-            _limit(words)
-    assert [_limit(words) for words in ("3%", "0.03", "150%", "0")] == [0.03, 0.03, 1.5, 0.0]
+            part(words)
+    assert [part(words) for words in ("3%", "0.03", "150%", "0")] == [0.03, 0.03, 1.5, 0.0]
     limit = hotloop("compare", "a", "b", "--fail-if-slower", "3")
     assert (limit.returncode, "write 3%" in limit.stderr) == (2, True)
     strict = hotloop("compare", "a", "b", "--strict")

@@ -60,10 +60,10 @@ def test_lower_precision_is_numeric_and_not_exact() -> None:
     ("kind", "wrong"),
     [
         ("shuffle", {"order", "content"}),
-        ("duplicates", {"content", "loss"}),
+        pytest.param("duplicates", {"content", "loss"}, marks=pytest.mark.nightly),
         ("labels", {"content", "loss"}),
-        ("ring", {"loss"}),
-        ("lr", {"loss"}),
+        pytest.param("ring", {"loss"}, marks=pytest.mark.nightly),
+        pytest.param("lr", {"loss"}, marks=pytest.mark.nightly),
         ("lr2", {"loss"}),  # 2 % more learning rate: more than rounding at the same precision
         ("bn", {"loss"}),
     ],
@@ -321,7 +321,7 @@ def test_the_command_line_proves_a_remedy_in_one_go() -> None:
 def test_a_base_that_fails_is_the_end_of_it() -> None:
     done = hotloop("verify", "--apply", "num-workers=1", "--out", "crashed", "--", *command("crash"))
     assert done.returncode == 2
-    assert "exit code 1 as it is" in done.stderr
+    assert "the unmodified command ended with exit code 1" in done.stderr
     assert not (ROOT / "crashed" / "candidate").exists()
 
 

@@ -10,9 +10,10 @@ from typing import Any
 
 import numpy as np
 
+from hotloop.diagnose import diagnose
 from hotloop.diagnose.evidence import Evidence, evidence_of
 from hotloop.diagnose.limits import Limits
-from hotloop.findings import Place
+from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LineCost, LoaderUse, Steps
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
@@ -146,6 +147,11 @@ def evidence(
         process_system=process_system or {},
     )
     return evidence_of(recording, run, (run,), limits or Limits())
+
+
+def found(run: Steps, **world: Any) -> dict[str, Finding]:
+    """What the rules say of one run, by id."""
+    return {item.id: item for item in diagnose(evidence(run, **world))}
 
 
 def input_run(

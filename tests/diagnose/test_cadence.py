@@ -7,17 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import TRAIN, evidence, line, loader, steps
+from synthetic import TRAIN, found, line, loader, steps
 
-from hotloop.diagnose import bottleneck, diagnose
+from hotloop.diagnose import bottleneck
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Interval, SiteCost, Steps
 
 MODEL = {"forward": 0.02, "backward": 0.03}
-
-
-def found(measured: Steps, **world: Any) -> dict[str, Finding]:
-    return {item.id: item for item in diagnose(evidence(measured, **world))}
 
 
 def place(number: int) -> Place:
@@ -88,15 +84,6 @@ def test_evaluation_costs_what_goes_beyond_a_sensible_share() -> None:
     assert item.severity == "high"
     assert "every 10 steps" in item.message
     assert bottleneck(measured) == "evaluation"
-
-
-def test_of_two_evaluations_the_steps_between_them_are_the_interval() -> None:
-    measured = evaluated(3.0, 2, num_steps=255)
-    earlier = tuple(
-        replace(one, after_step=at) for one, at in zip(measured.evaluations, (100, 200), strict=True)
-    )
-    item = found(replace(measured, evaluations=earlier))["cadence/evaluation"]
-    assert "every 100 steps" in item.message
 
 
 def test_an_interval_is_told_only_where_evaluations_were_told_apart() -> None:
@@ -349,26 +336,3 @@ def test_the_keyword_that_asks_a_framework_for_evaluations_is_named(source, line
     assert item.where is not None and item.where.line == line
     assert ("It is asked for by" in item.advice) == bool(text)
     assert text in item.advice
-
-
-def test_a_loop_of_the_users_own_says_itself_when_it_evaluates() -> None:
-    measured = replace(evaluated(1.0, 10), source_loop=place(40))
-    item = found(measured, sources={TRAIN: "args = TrainingArguments(eval_steps=10)"})["cadence/evaluation"]
-    assert item.where == place(70)
-
-
-@pytest.mark.parametrize(
-    "asks", ["TrainingArguments(save_steps=5)", "ModelCheckpoint(every_n_train_steps=5)"]
-)
-def test_the_keyword_that_asks_a_framework_for_checkpoints_is_named(asks) -> None:
-    """Updates are counted where a step is a batch."""
-    table = np.zeros(100)
-    table[9::10] = 1.0
-    saved = tuple(
-        Interval(start_s=1.0 + at * 0.05, end_s=2.0 + at * 0.05, after_step=at, place=place(70))
-        for at in range(9, 100, 10)
-    )
-    measured = steps({**MODEL, "checkpoint": table.tolist()}, checkpoints=saved, backwards_per_update=2.0)
-    item = found(measured, sources={TRAIN: f"{asks}\n"})["cadence/checkpoint"]
-    assert item.where == Place(file=TRAIN, line=1)
-    assert asks.partition("(")[2].rstrip(")") in item.advice

@@ -296,27 +296,6 @@ def test_the_smallest_hot_module_is_named_as_information() -> None:
     assert found(steps(MODEL, modules=even)) == {}
 
 
-def test_the_body_of_a_model_is_no_hot_module() -> None:
-    blocks = [module(f"body.{i}", 0.11, 0.11, 2) for i in range(9)]
-    modules = (module("", 1.0, 1.0, 0), module("body", 0.99, 0.99), *blocks, module("head", 0.01, 0.01))
-    assert found(steps(MODEL, modules=modules)) == {}
-    alone = (module("", 1.0, 1.0, 0), module("rnn", 0.97, 0.97), module("drop", 0.01, 0.01), *modules[-1:])
-    assert "device/hot-module" not in found(steps(MODEL, modules=alone))  # too few
-    named = (*alone, module("norm", 0.01, 0.01))
-    assert found(steps(MODEL, modules=named))["device/hot-module"].data["module"] == "rnn"
-
-
-def test_a_module_that_waited_once_is_no_hot_module() -> None:
-    model = replace(module("", 1.0, 1.0, 0), calls=1.0, call_s=180e-6)
-    layers = tuple(
-        replace(module(f"{i}", 0.72 if i == 2 else 0.05, 0.36), calls=1.0, call_s=17e-6) for i in range(5)
-    )
-    assert found(steps(MODEL, modules=(model, *layers))) == {}
-    slow = replace(layers[2], call_s=120e-6)
-    found_slow = found(steps(MODEL, modules=(model, *layers[:2], slow, *layers[3:])))
-    assert found_slow["device/hot-module"].data["module"] == "2"
-
-
 def memory(peak: float) -> dict[str, Any]:
     return {"memory": [{"device_peak": peak}]}
 
@@ -348,16 +327,6 @@ def test_a_batch_past_the_knee_is_told_by_the_last_batch_of_each_epoch() -> None
     assert item.severity == "info"
     assert "32 would make 1.15 times the samples" in item.message
     assert item.where == Place(file=TRAIN, line=30, function="main")
-
-
-def test_a_batch_past_the_knee_that_is_no_slower_is_told_where_memory_is_short() -> None:
-    alike = shapes([64, 3, 32, 32], [16, 3, 32, 32])
-    seconds = np.linspace(0, 4, 9)
-    columns = {"t_s": seconds, "rss_bytes": np.full(9, 6e9), "shared_bytes": np.zeros(9)}
-    full = {"machine": {"cores": 2, "ram_bytes": 8e9}, "process_system": {100: columns}}
-    assert "as many" in found(sized(0.0101), notes=alike, **full)["device/batch-past-the-knee"].message
-    roomy = {**full, "machine": {"cores": 2, "ram_bytes": 64e9}}
-    assert "device/batch-past-the-knee" not in found(sized(0.0101), notes=alike, **roomy)
 
 
 def test_what_a_batch_past_the_knee_cannot_be_told_from() -> None:
@@ -411,28 +380,6 @@ def test_checkpointing_on_a_cpu_costs_the_forwards_within_backward() -> None:
     assert on_cpu(forward, replace(again, num_samples=3)) is None
 
 
-def test_what_a_backward_of_the_users_own_calls_is_no_forward_again() -> None:
-    """A helper that both methods of an autograd Function call, beside a checkpointed block."""
-    call = Place(file=TRAIN, line=40, function="main")
-
-    def way(*functions: str) -> tuple[Place, ...]:
-        return (*(Place(file=TRAIN, line=20, function=one) for one in functions), call)
-
-    ran = line(8, 2.0, file=TRAIN, function="smooth", phase="forward", statement=call)
-    forward = replace(ran, callers=way("Smooth.forward", "Block.forward"))
-    derived = replace(ran, phase="backward", seconds=1.5, callers=way("Smooth.backward"))
-    again = replace(forward, phase="backward", seconds=1.5)
-
-    def on_cpu(*lines: LineCost) -> Finding | None:
-        measured = steps(MODEL, facts={"modules": [{**NET, "checkpointing": True}]}, lines=lines)
-        process = {measured.pid: {"t_s": [1.0, 2.0], "rss_bytes": [4e9, 4e9]}}
-        world: dict[str, Any] = {"machine": {"ram_bytes": 64e9}, "process_system": process}
-        return found(measured, **world).get("device/recompute-checkpointing")
-
-    assert on_cpu(forward, derived) is None
-    assert on_cpu(forward, again) is not None
-
-
 def test_a_busy_device_that_draws_little_power() -> None:
     low = {"gpu0_util_ratio": [0.98] * 8, "gpu0_power_w": [90.0] * 8, "gpu0_power_limit_w": [400.0] * 8}
     assert found(on_device(), system=low)["device/low-intensity"].severity == "info"
@@ -460,31 +407,6 @@ def test_written_out_attention_is_pointed_at() -> None:
 
 
 @pytest.mark.parametrize(
-    ("met", "told"),
-    [
-        (["scores = q @ k.mT", "out = scores.softmax(-1) @ v"], True),
-        (["scores = q @ k.mT"], False),  # nothing says which branch it was on
-        (["out = F.scaled_dot_product_attention(q, k, v)", "gate = x.softmax(-1)"], False),
-    ],
-)
-def test_of_two_branches_the_one_that_was_met_counts(met: list[str], told: bool) -> None:
-    source = """\
-class Attention(nn.Module):
-    def forward(self, q, k, v):
-        if self.flash:
-            return F.scaled_dot_product_attention(q, k, v)
-        scores = q @ k.mT
-        return scores.softmax(-1) @ v
-"""
-    lines = tuple(
-        line(number, 2.0, file=TRAIN, function="Attention.forward", phase="forward", source=text)
-        for number, text in enumerate(met, 3)
-    )
-    items = found(steps(MODEL, lines=lines), sources={TRAIN: source})
-    assert ("device/attention-not-fused" in items) is told
-
-
-@pytest.mark.parametrize(
     ("body", "told"),
     [
         (
@@ -498,7 +420,6 @@ class Attention(nn.Module):
         ),
         ("q, k = q.softmax(-1), k.softmax(-2)\nreturn q @ (k.transpose(-2, -1) @ v)", False),
         ("s = q @ k.mT\nself.entropy = s.softmax(-1).log().mean()\nreturn s @ v", False),
-        ("s = F.log_softmax(q @ k.mT, -1)\nreturn s @ v", False),
     ],
 )
 def test_attention_is_a_product_a_softmax_of_it_and_a_product_of_that(body: str, told: bool) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,6 @@ from synthetic import evidence, steps
 
 from hotloop.diagnose import doubt, verdict
 from hotloop.measure.steps import Steps
-from hotloop.record.recording import ROW_DTYPE, Process
 
 QUIET = steps({"forward": 0.3, "backward": 0.6}, num_steps=40)
 
@@ -71,23 +68,6 @@ def shared(others: float, **world: Any) -> dict[str, Any]:
 def test_programs_on_cores_that_the_run_may_not_use_are_in_nobodys_way() -> None:
     assert "not sure" not in said(QUIET, **shared(40.0), cores=8)
     assert "5.0 of 8 cores" in said(QUIET, **shared(61.0), cores=8)
-
-
-def test_workers_that_nobody_sampled_are_not_called_other_programs() -> None:
-    begin, end = (int(at * 1e9) for at in QUIET.span)
-    lives = np.linspace(begin, end, 25).astype(int).tolist()
-    short = tuple(
-        Process(
-            pid=200 + at, ppid=QUIET.pid, role="worker", rank=0, start_ns=born, end_ns=died,
-            rows=np.zeros(0, ROW_DTYPE), notes={},
-        )
-        for at, (born, died) in enumerate(pairwise(lives))
-    )  # fmt: skip
-    assert "not sure" in said(QUIET, **machine(others=0.9, got=0.5))
-    assert "not sure" not in said(QUIET, **machine(others=0.9, got=0.5), workers=short)
-    notes = {"worker_stat": [{"cpu_s": 0.02}], "exit": [{}]}  # they counted: it was not them
-    counted = tuple(replace(worker, notes=notes) for worker in short)
-    assert "not sure" in said(QUIET, **machine(others=0.9, got=0.5), workers=counted)
 
 
 def test_time_the_hypervisor_took_is_told() -> None:

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from synthetic import TRAIN, evidence, line, loader, on_accelerator, steps
 
-from hotloop.diagnose import diagnose, rollouts
-from hotloop.diagnose.converting import by_rows
+from hotloop.diagnose import diagnose
+from hotloop.diagnose.line_kinds import by_rows
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse, LineCost, ModuleCost, SiteCost, Steps
 
@@ -125,28 +125,6 @@ def test_what_a_framework_does_itself_is_told_apart_from_the_users_code_that_it_
     assert "your code" not in items[1].advice
 
 
-@pytest.mark.parametrize(
-    ("within", "framework"),
-    [("stable_baselines3.common:collect_rollouts", FIT), ("torchrl.collectors:Collector.rollout", None)],
-)
-def test_what_a_framework_collects_is_played_by_its_policy_and_cannot_be_made_ahead(
-    within: str, framework: Place | None
-) -> None:
-    own = line(
-        90, 3.0, file=TRAIN, function="main", phase="data_wait", role="input", statement=FIT,
-        library="torch.nn.modules.module",
-    )  # fmt: skip
-    own = replace(own, within=within)
-    loop = None if framework else FIT
-    measured = replace(
-        run([own], {"data_wait": 0.03}), source_loop=loop, framework_call=framework, loaders=()
-    )
-    item = found(measured)["input/slow-sample"]
-    assert item.message.startswith(f"{within.partition('.')[0]} plays its environment at train.py:90")
-    assert item.advice == rollouts.ADVICE
-    assert item.remedies == ()
-
-
 def test_python_beside_the_model_is_named_with_its_line_and_cost() -> None:
     lines = [
         hot("boxes.append(float(value))", 1.6, "decode", statement="scores = decode(out)"),
@@ -201,15 +179,6 @@ def test_work_that_is_done_once_is_not_told_of_every_step() -> None:
     assert "trend/step-outliers" not in once
     again = found(run([hot("boxes.append(float(value))", 3.0, "decode")], {"other": 0.03}))
     assert again["host/python-in-step"].cost_s_per_step == pytest.approx(0.03)
-
-
-def test_work_that_comes_again_is_told_of_every_step() -> None:
-    """A file that is written four times, the machine more or less busy: the longest two are most of it."""
-    other = np.full(100, 0.0001)
-    other[[20, 40, 60, 80]] = 0.45, 0.54, 0.70, 0.52
-    item = found(run([hot("boxes.append(float(value))", 2.21, "decode")], {"other": other}))
-    assert item["host/python-in-step"].cost_s_per_step == pytest.approx(0.0221)
-    assert item["host/python-in-step"].severity != "info"
 
 
 def test_a_few_samples_are_no_verdict() -> None:
@@ -282,58 +251,6 @@ def test_a_models_own_structure_is_not_python_in_step(text: str, nature: str) ->
     function = {"x": "Net.forward", "h": "draw", "o": "main"}[text[0]]
     lines = [hot(text, 3.0, function, phase="forward", nature=nature)]
     assert "host/python-in-step" not in found(run(lines, {"forward": 0.05}))
-
-
-def test_an_accumulation_loop_of_a_tiny_model_is_compute() -> None:
-    """The line calls the model: its time is in torch's own modules, however small they are."""
-    loop = "for step in range(99):\n    for part in range(4):\n        loss = net(part).sum()\n"
-    source = loop + "    optimizer.step()\n"
-    inner = line(
-        3, 3.0, file=TRAIN, function="<module>", phase="forward", nature="python",
-        library="torch.nn.modules.linear", source="loss = net(part).sum()",
-    )  # fmt: skip
-    measured = steps(
-        {"forward": 0.05, "backward": 0.03},
-        lines=(inner,),
-        source_loop=Place(file=TRAIN, line=1, function="<module>"),
-    )
-    assert {item.id for item in diagnose(evidence(measured, sources={TRAIN: source}))} == set()
-
-
-MATCHING = """\
-def overlap(a, b):
-    return min(a[2], b[2]) - max(a[0], b[0])
-def match(anchors, boxes):
-    for a in anchors:
-        for b in boxes:
-            best = max(best, overlap(a, b))
-for step in range(99):
-    loss = criterion(net(x), match(anchors, boxes))
-"""
-
-
-@pytest.mark.parametrize(("called", "told"), [("overlap", True), ("Cell.forward", False)])
-def test_a_function_that_a_loop_calls_is_python_in_step_unless_a_module(called: str, told: bool) -> None:
-    callers = Place(file=TRAIN, line=6, function="match"), Place(file=TRAIN, line=8, function="<module>")
-    inner = line(
-        2, 3.0, file=TRAIN, function=called, phase="forward", nature="python", callers=callers,
-        statement=callers[-1], source="return min(a[2], b[2]) - max(a[0], b[0])",
-    )  # fmt: skip
-    measured = steps({"forward": 0.05}, lines=(inner,), source_loop=Place(file=TRAIN, line=7, function=""))
-    items = {item.id: item for item in diagnose(evidence(measured, sources={TRAIN: MATCHING}))}
-    assert ("host/python-in-step" in items) == told
-    if told:
-        assert items["host/python-in-step"].where == inner.place
-
-
-def test_a_sample_loop_in_forward_is_seen_beside_a_layer_loop() -> None:
-    lines = [
-        hot("x = part(x)", 2.0, "Net.forward", phase="forward"),
-        hot("x[i] = x[i] / x[i].sum()", 2.0, "Net.forward", phase="forward"),
-    ]
-    item = found(run(lines, {"forward": 0.05}))["host/python-in-step"]
-    assert item.where == lines[1].place
-    assert item.cost_s_per_step == pytest.approx(0.02)
 
 
 RECURRENT = """\
@@ -445,130 +362,6 @@ def test_rounds_that_are_few_long_or_the_models_depth_are_compute() -> None:
     assert not in_rounds("self.out(h)", "head")  # another module's calls
 
 
-def test_of_submodules_of_one_name_those_of_the_loops_own_class_are_meant() -> None:
-    def named(*parents: tuple[str, str]) -> list[Finding]:
-        modules = [module(name, cls, calls=0) for name, cls in parents]
-        modules += [
-            module(f"{name}.cell".lstrip("."), "Cell", share=0.5 + i / 10)
-            for i, (name, _) in enumerate(parents)
-        ]
-        return in_rounds("self.cell(x[:, t], h)", modules=modules)
-
-    (item,) = named(("net", "Net"), ("other", "Other"))
-    assert "calls net.cell (Cell)" in item.message
-    assert not named(("one", "One"), ("other", "Other"))
-
-
-HOOKS = """\
-class Watch:
-    def start(self, net):
-        net.body.register_forward_hook(self.keep)
-        net.head.register_full_backward_hook(self.named("head"))
-
-    def keep(self, module, args, out):
-        if not module.training:
-            return
-        self.seen.append(np.quantile(out.detach().numpy(), 0.5))
-
-    def named(self, name):
-        def watch(module, grad_in, grad_out):
-            self.grads[name].append(grad_out[0].norm().item())
-        return watch
-
-    def scale(self, module, args, out):
-        return out * self.gain.detach()
-
-    def forward(self, x):
-        return self.body(x)
-
-
-for batch in data:
-    loss = net(batch).sum()
-    loss.backward()
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "function", "phase", "told"),
-    [
-        ("np.quantile", "Watch.keep", "forward", True),
-        (".norm().item()", "Watch.named.<locals>.watch", "backward", True),
-        ("self.gain", "Watch.scale", "forward", False),  # what it returns is the model's
-        ("self.body(x)", "Watch.forward", "forward", False),
-    ],
-)
-def test_a_hook_that_looks_on_is_beside_the_model(text: str, function: str, phase: str, told: bool) -> None:
-    texts = HOOKS.replace(
-        "self.keep)", "self.keep)\n        net.register_forward_hook(self.scale)"
-    ).splitlines()
-    number = 1 + next(i for i, one in enumerate(texts) if text in one)
-    statement = Place(file=TRAIN, line=len(texts) - 1, function="<module>")
-    watched = line(number, 3.0, file=TRAIN, function=function, phase=phase, statement=statement, source=text)
-    measured = steps({"forward": 0.05, "backward": 0.04}, lines=(watched,))
-    items = {item.id: item for item in diagnose(evidence(measured, sources={TRAIN: "\n".join(texts)}))}
-    assert ("host/python-in-step" in items) == told
-    if told:
-        item = items["host/python-in-step"]
-        assert (item.where, item.cost_s_per_step) == (watched.place, pytest.approx(0.03))
-        assert "in a hook" in item.message
-        assert "loop" not in item.advice
-
-
-def test_a_loop_in_an_optimizers_closure_is_named_with_the_rest_of_its_function() -> None:
-    source = (
-        "def design(x):\n    for row in x.tolist():\n        rows.append(powers(row))\n"
-        "    return torch.tensor(rows)\ndef closure():\n    loss = net(design(x)).sum()\n"
-        "for step in range(99):\n    optimizer.step(closure)\n"
-    )
-    statement = Place(file=TRAIN, line=6, function="closure")
-    fields: dict[str, Any] = {"file": TRAIN, "phase": "optimizer", "statement": statement}
-    lines = (
-        line(4, 2.0, function="design", source="return torch.tensor(rows)", **fields),
-        line(3, 1.0, function="design", nature="python", source="rows.append(powers(row))", **fields),
-        line(6, 1.0, function="closure", source="loss = net(design(x)).sum()", **fields),
-    )
-    measured = steps({"optimizer": 0.05}, lines=lines, source_loop=Place(file=TRAIN, line=7, function=""))
-    (item,) = diagnose(evidence(measured, sources={TRAIN: source}))
-    assert (item.id, item.where) == ("host/python-in-step", lines[0].place)
-    assert item.cost_s_per_step == pytest.approx(0.03)
-    assert "in the optimizer's closure" in item.message
-
-
-def test_what_the_loop_does_beside_its_optimizer_is_in_no_closure() -> None:
-    source = (
-        "for iteration in range(9):\n    for start in range(0, 512, 128):\n        loss.backward()\n"
-        "        clip_grad_norm_(agent.parameters(), 0.5)\n        optimizer.step()\n"
-    )
-    place = Place(file=TRAIN, line=4, function="<module>")
-    clipping = line(
-        4, 3.0, file=TRAIN, function="<module>", phase="optimizer", nature="python", statement=place,
-        source="clip_grad_norm_(agent.parameters(), 0.5)", library="torch.nn.utils.clip_grad",
-    )  # fmt: skip
-    driven = Place(file=TRAIN, line=1, function="<module>")
-    measured = steps({"optimizer": 0.05}, lines=(clipping,), source_loop=driven)
-    assert diagnose(evidence(measured, sources={TRAIN: source})) == ()
-
-
-def test_work_before_each_pass_over_the_batches_is_told_with_its_statement() -> None:
-    source = (
-        "def count(data):\n    for one in data:\n        seen[one] += 1\n"
-        "def main():\n    for epoch in range(9):\n"
-        "        weights = count(data)\n        for batch in loader:\n            loss = net(batch)\n"
-    )
-    driven = Place(file=TRAIN, line=7, function="main")
-    items = {}
-    for number in (6, 8):
-        statement = Place(file=TRAIN, line=number, function="main")
-        counting = line(
-            3, 3.0, file=TRAIN, function="count", phase="other", statement=statement, role="other"
-        )
-        measured = steps({"other": 0.05}, lines=(counting,), source_loop=driven)
-        (items[number],) = diagnose(evidence(measured, sources={TRAIN: source}))
-    assert "once in each pass over the batches at train.py:6" in items[6].message
-    assert "once for all passes" in items[6].advice
-    assert "between the phases of the step" in items[8].message
-
-
 def test_python_hidden_behind_the_device_costs_nothing() -> None:
     lines = [hot("boxes.append(float(value))", 2.0, "decode")]
     hidden = on_accelerator(
@@ -598,8 +391,8 @@ def test_targets_made_in_the_step_are_their_own_finding() -> None:
     assert item.where == lines[0].place
     assert item.cost_s_per_step == pytest.approx(0.02)
     assert "once" in item.advice
-    assert item.remedies == ("use-precomputed-targets",)
-    assert item.advice.endswith("--apply use-precomputed-targets=train.py:make_targets")
+    assert item.remedies == ("memoize",)
+    assert item.advice.endswith("--apply memoize=train.py:make_targets")
     assert item.data["function"] == "train.py:make_targets"
 
 
@@ -612,65 +405,11 @@ def test_random_work_on_the_batch_is_sent_to_the_workers_not_stored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "function", "asked"),
-    [("heat[y, x] = 1.0", "draw", ["numpy-view"]), ("batch[y] = y", "make_targets", [])],
+    ("text", "asked"),
+    [("states = torch.FloatTensor(states)", True), ("torch.stack([torch.from_numpy(a) for a in x])", False)],
 )
-def test_single_elements_of_a_tensor_that_the_function_makes_go_through_an_array(
-    text: str, function: str, asked: list[str]
-) -> None:
-    for role in ("targets", "other"):
-        item = next(iter(found(run([hot(text, 2.0, function, role=role)], {"other": 0.02})).values()))
-        assert [name for name in item.remedies if name == "numpy-view"] == asked
-        assert ("numpy view" in item.advice) is bool(asked)
-
-
-ROWS = """def setup(rows):
-    table = torch.stack([torch.tensor(row) for row in rows])
-    for row in rows:
-        scores = decode(row)  # alone
-    return table
-
-
-def sample(picked):
-    states, actions = zip(*picked)
-    ids = encode(actions)  # beside
-    return torch.stack([torch.tensor(s, dtype=torch.float32) for s in states]), ids
-
-
-def collate(batch):
-    boxes = []
-    for box in batch:
-        boxes.append(torch.tensor(box))  # appended
-    return torch.stack(boxes)
-
-
-def gather(picked):
-    states, actions = zip(*picked)
-    states = torch.FloatTensor(states)  # whole
-    return states, torch.tensor(picked[0])  # of one
-
-
-def views(arrays):
-    return torch.stack([torch.from_numpy(each) for each in arrays])  # viewed
-"""
-
-
-@pytest.mark.parametrize(
-    ("text", "function", "asked"),
-    [
-        ("# beside", "sample", True), ("torch.float32", "sample", True), ("# appended", "collate", True),
-        ("# whole", "gather", True), ("# alone", "setup", False), ("# of one", "gather", False),
-        ("# viewed", "views", False),
-    ],
-)  # fmt: skip
-def test_rows_that_are_made_tensors_where_the_time_goes_are_converted_at_once(
-    text: str, function: str, asked: bool
-) -> None:
-    number = next(n for n, line in enumerate(ROWS.splitlines(), 1) if text in line)
-    place = Place(file=TRAIN, line=number, function=function)
-    assert by_rows(evidence(run([], {"other": 0.02}), sources={TRAIN: ROWS}), place) == (
-        ("batched-convert",) if asked else ()
-    )
+def test_rows_that_are_made_tensors_where_the_time_goes_are_converted_at_once(text: str, asked: bool) -> None:
+    assert by_rows(text) == (("batched-convert",) if asked else ())
 
 
 # sync-in-step
@@ -762,21 +501,6 @@ def test_more_threads_than_cores_cost_by_how_many_share_a_core() -> None:
     assert any("assumed" in text for text in many.evidence)
 
 
-def held_up(got: float, others: float, **facts: Any) -> dict[str, Finding]:
-    """Two threads on two cores; others use so many, and the training thread gets so much of what it wants."""
-    seconds = np.arange(0.0, 8.0)
-    columns = sampled_threads(1.0, 0.5)
-    columns[100]["core_wait_s"] = seconds * 0.5 * (1 / got - 1)
-    lines = [hot("out = net(batch)", 4.0, "main", phase="forward", nature="native")]
-    return found(
-        run(lines, facts={"torch": {"threads": 2}, **facts}),
-        cores=2,
-        machine={"cpu_count": 2},
-        process_system=columns,
-        system={"t_s": seconds, "cpu_ratio": np.full(8, (1.0 + others) / 2)},
-    )
-
-
 def test_threads_that_the_script_sets_are_told_where_it_does() -> None:
     """The environment is overridden by it."""
     by = {"threads": 24, "set_by": {"threads": [24, TRAIN, 5]}}
@@ -787,21 +511,6 @@ def test_threads_that_the_script_sets_are_told_where_it_does() -> None:
     by["threads"] = 8
     item = found(run([], {"forward": 0.03}, facts={"torch": by}), **world)["host/thread-oversubscription"]
     assert item.where is None
-
-
-def test_threads_that_wait_for_each_other_beside_other_programs_are_told_without_a_cost() -> None:
-    item = held_up(0.2, 0.9)["host/thread-oversubscription"]
-    assert item.severity == "info"
-    assert item.cost_s_per_step == 0
-    assert "other programs" in item.message
-    assert "OMP_WAIT_POLICY=PASSIVE" in item.advice
-
-
-def test_threads_that_get_their_cores_or_do_not_spin_are_not_told() -> None:
-    id = "host/thread-oversubscription"
-    assert id not in held_up(0.9, 0.9)
-    assert id not in held_up(0.2, 0.0)  # nobody else is there
-    assert id not in held_up(0.2, 0.9, env={"OMP_WAIT_POLICY": "PASSIVE"})
 
 
 def test_as_many_threads_as_cores_are_right() -> None:
@@ -823,27 +532,16 @@ def test_garbage_collection_counts_from_three_percent() -> None:
     assert item.remedies == ("gc-freeze",)
 
 
-def test_one_long_collection_in_a_short_run_is_no_pattern() -> None:
-    assert "host/gc-pauses" not in found(run([], gc_s=0.60, gc_count=2))
-
-
-def test_collections_inside_logging_are_loggings() -> None:
-    by_phase = {"logging": 0.55, "forward": 0.05}
-    assert "host/gc-pauses" not in found(run([], gc_s=0.60, gc_count=20, gc_s_by_phase=by_phase))
-
-
-def test_collections_while_workers_make_batches_hold_nothing_up() -> None:
-    waiting = {"gc_s": 0.60, "gc_count": 20, "gc_s_by_phase": {"data_wait": 0.55, "forward": 0.05}}
-    assert "host/gc-pauses" in found(run([], loaders=(loader(make_s=0.01),), **waiting))
-    assert "host/gc-pauses" not in found(run([], loaders=(loader(workers=2, make_s=0.01),), **waiting))
-
-
-def test_collections_of_a_profilers_garbage_are_the_profilers() -> None:
-    lines = [replace(hot("boxes.append(float(value))", 3.0, "decode"), library="torch.autograd.profiler")]
-    measured = run(lines, {"other": 0.03}, gc_s=1.6, gc_count=40, gc_s_by_phase={"other": 1.6})
-    items = found(measured)
-    assert "host/gc-pauses" not in items
-    assert items["host/python-in-step"].cost_s_per_step == pytest.approx(0.03)
+@pytest.mark.parametrize(
+    "unlike",
+    [
+        {"gc_count": 2},  # one long collection in a short run
+        {"gc_s_by_phase": {"logging": 0.55, "forward": 0.05}},
+        {"gc_s_by_phase": {"data_wait": 0.55, "forward": 0.05}, "loaders": (loader(workers=2, make_s=0.01),)},
+    ],
+)
+def test_collections_that_hold_no_step_up_are_no_finding(unlike: dict[str, Any]) -> None:
+    assert "host/gc-pauses" not in found(run([], **{"gc_s": 0.60, "gc_count": 20, **unlike}))
 
 
 def test_collections_are_not_charged_to_the_code_they_happen_in_as_well() -> None:
@@ -883,19 +581,6 @@ def test_anomaly_detection_costs_the_stacks_it_records() -> None:
     assert "host/anomaly-detection" not in found(run([], facts=brief))
 
 
-def test_anomaly_detection_that_was_turned_off_is_told_as_past_and_without_that_line() -> None:
-    off = {"grad_anomaly": False, "set_by": {"grad_anomaly": [False, TRAIN, 90]}}
-    item = found(run([], facts={**ANOMALY, "torch": off}))["host/anomaly-detection"]
-    assert item.where is None
-    assert item.message.startswith("Anomaly detection was on: ")
-    assert "train.py" not in item.message
-    assert "of a step on average (" in item.message
-    on = {**off, "grad_anomaly": True}
-    around = found(run([], facts={**ANOMALY, "torch": on}))["host/anomaly-detection"]
-    assert around.where is None
-    assert around.message.startswith("Anomaly detection is on: ")
-
-
 def test_python_in_forward_is_not_told_beside_anomaly_detection() -> None:
     lines = [hot("heat[y, x] = 1.0", 1.0, "draw", phase="forward")]
     assert "host/python-in-step" in found(run(lines))
@@ -919,20 +604,6 @@ def test_a_viewer_costs_its_polling_and_its_rendering() -> None:
     assert items["host/viewer-in-loop"].where == place
 
 
-@pytest.mark.parametrize(("others", "served"), [((), False), (("send",), True)])
-def test_a_connection_that_is_only_received_from_is_no_viewer(others: tuple[str, ...], served: bool) -> None:
-    """An actor that sends its batches to a learner."""
-    lines = [
-        hot("batch[y] = y", 1.0, "receive", role="viewer", statement="target = make_targets"),
-        hot("heat[y, x]", 1.0, "parse", statement="target = make_targets"),
-    ]
-    place = Place(file=TRAIN, line=at_line("target = make_targets"), function="main")
-    sites = [SiteCost(place=place, operation=name, count=100, seconds=0.01) for name in ("recv", *others)]
-    items = found(run(lines, {"other": 0.02}, sites={"socket": tuple(sites)}))
-    assert ("host/viewer-in-loop" in items) == served
-    assert ("host/python-in-step" in items) != served
-
-
 def test_the_function_that_serves_a_viewer_is_named_for_its_remedy() -> None:
     place = Place(file=TRAIN, line=at_line("scores = decode(out)"), function="main")
     within = Place(file="/w/viewer.py", line=9, function="Viewer.poll")
@@ -950,11 +621,6 @@ def test_one_statement_is_not_charged_twice() -> None:
     sites = {"socket": (SiteCost(place=place, operation="accept", count=100, seconds=0.01),)}
     items = diagnose(evidence(run(lines, {"other": 0.02}, sites=sites), sources=SOURCES))
     assert sum(item.cost_s_per_step for item in items) <= 0.0201
-
-
-def test_polling_that_costs_nothing_is_not_mentioned() -> None:
-    sites = {"socket": (SiteCost(place=None, operation="accept", count=100, seconds=0.001),)}
-    assert found(run([], sites=sites)) == {}
 
 
 def test_an_ordinary_run_hears_nothing_of_the_host() -> None:

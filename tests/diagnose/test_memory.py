@@ -7,19 +7,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import DATASET, TRAIN, evidence, input_run, line, loader, on_accelerator, steps
+from synthetic import DATASET, TRAIN, found, input_run, line, loader, on_accelerator, steps
 
-from hotloop.diagnose import diagnose
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Steps
 from hotloop.record.recording import ROW_DTYPE, Process
 
 MIB = float(2**20)
 GIB = float(2**30)
-
-
-def found(run: Steps, **world: Any) -> dict[str, Finding]:
-    return {item.id: item for item in diagnose(evidence(run, **world))}
 
 
 def long_run(**fields: Any) -> Steps:
@@ -104,18 +99,6 @@ def test_the_line_that_keeps_the_graph_is_named(kept: str, line_number: int | No
     assert (growth.where.line if growth.where else None) == line_number
 
 
-KEPT = LEAK.replace("loss = criterion(model(x), y)", "out = model(x)\n        loss = criterion(out, y)")
-
-
-@pytest.mark.parametrize(("kept", "line_number"), [("out", 8), ("y", None), ("out.detach()", None)])
-def test_kept_outputs_carry_the_graph_too(kept: str, line_number: int | None) -> None:
-    run = long_run(source_loop=Place(file=TRAIN, line=4, function="main"))
-    text = KEPT.replace("append(loss)", f"append({kept})")
-    growth = found(run, process_system={100: process(GIB + 10 * MIB * RISE)}, sources={TRAIN: text})
-    where = growth["memory/host-growth"].where
-    assert (where.line if where else None) == line_number
-
-
 def test_growth_follows_the_steps_not_the_clock() -> None:
     """A machine that slows the run down to a tenth in its second half slows the leak down with it."""
     run = steps({"forward": [0.2] * 250 + [2.0] * 25}, num_steps=275, num_epochs=4)
@@ -190,36 +173,26 @@ def test_an_unbounded_cache_is_named_instead_of_copies() -> None:
 
 
 @pytest.mark.parametrize(
-    ("key", "kept"),
-    [("(index, self.epoch)", True), ("f'{index}'", True), ("index % 100", False), ("self.epoch", False)],
+    ("old", "new", "kept"),
+    [
+        ("        if index not", "        key = (index, self.epoch)\n        if key not", True),
+        ("        if index not", "        key = f'{index}'\n        if key not", True),
+        ("        if index not", "        key = index % 100\n        if key not", False),
+        ("        if index not", "        key = self.epoch\n        if key not", False),
+        ("{}", "np.ones(1000)", False),  # weights of the samples
+        ("\n    def __len__", "\n    def trim(self):\n        self.kept.popitem()\n\n    def __len__", False),
+    ],
 )
-def test_a_key_that_is_made_of_the_index_keeps_every_sample(key: str, kept: bool) -> None:
+def test_a_cache_is_unbounded_where_it_keeps_every_sample(old: str, new: str, kept: bool) -> None:
     made, columns = workers(200 * MIB + 20 * MIB * RISE)
-    text = CACHE.replace("        if index not", f"        key = {key}\n        if key not")
-    text = text.replace("self.kept[index]", "self.kept[key]")
-    findings = found(
-        fed(lines=[line(12, 5.0)]), workers=made, process_system=columns, sources={DATASET: text}
-    )
-    assert ("memory/unbounded-cache" in findings) is kept
-
-
-def test_weights_of_samples_are_no_cache_of_them() -> None:
-    made, columns = workers(200 * MIB + 20 * MIB * RISE)
-    text = CACHE.replace("{}", "np.ones(1000)")
+    text = CACHE.replace(old, new)
+    if "key" in new:
+        text = text.replace("self.kept[index]", "self.kept[key]")
     assert text != CACHE
     findings = found(
         fed(lines=[line(12, 5.0)]), workers=made, process_system=columns, sources={DATASET: text}
     )
-    assert "memory/unbounded-cache" not in findings
-
-
-def test_a_bounded_cache_is_not_called_unbounded() -> None:
-    made, columns = workers(200 * MIB + 20 * MIB * RISE)
-    text = CACHE + "    def trim(self):\n        self.kept.popitem()\n"
-    findings = found(
-        fed(lines=[line(12, 5.0)]), workers=made, process_system=columns, sources={DATASET: text}
-    )
-    assert "memory/unbounded-cache" not in findings
+    assert ("memory/unbounded-cache" in findings) is kept
 
 
 @pytest.mark.parametrize(("used", "severity"), [(15.5, "high"), (14.6, "medium"), (12.0, None)])

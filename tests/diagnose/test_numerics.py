@@ -6,17 +6,12 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import evidence, loader, steps
+from synthetic import found, loader, steps
 
-from hotloop.diagnose import diagnose, verdict
-from hotloop.findings import Finding
+from hotloop.diagnose import verdict
 from hotloop.measure.steps import Steps
 
 MODEL = {"forward": 0.02, "backward": 0.03}
-
-
-def found(measured: Steps) -> dict[str, Finding]:
-    return {item.id: item for item in diagnose(evidence(measured))}
 
 
 def with_losses(losses: Any, **fields: Any) -> Steps:

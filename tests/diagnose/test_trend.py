@@ -6,19 +6,14 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import TRAIN, evidence, input_run, line, loader, steps
+from synthetic import TRAIN, found, input_run, line, loader, steps
 
-from hotloop.diagnose import diagnose
-from hotloop.findings import Finding, Place
+from hotloop.findings import Place
 from hotloop.measure.steps import Steps
 
 GENERATOR = np.random.default_rng(3)
 N = 400
 NOISE = 0.003 * GENERATOR.standard_normal(N)
-
-
-def found(run: Steps, **world: Any) -> dict[str, Finding]:
-    return {item.id: item for item in diagnose(evidence(run, **world))}
 
 
 def test_steps_that_get_slower_name_the_phase_and_the_line() -> None:
@@ -74,11 +69,6 @@ def test_a_machine_that_others_fill_up_is_no_decay() -> None:
     wait = 0.4 * seconds**2 / seconds[-1]
     columns = {100: {"t_s": seconds, "main_cpu_s": seconds - wait, "core_wait_s": wait}}
     assert "trend/throughput-decay" not in found(only, process_system=columns)
-
-
-def test_growing_evaluations_are_no_decay_of_the_steps() -> None:
-    run = steps({"forward": 0.05 + NOISE, "evaluation": 0.001 * np.arange(N)}, num_steps=N)
-    assert "trend/throughput-decay" not in found(run)
 
 
 def test_rare_long_steps_are_told_with_their_period() -> None:
@@ -182,14 +172,6 @@ def test_an_average_since_the_start_is_not_the_rate_of_now() -> None:
         source_loop=driver,
     )
     assert "trend/misleading-metric" not in found(even, sources={TRAIN: CUMULATIVE})
-
-
-def test_an_average_over_rollouts_is_the_rate_of_now() -> None:
-    """Every 16th step plays a game whose moves the others train on: a median step is none of those."""
-    played = np.where(np.arange(320) % 16 == 0, 0.1, 0.0)
-    driver = Place(file=TRAIN, line=5, function="main")
-    run = steps({"data_wait": played, "forward": 0.002}, num_steps=320, source_loop=driver)
-    assert "trend/misleading-metric" not in found(run, sources={TRAIN: CUMULATIVE})
 
 
 def test_an_average_over_evaluations_is_not_the_rate_of_now() -> None:

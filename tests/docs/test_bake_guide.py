@@ -8,6 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).resolve().parents[2]
 GUIDE = ROOT / "docs" / "guides" / "bake.md"
 
@@ -19,6 +21,7 @@ def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+@pytest.mark.nightly
 def test_the_snippets_and_the_session_run(tmp_path: Path) -> None:
     text = GUIDE.read_text()
     snippets = re.findall(r"^```python\n(.*?)^```", text, flags=re.M | re.S)

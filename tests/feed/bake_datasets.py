@@ -127,7 +127,3 @@ class Rows:
             self._rows = np.load(self.path, mmap_mode="r")
         row = self._rows[index]
         return row if self.transform is None else self.transform(row)
-
-
-def scaled(row: Any, by: float) -> Any:
-    return row * by

@@ -197,8 +197,6 @@ def lognormal(mean_s: float, spread: float, seed: int) -> Callable[[int], float]
 
 _heavy = lognormal(0.060, 1.2, seed=3)
 
-ALL: tuple[Method, ...] = ("inline", "thread", "process")
-
 #: The six of the issue. Seconds of waiting, of computing.
 WAITING = Workload(name="waiting", batch=lambda k: (0.100, 0.002), step_s=0.010)
 COMPUTING = Workload(name="computing", batch=lambda k: (0.0, 0.060), step_s=0.010)
@@ -212,7 +210,5 @@ HUGE = Workload(
     num_bytes=40 << 20,
 )
 HEAVY = Workload(name="heavy", batch=lambda k: (0.8 * _heavy(k), 0.2 * _heavy(k)), step_s=0.020)
-CACHED = Workload(
-    name="cached", batch=lambda k: (0.0, 0.060 if k < 400 else 0.0003), step_s=0.004, methods=ALL
-)
+CACHED = Workload(name="cached", batch=lambda k: (0.0, 0.060 if k < 400 else 0.0003), step_s=0.004)
 SIX = (WAITING, COMPUTING, TINY, HUGE, HEAVY, CACHED)

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import gc
-import multiprocessing
 import resource
 import threading
-import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,26 +14,23 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from leftovers import running, wait_until
-from loader_datasets import Everything, Gathered, Large, Stream, assert_same
+from loader_datasets import Everything, Stream, assert_same
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
-from hotloop.feed import FeedError, Loader, WorkerError
+from hotloop.feed import Loader, WorkerError
 from hotloop.feed.auto import AutoEngine
 from hotloop.feed.measuring import Fed
 from hotloop.feed.sizing import ONE_WORKER, Sizer
-from hotloop.feed.threads import GilShare, ThreadEngine, gil_enabled
 from hotloop.feed.throughput import INLINE, Setting
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-
-ALL = ("inline", "thread", "process")
 
 
 class Scripted(Sizer):
     """Wants what it is told to, from the batch on that it is told."""
 
     def __init__(self, *script: tuple[int, Setting], start: Setting = ONE_WORKER) -> None:
-        super().__init__(cores=2.0, memory_bytes=1 << 34, start=start, methods=ALL)
+        super().__init__(cores=2.0, memory_bytes=1 << 34, start=start)
         self.script = dict(script)
         self.fed: list[Fed] = []
 
@@ -78,12 +73,11 @@ def _nothing_is_left() -> Iterator[None]:
     yield
     gc.collect()
     wait_until(lambda: num_running() <= before)
-    wait_until(lambda: not any(thread.name.startswith("feed-") for thread in threading.enumerate()))
+    wait_until(lambda: not any(thread.name.startswith("feed") for thread in threading.enumerate()))
 
 
 some_settings = st.one_of(
     st.builds(Setting, st.just("process"), st.integers(1, 4), st.integers(1, 3)),
-    st.builds(Setting, st.just("thread"), st.integers(1, 3), st.integers(1, 3)),
     st.just(INLINE),
 )
 
@@ -125,54 +119,6 @@ def test_workers_are_added_and_ended_while_it_runs() -> None:
     assert {fed.num_workers for fed in sizer.fed} >= {1, 2}
 
 
-class Waiting(Dataset[int]):
-    """Once armed, 0 is made when the other worker, done with 1 and 3, is at 5; 2 when somebody is at 6."""
-
-    def __init__(self) -> None:
-        self.armed, self.fifth, self.sixth = (multiprocessing.Event() for _ in range(3))
-
-    def __len__(self) -> int:
-        return 9
-
-    def __getitem__(self, index: int) -> int:
-        if index in (5, 6) and self.armed.is_set():
-            (self.fifth if index == 5 else self.sixth).set()
-        if index in (0, 2) and self.armed.is_set():
-            assert (self.fifth if index == 0 else self.sixth).wait(20), "the other worker was left idle"
-        return index
-
-
-def test_a_worker_that_is_ahead_takes_over_from_one_that_is_slow() -> None:
-    dataset, start = Waiting(), Setting("process", 2, 3)
-    loader = scripted(dataset, Scripted(start=start), batch_size=1, persistent_workers=True)
-    assert [int(batch) for batch in loader] == list(range(9))
-    engine = loader._latest()
-    assert isinstance(engine, AutoEngine)
-    wait_until(lambda: engine._num_ready() == 2)  # a worker that is starting gets nothing
-    dataset.armed.set()
-    assert [int(batch) for batch in loader] == list(range(9))
-
-
-def test_nothing_is_started_where_nothing_is_wanted() -> None:
-    sizer = Scripted(start=INLINE)
-    before = num_running()
-    loader = scripted(Numbers(60), sizer, batch_size=4)
-    for _ in loader:
-        assert num_running() == before
-        assert not any(thread.name.startswith("feed-") for thread in threading.enumerate())
-    assert {fed.method for fed in sizer.fed} == {"inline"}
-
-
-def test_threads_end_before_processes_are_forked() -> None:
-    sizer = Scripted((5, Setting("process", 2, 2)), start=Setting("thread", 2, 2))
-    before = num_running()
-    for number, batch in enumerate(scripted(Numbers(200), sizer, batch_size=4)):
-        assert batch["int"].tolist() == list(range(4 * number, 4 * number + 4))
-        if num_running() > before:
-            assert not any(thread.name.startswith("feed-") for thread in threading.enumerate())
-    assert {fed.method for fed in sizer.fed} == {"thread", "process"}
-
-
 class OpensLate(Dataset[int]):
     """Keeps a file open from its first sample on, as many datasets do."""
 
@@ -198,54 +144,8 @@ def test_no_worker_is_forked_with_a_file_that_was_opened_here(tmp_path: Path) ->
     loader = scripted(dataset, sizer, batch_size=4)
     assert torch.cat(list(loader)).tolist() == list(range(400))
     assert sizer.setting.method != "process"
-    assert any("numbers" in decision.reason for decision in sizer.decisions)
+    assert any("open files" in decision.reason for decision in sizer.decisions)
     dataset.file.close()
-
-
-def test_a_file_of_the_script_does_not_keep_processes_away(tmp_path: Path) -> None:
-    path, log = tmp_path / "table", tmp_path / "log"
-    path.write_bytes(b"1")
-    sizer = Scripted((5, Setting("process", 1, 2)), (60, Setting("process", 3, 2)), start=INLINE)
-    iterator = iter(scripted(Numbers(400), sizer, batch_size=4))
-    with log.open("w"):  # only written, while batches are made here
-        for _ in range(20):
-            next(iterator)
-        assert sizer.setting == Setting("process", 1, 2)
-        with path.open("rb"):  # read, but not by the dataset: batches are made in a process
-            rest = list(iterator)
-    assert len(rest) == 80
-    assert sizer.setting == Setting("process", 3, 2)
-
-
-def test_a_spawned_worker_shares_no_file(tmp_path: Path) -> None:
-    path = tmp_path / "numbers"
-    path.write_bytes(b"1")
-    sizer = Scripted((8, Setting("process", 1, 2)), start=INLINE)
-    loader = scripted(Everything(80), sizer, batch_size=4, multiprocessing_context="spawn")
-    iterator = iter(loader)
-    next(iterator)
-    with path.open("rb"):
-        assert len(list(iterator)) == 19
-    assert sizer.setting.method == "process"
-
-
-def test_an_error_where_batches_are_made_here_is_not_made_again() -> None:
-    loader = scripted(Fails(23), Scripted(start=INLINE), batch_size=2)
-    iterator = iter(loader)
-    next(iterator)
-    with pytest.raises(KeyError):
-        next(iterator)
-    next(iterator)
-    other = scripted(Fails(23), Scripted(start=INLINE), batch_size=2)
-    other.load_state_dict(loader.state_dict())
-    assert next(iter(other))["int"].tolist() == [6, 7]
-
-
-class Fails(Numbers):
-    def __getitem__(self, index: int) -> Any:
-        if index == 3:
-            raise KeyError(index)
-        return super().__getitem__(index)
 
 
 def test_workers_that_cannot_be_had_are_done_without() -> None:
@@ -274,7 +174,7 @@ def test_an_epoch_can_be_resumed(tmp_path: Path) -> None:
     before = [next(iterator)["int"].tolist() for _ in range(11)]
     torch.save(loader.state_dict(), tmp_path / "state")
     rest = [batch["int"].tolist() for batch in iterator]
-    for start in (ONE_WORKER, INLINE, Setting("thread", 2, 2)):
+    for start in (ONE_WORKER, INLINE):
         again = scripted(Numbers(120), Scripted(*script, start=start), batch_size=4, shuffle=True)
         again.load_state_dict(torch.load(tmp_path / "state"))
         assert [batch["int"].tolist() for batch in again] == rest
@@ -288,7 +188,7 @@ def test_an_error_in_a_sample_names_it_and_the_epoch_goes_on() -> None:
                 raise KeyError("the label of 21")
             return super().__getitem__(index)
 
-    for start in (Setting("process", 2, 2), Setting("thread", 2, 2), INLINE):
+    for start in (Setting("process", 2, 2), INLINE):
         iterator = iter(scripted(Breaks(40), Scripted(start=start), batch_size=4))
         found = []
         for _ in range(10):
@@ -303,7 +203,7 @@ def test_an_error_in_a_sample_names_it_and_the_epoch_goes_on() -> None:
 
 
 def test_leaving_a_loop_early_leaves_nothing_behind() -> None:
-    for start in (Setting("process", 2, 2), Setting("thread", 2, 2), INLINE):
+    for start in (Setting("process", 2, 2), INLINE):
         loader = scripted(Numbers(100), Scripted(start=start), batch_size=4)
         for _ in loader:
             break
@@ -321,38 +221,11 @@ def test_what_it_really_chooses_for_tiny_samples() -> None:
     assert "feeding with" in str(loader.sizing)
 
 
-def test_a_gathering_dataset_begins_with_a_thread() -> None:
-    loader = Loader(Gathered(), batch_size=4, num_workers="auto")
-    assert loader.sizing.setting == Setting("thread", 1, 2)
-    rows = torch.cat([batch[0] for batch in loader])
-    assert torch.equal(rows, Gathered().data)
-
-
-def test_what_depends_on_workers_stays_in_workers() -> None:
-    """Seeds by sample, worker_init_fn and a timeout have no meaning in the training process."""
-    for arguments in ({"seed_by": "sample"}, {"worker_init_fn": print}, {"timeout": 60.0}):
-        loader = Loader(Gathered(), batch_size=4, num_workers="auto", **arguments)
-        assert loader.sizing.methods == {"process"}
-    only = Loader(Gathered(), num_workers="auto", worker_method="process")
-    assert only.sizing.methods == {"process"}
-    never = Loader(Gathered(), num_workers="auto", worker_method="thread")
-    assert never.sizing.methods == {"thread", "inline"}
-
-
 def test_streams_are_refused() -> None:
     with pytest.raises(ValueError, match="IterableDataset"):
         Loader(Stream(), num_workers="auto")
     with pytest.raises(ValueError, match="'many'"):
         Loader(Everything(), num_workers="many")
-
-
-def test_a_state_of_another_kind_of_loader_is_refused() -> None:
-    loader = Loader(Everything(), batch_size=4, num_workers=2)
-    iterator = iter(loader)
-    next(iterator)
-    state = loader.state_dict()
-    with pytest.raises(FeedError, match="auto"):
-        Loader(Everything(), batch_size=4, num_workers="auto").load_state_dict(state)
 
 
 # -- worker_method="thread" ----------------------------------------------------------------------------------
@@ -381,28 +254,6 @@ def test_threads_give_the_same_batches(num_threads: int, persistent: bool) -> No
     assert num_running() == before
 
 
-def test_threads_hand_out_memory_again_and_never_what_is_held() -> None:
-    loader = Loader(Large(48), batch_size=2, num_workers=2, worker_method="thread")
-    held: list[torch.Tensor] = []
-    addresses = set()
-    for number, (values, _) in enumerate(loader):
-        addresses.add(values.data_ptr())
-        if number % 3 == 0:
-            held.append(values)
-        del values
-    assert [int(one[0, 0]) for one in held] == list(range(0, 48, 6))
-    assert len(addresses) < 24
-
-
-def test_a_stream_is_read_by_one_thread() -> None:
-    arguments: dict[str, Any] = {"batch_size": 3, "num_workers": 1, "worker_method": "thread"}
-    loader = Loader(Stream(), persistent_workers=True, **arguments)
-    for _ in range(2):
-        assert torch.cat([index for _, index in loader]).tolist() == list(range(23))
-    with pytest.raises(ValueError, match="one position"):
-        Loader(Stream(), num_workers=2, worker_method="thread")
-
-
 def test_threads_refuse_what_needs_processes() -> None:
     with pytest.raises(ValueError, match="seed"):
         Loader(Everything(), num_workers=2, worker_method="thread", seed_by="sample")
@@ -421,42 +272,8 @@ def test_a_thread_that_hangs_is_an_error_in_time() -> None:
 
     iterator = iter(Loader(Hangs(40), batch_size=4, num_workers=1, worker_method="thread", timeout=0.2))
     try:
-        with pytest.raises(WorkerError, match="sample 9"):
+        with pytest.raises(WorkerError, match="batch 2 \\(samples \\[8, 9"):
             list(iterator)
     finally:
         go_on.set()
     del iterator
-
-
-def test_an_iterator_that_is_dropped_ends_its_threads() -> None:
-    iterator = iter(Loader(Numbers(100), batch_size=4, num_workers=2, worker_method="thread"))
-    assert isinstance(iterator, ThreadEngine)
-    next(iterator)
-    gone = weakref.ref(iterator)
-    del iterator
-    gc.collect()
-    assert gone() is None
-
-
-def test_the_interpreter_is_known_to_be_free_or_held() -> None:
-    """A thread that computes in Python keeps this one waiting, one that waits for a lock does not."""
-
-    def share(work: Any) -> float:
-        done, found = threading.Event(), GilShare()
-
-        def run() -> None:
-            while not done.is_set():
-                work()
-
-        thread = threading.Thread(target=run)
-        thread.start()
-        found.watch(lambda: False)
-        done.set()
-        thread.join()
-        assert found.is_known
-        return found.ratio
-
-    nothing = threading.Event()
-    assert share(lambda: nothing.wait(0.01)) < share(lambda: sum(range(5_000_000)))
-    if gil_enabled():
-        assert share(lambda: sum(range(5_000_000))) > 0.5

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import os
 import random
 import threading
 import traceback
@@ -15,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from hotloop.feed import Background, background
+from hotloop.feed import Background
 
 DATA = torch.arange(10_000)
 
@@ -91,50 +90,10 @@ def test_a_batch_is_made_while_the_step_computes() -> None:
     ahead.close()
 
 
-def test_numpy_and_python_are_drawn_from_only_where_nobody_else_does() -> None:
-    wanted = drawn(by_numpy, nothing)
-    careful, promised = Background(by_numpy), Background(by_numpy, alone=True)
-    assert same(drawn(careful, nothing), wanted)
-    assert same(drawn(promised, nothing), wanted)
-    assert careful.why_not == "it draws from Python's or numpy's generator, as others may"
-    assert promised.why_not == ""
-    promised.close()
-
-
-@pytest.mark.parametrize("how", ["closed", "gone"])
-@pytest.mark.parametrize("num", [1, 2, 7])
-def test_what_was_drawn_for_nobody_is_given_back(num: int, how: str) -> None:
-    drawn(by_numpy, nothing, num)
-    wanted = np.random.rand(), random.random()
-    ahead = Background(by_numpy, alone=True)
-    drawn(ahead, nothing, num)
-    if how == "closed":
-        ahead.close()
-    del ahead
-    gc.collect()
-    assert (np.random.rand(), random.random()) == wanted
-
-
-def test_what_others_drew_since_is_not_drawn_again() -> None:
-    ahead = Background(by_numpy, alone=True, depth=1)
-    drawn(ahead, nothing, 5)
-    thread = ahead._ahead
-    assert thread is not None
-    thread.first()  # nothing is under way
-    num = random.random()
-    ahead.close()
-    assert random.random() != num
-
-
-def test_draws_of_both_kinds_go_back_together() -> None:
-    def both() -> torch.Tensor:
-        return by_torch() + by_numpy()
-
-    wanted = drawn(both, now_and_then)
-    ahead = Background(both, alone=True)
-    assert same(drawn(ahead, now_and_then), wanted)
-    assert ahead.why_not == ""
-    ahead.close()
+def test_what_draws_from_numpy_or_python_is_made_as_it_is_asked_for() -> None:
+    ahead = Background(by_numpy)
+    assert same(drawn(ahead, nothing), drawn(by_numpy, nothing))
+    assert ahead.why_not == "it draws from Python's or numpy's generator, as others may"
 
 
 @pytest.mark.parametrize(
@@ -152,60 +111,6 @@ def test_draws_that_cannot_be_told_are_made_as_they_are_asked_for(make: Callable
     ahead = Background(make)
     assert same(drawn(ahead, nothing), drawn(make, nothing))
     assert ahead.why_not == why
-
-
-def test_a_draw_that_comes_later_and_cannot_be_told() -> None:
-    def maker() -> Callable[[], torch.Tensor]:
-        count = iter(range(100))
-
-        def make() -> torch.Tensor:
-            value = torch.rand(3)
-            return value + torch.rand_like(value) if torch.rand(1) > 0.8 and next(count) >= 0 else value
-
-        return make
-
-    ahead = Background(maker())
-    assert same(drawn(ahead, nothing), drawn(maker(), nothing))
-    assert ahead.why_not == "rand_like takes no generator"
-
-
-def test_what_a_function_catches_is_told_all_the_same() -> None:
-    def make() -> torch.Tensor:
-        value = torch.rand(3)
-        try:
-            return value + torch.rand_like(value)
-        except:  # noqa: E722
-            return value
-
-    ahead = Background(make)
-    assert same(drawn(ahead, nothing), drawn(make, nothing))
-    assert ahead.why_not == "rand_like takes no generator"
-
-
-def test_every_operator_that_draws_is_known() -> None:
-    """Those that have a tag for it, but what only others call."""
-    known = background._DRAW | background._HIDE
-    drawing = set()
-    for full in torch._C._dispatch_get_all_op_names():
-        space, _, name = full.partition("::")
-        name = name.partition(".")[0]
-        packet = getattr(torch.ops.aten, name, None) if space == "aten" and name not in known else None
-        for overload in packet.overloads() if packet is not None else ():
-            if torch.Tag.nondeterministic_seeded in getattr(packet, overload).tags:
-                drawing.add(name)
-    public = {name for name in drawing if hasattr(torch, name) or hasattr(torch.Tensor, name)}
-    inside = {
-        "random",
-        "_fill_mem_eff_dropout_mask_",
-        "_fused_sdp_choice",
-        "_cudnn_rnn",
-        "_cudnn_init_dropout_state",
-        "miopen_rnn",
-        "_lstm_mps",
-    }
-    assert {name for name in public if "attention" not in name} <= inside | {
-        "_nested_tensor_softmax_with_shape"
-    }
 
 
 def test_an_exception_comes_where_its_batch_would_have() -> None:
@@ -245,15 +150,6 @@ def test_an_iterator_goes_to_its_end_and_is_closed() -> None:
     assert closed == [7, 50]
 
 
-def test_an_iterator_that_draws_from_torch_is_not_read_ahead() -> None:
-    def shuffled() -> Iterator[torch.Tensor]:
-        yield from (torch.randperm(5) for _ in range(20))
-
-    ahead = Background(shuffled().__next__, again=False)
-    assert same(drawn(ahead, always), drawn(shuffled().__next__, always))
-    assert ahead.why_not == "what it draws from torch's generator could not be drawn anew"
-
-
 def test_the_thread_goes_with_its_last_reader() -> None:
     class Batch:
         pass
@@ -270,37 +166,8 @@ def test_the_thread_goes_with_its_last_reader() -> None:
     for _ in range(4):
         ahead()
     threads = [one for one in threading.enumerate() if one not in others]
-    assert [one.name for one in threads] == ["hotloop-background"]
+    assert [one.name for one in threads] == ["hotloop-background_0"]
     del ahead
     gc.collect()
     assert not threads[0].is_alive()
     assert not any(one() for one in kept)
-
-
-def test_a_forked_process_makes_its_own() -> None:
-    ahead = Background(by_torch)
-    wanted, _ = drawn(by_torch, nothing, 5)
-    torch.manual_seed(0)
-    for batch in wanted[:4]:
-        assert torch.equal(ahead(), batch)
-    child = os.fork()
-    if not child:
-        os._exit(0 if torch.equal(ahead(), wanted[4]) else 1)
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
-    ahead.close()
-
-
-def test_what_holds_for_the_first_call_holds_in_the_thread() -> None:
-    with torch.no_grad():
-        ahead = Background(torch.is_grad_enabled)
-        assert [ahead() for _ in range(5)] == [False] * 5
-    ahead.close()
-    with torch.autocast("cpu"):
-        ahead = Background(lambda: 1)
-        ahead()
-    assert ahead.why_not == "it is called under autocast"
-
-
-def test_a_depth_of_none_is_an_error() -> None:
-    with pytest.raises(ValueError, match="at least 1"):
-        Background(by_torch, depth=0)

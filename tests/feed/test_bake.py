@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import gc
-import os
 import pickle
-import resource
 import tempfile
 from collections.abc import Sequence
 from pathlib import Path
@@ -17,7 +14,7 @@ import torch
 from bake_datasets import Counting, Given, Images, Point, Scene
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from torch.utils.data import DataLoader, IterableDataset, StackDataset, default_collate
+from torch.utils.data import DataLoader, IterableDataset, default_collate
 
 from hotloop.feed import Baked, BakeError, bake
 from hotloop.feed.tree import flatten
@@ -88,7 +85,7 @@ def baked_of(samples: list[Any], folder: str, **options: Any) -> Baked:
     return bake(Given(samples), Path(folder) / "out", num_workers=0, **options)
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(samples=st.lists(trees, max_size=6))
 def test_any_samples_come_back_bit_for_bit(samples: list[Any]) -> None:
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
@@ -118,7 +115,7 @@ def alike(draw: st.DrawFn) -> list[Any]:
     return [one(draw(st.integers(0, 50))) for _ in range(draw(st.integers(1, 6)))]
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(samples=alike() | st.lists(trees, min_size=1, max_size=4), data=st.data())
 def test_gather_is_what_default_collate_gives(samples: list[Any], data: st.DataObject) -> None:
     indices = data.draw(st.lists(st.integers(-len(samples), len(samples) - 1), min_size=1, max_size=8))
@@ -140,31 +137,6 @@ def outcome(call: Any) -> Any:
         return type(error)
 
 
-def test_dense_fields_go_straight_into_the_memory_that_is_given(tmp_path: Path) -> None:
-    dataset = Images()
-    baked = bake(dataset, tmp_path / "out", num_workers=0)
-    given_out: list[torch.Tensor] = []
-
-    def out(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-        given_out.append(torch.empty(shape, dtype=dtype))
-        return given_out[-1]
-
-    batch = baked.gather([3, 90, 3], out)
-    assert [tensor.data_ptr() for tensor in given_out] == [
-        batch[name].data_ptr() for name in ("image", "label", "weight")
-    ]
-    assert described(batch) == described(default_collate([dataset[3], dataset[90], dataset[3]]))
-
-
-def test_uint8_stays_one_byte_a_pixel_and_is_one_plain_file(tmp_path: Path) -> None:
-    dataset = Images()
-    baked = bake(dataset, tmp_path / "out", num_workers=0)
-    column = baked.manifest.schema.columns[0]
-    assert (column.name, column.num_bytes) == ("image", 3 * 8 * 8)
-    raw = np.memmap(tmp_path / "out" / "columns" / "000-image.bin", np.uint8, "r", shape=(96, 3, 8, 8))
-    assert np.array_equal(raw[17], dataset[17]["image"].numpy())
-
-
 def test_a_sample_that_fits_no_column_is_kept_whole(tmp_path: Path) -> None:
     dataset = Images(odd_every=5)
     baked = bake(dataset, tmp_path / "out", num_workers=2, verify="full")
@@ -172,24 +144,6 @@ def test_a_sample_that_fits_no_column_is_kept_whole(tmp_path: Path) -> None:
     assert described(baked.gather([0, 2, 3])) == described(default_collate([dataset[k] for k in (0, 2, 3)]))
     with pytest.raises(KeyError):  # as default_collate says of the samples themselves
         baked.gather([1, 2])
-
-
-def test_samples_can_be_changed_without_changing_the_bake(tmp_path: Path) -> None:
-    dataset = Images()
-    baked = bake(dataset, tmp_path / "out", num_workers=0)
-    baked[0]["image"].zero_()
-    first, second = baked.__getitems__([0, 1])
-    first["image"].zero_()
-    assert described(second) == described(dataset[1])
-    assert described(baked[0]) == described(dataset[0])
-
-
-@pytest.mark.parametrize("index", [96, -97])
-def test_an_index_outside_is_refused(tmp_path: Path, index: int) -> None:
-    baked = bake(Images(), tmp_path / "out", num_workers=0)
-    for call in (baked.__getitem__, lambda i: baked.__getitems__([0, i]), lambda i: baked.gather([0, i])):
-        with pytest.raises(IndexError, match=str(index)):
-            call(index)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
@@ -202,48 +156,11 @@ def test_workers_of_any_start_method_bake_and_read(tmp_path: Path, method: str) 
     ]
 
 
-def test_an_open_bake_keeps_no_descriptor(tmp_path: Path) -> None:
-    gc.collect()
-    before = len(list(Path("/proc/self/fd").iterdir()))
-    baked = bake(Images(odd_every=5), tmp_path / "out", num_workers=2)
-    assert baked.manifest.num_parts > 10
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
-def major_faults() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_majflt
-
-
-def evict(path: Path) -> None:
-    """Take a file out of memory."""
-    descriptor = os.open(path, os.O_RDONLY)
-    os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    os.close(descriptor)
-
-
-def test_what_is_not_in_memory_is_asked_for_before_it_is_touched(tmp_path: Path) -> None:
-    bake(Given([np.full(150_000, k, np.uint8) for k in range(200)]), tmp_path / "out", num_workers=0)
-    file = tmp_path / "out" / "columns" / "000.bin"
-    indices = np.random.default_rng(0).permutation(200)[:32].tolist()
-    evict(file)
-    before = major_faults()
-    np.take(np.memmap(file, np.uint8, "r", shape=(200, 150_000)), indices, axis=0)
-    unasked = major_faults() - before
-    evict(file)
-    if unasked < 4:
-        pytest.skip("files stay in memory here")
-    baked = Baked(tmp_path / "out")
-    before = major_faults()
-    batch = baked.gather(indices)
-    assert major_faults() - before <= unasked / 4
-    assert batch[:, 0].tolist() == indices
-
-
 def test_the_bytes_do_not_depend_on_who_wrote_them(tmp_path: Path) -> None:
     dataset = Images(odd_every=7)
-    for number, (workers, method) in enumerate([(0, None), (3, "fork"), (2, "spawn")]):
+    for number, (workers, method) in enumerate([(0, None), (3, "fork")]):
         bake(dataset, tmp_path / str(number), num_workers=workers, multiprocessing_context=method)
-    assert contents(tmp_path / "0") == contents(tmp_path / "1") == contents(tmp_path / "2")
+    assert contents(tmp_path / "0") == contents(tmp_path / "1")
 
 
 def contents(folder: Path) -> dict[str, bytes]:
@@ -256,14 +173,6 @@ def test_baking_again_only_opens(tmp_path: Path) -> None:
     dataset.reads.clear()
     bake(dataset, tmp_path / "out", num_workers=0)
     assert dataset.reads == []
-
-
-def test_precomputed_targets_stand_beside_the_images_they_belong_to(tmp_path: Path) -> None:
-    images = Images(12)
-    targets = bake(Given([image["label"] * 2 for image in images]), tmp_path / "targets", num_workers=0)
-    both = StackDataset(image=images, target=targets)
-    batch = next(iter(DataLoader(both, batch_size=12)))
-    assert batch["target"].tolist() == [2 * (k % 10) for k in range(12)]
 
 
 class Noisy(Images):
@@ -309,8 +218,3 @@ def test_a_folder_that_is_no_bake_is_never_replaced(tmp_path: Path) -> None:
     with pytest.raises(BakeError, match="not a bake"):
         bake(Images(), tmp_path / "out", num_workers=0, overwrite=True)
     assert contents(tmp_path) == {"out/manifest.json": b"mine"}
-
-
-def test_an_empty_dataset_bakes_to_nothing(tmp_path: Path) -> None:
-    baked = bake(Given([]), tmp_path / "out", num_workers=0, verify="full")
-    assert (len(baked), list(baked)) == (0, [])

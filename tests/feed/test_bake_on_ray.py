@@ -12,7 +12,7 @@ import pytest
 from bake_datasets import Images, Killed
 from test_bake import contents, described
 
-from hotloop.feed import BakeError, bake
+from hotloop.feed import bake
 
 ray: Any = pytest.importorskip("ray")
 
@@ -40,15 +40,3 @@ def test_a_task_whose_process_was_killed_is_run_again(tmp_path: Path) -> None:
     dataset = Killed(40, str(tmp_path / "once"))
     bake(dataset, tmp_path / "out", ray=True, source=[])
     assert (tmp_path / "once").exists()
-
-
-class Broken(Images):
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        if index == 17:
-            raise ZeroDivisionError("no such picture")
-        return super().__getitem__(index)
-
-
-def test_a_sample_that_raises_in_a_task_is_named(tmp_path: Path) -> None:
-    with pytest.raises(BakeError, match=r"(?s)sample 17 \(part 5\).*no such picture"):
-        bake(Broken(), tmp_path / "out", ray=True)

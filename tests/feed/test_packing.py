@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from loader_datasets import Everything, Point, Record, assert_same
-from torch.utils.data import default_collate
+from loader_datasets import Point, Record, assert_same
 
 from hotloop.feed.arena import Arena
 from hotloop.feed.memory import SharedFile
@@ -52,16 +51,6 @@ def test_a_batch_comes_out_as_it_went_in(name: str) -> None:
     found, was_pickled = carried({**TOLD, **PICKLED}[name])
     assert_same(found, {**TOLD, **PICKLED}[name])
     assert was_pickled == (name in PICKLED)
-
-
-def test_torchs_own_collation_needs_no_pickle() -> None:
-    samples = [Everything()[index] for index in range(3)]
-    for sample in samples:
-        del sample["point"]
-    batch = default_collate(samples)
-    found, was_pickled = carried(batch)
-    assert_same(found, batch)
-    assert not was_pickled
 
 
 def test_what_is_there_twice_comes_out_once() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import gc
 import weakref
 from collections.abc import Iterator
@@ -16,9 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.feed.simulated_streams import Device
 from torch.nn.utils.rnn import PackedSequence, pack_sequence
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import Dataset
 
-from hotloop.feed.accumulation import Accumulation
 from hotloop.feed.loader import Loader
 from hotloop.feed.prefetch import DevicePrefetcher
 
@@ -75,7 +73,7 @@ def device(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> s
     return str(request.param)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     seed=st.integers(0, 2**32), depth=st.integers(1, 4), num_batches=st.integers(0, 12), keep=st.booleans()
 )
@@ -95,7 +93,7 @@ def test_every_kernel_reads_its_own_batch(seed: int, depth: int, num_batches: in
     assert loader.num_held == 0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(seed=st.integers(0, 2**32), taken=st.integers(1, 4))
 def test_a_break_does_not_pull_the_memory_from_under_the_copies(seed: int, taken: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -131,24 +129,6 @@ def test_a_device_that_falls_behind_holds_a_bounded_number_of_batches(frozen: De
     assert loader.num_held == 0
 
 
-def test_host_memory_is_let_go_on_the_copies_stream() -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        device = Device(seed=1).install(patch)
-        streams: list[Any] = []
-
-        class Telling(Recycling):
-            def _back(self, buffer: np.ndarray[Any, Any]) -> None:
-                streams.append(device.current)
-                super()._back(buffer)
-
-        kept = [batch["image"] for batch in DevicePrefetcher(Telling(30), "cuda") if batch.pop("packed")]
-        side = device.blocks[id(kept[0])].made_on
-        device.finish()
-    assert side is not device.main
-    of_copies = sum(stream is side for stream in streams)
-    assert of_copies >= 2 * (30 - 5), "images and labels, but for those that the end of the loop waited for"
-
-
 def test_on_the_cpu_the_loaders_own_objects_come_through_and_nothing_is_read_ahead() -> None:
     batches = [{"image": torch.ones(2), "name": "a"}, (torch.zeros(1), [3])]
     read = []
@@ -156,37 +136,6 @@ def test_on_the_cpu_the_loaders_own_objects_come_through_and_nothing_is_read_ahe
     for number, batch in enumerate(prefetcher, 1):
         assert batch is batches[number - 1]
         assert len(read) == number
-
-
-def test_the_transform_runs_on_the_current_stream_with_the_batch_there(frozen: Device) -> None:
-    streams = []
-
-    def transform(batch: dict[str, Any]) -> Any:
-        streams.append(frozen.current)
-        assert frozen.holds(batch["image"])
-        return batch["name"]
-
-    names = list(DevicePrefetcher(Recycling(5), "cuda", transform=transform))
-    assert names == list("01234")
-    assert set(map(id, streams)) == {id(frozen.main)}
-
-
-def test_length_and_any_number_of_passes(device: str) -> None:
-    prefetcher = DevicePrefetcher([torch.tensor([k]) for k in range(5)], device)
-    assert len(prefetcher) == 5
-    for _ in range(2):
-        assert [b["name"] for b in DevicePrefetcher(Recycling(3), device)] == ["0", "1", "2"]
-        assert sum(1 for _ in prefetcher) == 5
-    first, second = iter(prefetcher), iter(prefetcher)
-    assert next(first) is not next(second) or device == "cpu"
-    assert sum(1 for _ in first) == sum(1 for _ in second) == 4
-    with pytest.raises(StopIteration):
-        next(first)
-
-
-def test_a_loader_without_length_says_so(device: str) -> None:
-    with pytest.raises(TypeError):
-        len(DevicePrefetcher(iter([]), device))
 
 
 class Failing:
@@ -212,35 +161,6 @@ def test_an_exception_comes_where_its_batch_would_have_and_the_rest_follows(devi
     with pytest.raises(KeyError, match="sample 2"):
         next(iterator)
     assert list(iterator) == ["batch", "batch"]
-
-
-def test_an_exception_ends_a_generator_after_the_batches_before_it(device: str) -> None:
-    def generator() -> Iterator[torch.Tensor]:
-        yield from torch.arange(3)
-        raise ValueError("in the generator")
-
-    taken = []
-    with pytest.raises(ValueError, match="in the generator"):
-        for batch in DevicePrefetcher(generator(), device, depth=3):
-            taken.append(batch)
-    assert len(taken) == 3
-
-
-def test_an_exception_leaves_nothing_alive(frozen: Device) -> None:
-    loader = Recycling(4)
-
-    def failing() -> Iterator[Any]:
-        yield from loader
-        raise ValueError
-
-    with pytest.raises(ValueError):
-        for _ in DevicePrefetcher(failing(), "cuda"):
-            pass
-    gc.disable()
-    try:
-        assert loader.num_held == 0, "without the garbage collector"
-    finally:
-        gc.enable()
 
 
 class Pair(NamedTuple):
@@ -302,27 +222,6 @@ def test_any_structure(frozen: Device) -> None:
     assert not frozen.holds(packed_there.batch_sizes)
 
 
-class Numbers(Dataset[dict[str, Any]]):
-    def __len__(self) -> int:
-        return 23
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        return {"x": torch.full((3,), index), "name": f"sample {index}"}
-
-
-@pytest.mark.parametrize("num_workers", [0, 2])
-def test_around_an_existing_dataloader(num_workers: int) -> None:
-    loader = DataLoader(Numbers(), batch_size=4, num_workers=num_workers)
-    with pytest.MonkeyPatch.context() as patch:
-        device, found, names = Device(seed=5).install(patch), [], []
-        for batch in DevicePrefetcher(loader, "cuda"):
-            device.launch(batch["x"], found)
-            names += batch["name"]
-        device.finish()
-    assert names == [f"sample {k}" for k in range(23)]
-    assert [row[0] for batch in found for row in batch] == list(range(23))
-
-
 class Resumable:
     """A loader with a position; given a position, it goes on from there once."""
 
@@ -342,7 +241,7 @@ class Resumable:
         self.position = state["position"]
 
 
-@pytest.mark.parametrize("taken", range(9))
+@pytest.mark.parametrize("taken", [0, 1, 5, 8])
 def test_the_state_is_that_of_the_batch_in_use(device: str, taken: int) -> None:
     prefetcher = DevicePrefetcher(Resumable(), device, depth=3, transform=lambda batch: 1)
     iterator = iter(prefetcher)
@@ -356,38 +255,6 @@ def test_the_state_is_that_of_the_batch_in_use(device: str, taken: int) -> None:
     assert len(list(resumed)) == 8 - taken
     assert len(list(iterator)) == 8 - taken
     assert prefetcher.state_dict() == {"position": 0}
-
-
-def test_the_loaders_attributes_are_there_and_state_only_where_it_has_one(device: str) -> None:
-    loader = DataLoader(Numbers(), batch_size=4)
-    prefetcher = DevicePrefetcher(loader, device)
-    assert prefetcher.dataset is loader.dataset
-    assert prefetcher.batch_size == 4
-    assert not hasattr(prefetcher, "state_dict")
-    assert not hasattr(prefetcher, "load_state_dict")
-    assert hasattr(DevicePrefetcher(Resumable(), device), "state_dict")
-    with pytest.raises(AttributeError, match="no attribute 'colour'"):
-        _ = prefetcher.colour
-    assert copy.copy(prefetcher).loader is loader
-
-
-def test_accumulation_around_it_around_a_loader_without_state(device: str) -> None:
-    parameter = torch.nn.Parameter(torch.ones(1))
-    accumulation = Accumulation(torch.optim.SGD([parameter], lr=0.1), steps=4)
-    for batch in accumulation(DevicePrefetcher(DataLoader(Numbers(), batch_size=4), device)):
-        accumulation.backward(parameter.sum(), len(batch["name"]))
-    assert accumulation.num_optimizer_steps == 2
-    assert parameter.item() == pytest.approx(0.8)
-
-
-def test_a_device_without_streams_or_module() -> None:
-    batches = list(DevicePrefetcher([torch.ones(3)], "meta"))
-    assert batches[0].device.type == "meta"
-
-
-def test_a_depth_below_zero_is_refused() -> None:
-    with pytest.raises(ValueError, match="depth must be at least 0"):
-        DevicePrefetcher([], "cpu", depth=-1)
 
 
 class Images(Dataset[dict[str, Any]]):
@@ -451,39 +318,3 @@ def test_on_a_gpu_every_step_sees_its_own_batch(num_workers: int) -> None:
             seen.append(torch.stack([batch.amin((1, 2)), batch.amax((1, 2))]))
     found = torch.cat(seen, dim=1).cpu()
     assert torch.equal(found, torch.arange(160.0).repeat(2, 3))
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_memory_recycled_by_hand_is_not_filled_under_a_copy() -> None:
-    class Pinned(Recycling):
-        def _tensor(self, value: int) -> torch.Tensor:
-            memory = self.free.pop() if self.free else torch.empty(1 << 22, dtype=torch.int16).pin_memory()
-            memory.fill_(value)
-            tensor = memory[:]
-            weakref.finalize(tensor, self._back, memory)
-            return tensor
-
-        def _back(self, memory: Any) -> None:
-            memory.fill_(-1)
-            self.free.append(memory)
-
-    seen = []
-    for batch in DevicePrefetcher(Pinned(60), "cuda"):
-        seen.append(torch.stack([batch["image"].amin(), batch["image"].amax()]))
-    assert torch.stack(seen).cpu().tolist() == [[k, k] for k in range(60)]
-
-
-@pytest.mark.gpu
-def test_on_a_gpu_any_structure() -> None:
-    batch = [
-        Hidden(),
-        Mover(torch.tensor([8])),
-        torch.eye(2).to_sparse(),
-        pack_sequence([torch.ones(2)]),
-        "a",
-    ]
-    (moved,) = DevicePrefetcher([batch], "cuda")
-    assert moved[0].tensor.is_cuda
-    assert moved[1].tensor.is_cuda
-    assert torch.equal(moved[2].to_dense().cpu(), torch.eye(2))
-    assert moved[3].data.is_cuda

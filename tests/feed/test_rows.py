@@ -38,13 +38,6 @@ def test_every_row_comes_from_its_place(num: int, size: int, skipped: int) -> No
 
 
 @pytest.mark.usefixtures("either")
-def test_rows_of_any_type() -> None:
-    into = torch.empty(2, 3, 2, dtype=torch.bfloat16)
-    gather(SOURCE, np.array([64, 0]), into, 12)
-    assert np.array_equal(into[1].view(torch.uint8).reshape(-1), SOURCE[:12])
-
-
-@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("into", [torch.empty(2, 9), torch.empty(4, 2).t()])
 def test_a_batch_of_another_size_is_refused(into: Any) -> None:
     with pytest.raises(ValueError, match="do not fill"):

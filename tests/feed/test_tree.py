@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hotloop.feed.tree import LEAF, flatten, paths, tree_map, unflatten
+from hotloop.feed.tree import LEAF, flatten, paths, unflatten
 
 
 class Pair(NamedTuple):
@@ -73,20 +73,3 @@ def test_leaves_are_named_as_one_would_write_them() -> None:
         "5",
     ]
     assert paths(LEAF) == [""]
-
-
-def test_what_is_said_to_be_a_leaf_is_not_taken_apart() -> None:
-    tree = [Pair(1, [2]), [3]]
-    found, structure = flatten(tree, lambda node: isinstance(node, Pair))
-    assert found == [Pair(1, [2]), 3]
-    assert unflatten(structure, found) == tree
-
-
-def test_mappings_that_are_built_in_another_way_become_dictionaries() -> None:
-    tree = collections.defaultdict(list, a=1)
-    doubled = tree_map(lambda leaf: leaf * 2, tree)
-    assert doubled == {"a": 2}
-    assert type(doubled) is dict
-    counter = tree_map(lambda leaf: leaf, collections.Counter("aab"))
-    assert counter == collections.Counter("aab")
-    assert type(tree_map(str, collections.UserDict(a=1))) is collections.UserDict

@@ -12,7 +12,7 @@ from hotloop.hooks.catalogue import CATALOGUE
 SCRIPT = """
     import importlib, json
     modules = "torch torch.utils.checkpoint torch.utils.tensorboard torch.distributed.checkpoint tqdm " \\
-              "argparse json yaml tomllib selectors rich.live matplotlib.figure " \\
+              "argparse json yaml tomllib rich.live matplotlib.figure " \\
               "matplotlib.backends.backend_agg hotloop.feed.engine hotloop.feed.cache.cache " \\
               "hotloop.feed.saving"
     for name in modules.split():
@@ -53,5 +53,5 @@ def test_the_catalogue_lists_what_is_patched(tmp_path: Path) -> None:
     listed = {(point.owner, name) for point in CATALOGUE for name in point.names}
     assert patched - listed == set()
     missing = {(owner, name) for owner, name in listed - patched if owner.split(".")[0] not in ELSEWHERE}
-    assert missing <= {("selectors.PollSelector", "select"), ("rich.live.Live", "refresh")}
+    assert missing <= {("rich.live.Live", "refresh")}
     assert all(point.why and point.since for point in CATALOGUE)

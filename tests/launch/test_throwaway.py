@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import subprocess
 import sys
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pytest
 
@@ -17,7 +15,6 @@ from hotloop.launch import scratch as scratches
 from hotloop.launch import throwaway as room
 from hotloop.launch.command import Outcome, run_command
 from hotloop.launch.guard import Guard
-from hotloop.launch.mounts import Mount, mounts
 from hotloop.launch.throwaway import Refused, Throwaway, prepare, throwaway
 
 SRC = Path(__file__).resolve().parents[2] / "src"
@@ -110,13 +107,6 @@ def test_nothing_of_what_a_training_writes_stays_but_the_run_folder(project: Pat
 
 
 @pytest.mark.usefixtures("possible")
-def test_each_run_starts_from_the_same_files(project: Path) -> None:
-    for _ in range(2):  # the script itself asserts what it reads
-        with throwaway(keep=[project / "run"]) as found:
-            assert launch(found, project, sys.executable, "-S", "train.py").exit_code == 7
-
-
-@pytest.mark.usefixtures("possible")
 def test_a_command_that_is_not_there_is_told_as_ever(project: Path) -> None:
     with throwaway() as found, pytest.raises(UsageError, match="command not found: no-such-program"):
         launch(found, project, "no-such-program")
@@ -194,16 +184,6 @@ def test_what_was_in_a_folder_that_was_replaced_is_told_and_temporary_files_are_
     assert not found.scratch.exists()
 
 
-@pytest.mark.usefixtures("possible")
-def test_a_folder_that_goes_before_the_start_is_no_reason_to_fail() -> None:
-    with TemporaryDirectory(dir="/var/tmp") as gone:
-        found = prepare()
-    with contextlib.closing(found):
-        if found.scratch.parent == Path("/var/tmp"):
-            assert gone in [layer[0] for layer in found.plan["layers"]]
-        subprocess.run([*found.prefix, "true"], check=True)
-
-
 def test_a_run_that_fills_the_scratch_disk_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hotloop.launch.guard.LEAST_DISK_BYTES", 1 << 60)
     watch = Guard(disk=tmp_path, only_disk=True)
@@ -221,38 +201,6 @@ def test_where_it_is_not_possible_the_reason_is_told(project: Path, monkeypatch:
         prepare()
 
 
-@pytest.mark.usefixtures("possible")
-@pytest.mark.parametrize("value", [".", "..", "HOME"])
-def test_a_cache_folder_that_holds_the_project_is_covered(
-    project: Path, monkeypatch: pytest.MonkeyPatch, value: str
-) -> None:
-    monkeypatch.setenv("HOME", str(project.parent))
-    monkeypatch.setenv("HF_HOME", str(project.parent) if value == "HOME" else value)
-    before = tree(project.parent)
-    with throwaway(keep=[project / "run"]) as found:
-        assert launch(found, project, sys.executable, "-S", "train.py").exit_code == 7
-        assert project / "best.pt" in [path for _, path in found.written()]
-    assert tree(project.parent) == before
-
-
-@pytest.mark.usefixtures("possible")
-def test_what_torch_compiled_stays(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from torch._inductor.runtime.runtime_utils import default_cache_dir
-
-    monkeypatch.setenv("TMPDIR", str(project.parent))
-    monkeypatch.setattr("tempfile.tempdir", None)
-    for name in ("TORCHINDUCTOR_CACHE_DIR", "TRITON_CACHE_DIR"):
-        monkeypatch.delenv(name, raising=False)
-    compiled = Path(default_cache_dir())
-    assert compiled.is_relative_to(project.parent)
-    compiled.mkdir()
-    with throwaway() as found:
-        written = [compiled / "kernel", project / "best.pt"]
-        command = [*found.prefix, "touch", *map(str, written)]
-        subprocess.run(command, check=True, cwd=project)
-    assert [path.exists() for path in written] == [True, False]
-
-
 def test_what_would_be_really_written_is_refused(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(Refused, match=r"is really written, and .* lies in it"):
         prepare(keep=[project])
@@ -261,33 +209,3 @@ def test_what_would_be_really_written_is_refused(project: Path, monkeypatch: pyt
     monkeypatch.chdir("/")
     with pytest.raises(Refused, match="the working folder is /"):
         prepare()
-
-
-@pytest.mark.usefixtures("possible")
-def test_words_that_are_no_paths_do_no_harm(project: Path) -> None:
-    prepare(["python", "-c", "/" + "x" * 5000, "a\0b", "/dev/null"]).close()
-
-
-def test_disks_below_run_hold_files() -> None:
-    kinds = {"/run": "tmpfs", "/run/user/7": "tmpfs", "/run/media/me/disk": "exfat", "/mnt/ram": "ramfs"}
-    found = {path: Mount(path=Path(path), kind=kind, flags=0, writable=True) for path, kind in kinds.items()}
-    assert [path for path in kinds if found[path].holds_files] == ["/run/media/me/disk", "/mnt/ram"]
-
-
-def test_mounts_are_read_as_the_kernel_writes_them(tmp_path: Path) -> None:
-    (tmp_path / "a b").mkdir()
-    escaped = str(tmp_path / "a b").replace(" ", "\\040")
-    text = (
-        "1 0 8:1 / / rw,relatime shared:1 - ext4 /dev/root rw\n"
-        f"2 1 8:2 / {escaped} rw,nosuid - xfs /dev/b rw\n"
-        "3 1 0:5 / /proc rw - proc proc rw\n"
-        "4 1 0:6 / /not/there rw - ext4 /dev/c rw\n"
-        "5 1 0:7 / /dev rw - devtmpfs dev ro\n"
-        "6 1 0:8 / /run rw - tmpfs run rw\n"
-    )
-    found = {str(mount.path): mount for mount in mounts(text)}
-    assert set(found) == {"/", str(tmp_path / "a b"), "/proc", "/dev", "/run"}
-    assert [found[name].holds_files for name in ("/", str(tmp_path / "a b"), "/proc", "/dev", "/run")] == [
-        True, True, False, False, False,
-    ]  # fmt: skip
-    assert found[str(tmp_path / "a b")].flags == 2

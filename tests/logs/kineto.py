@@ -19,20 +19,9 @@ LATENCY_US = 6
 CALL_US = 4
 BASE_US = 4_385_526_901_580
 
-A100 = {
-    "id": 0,
-    "name": "NVIDIA A100-SXM4-80GB",
-    "totalGlobalMem": 84990623744,
-    "computeMajor": 8,
-    "computeMinor": 0,
-}
-V100 = {
-    "id": 0,
-    "name": "Tesla V100-SXM2-32GB",
-    "totalGlobalMem": 34089730048,
-    "computeMajor": 7,
-    "computeMinor": 0,
-}
+A100 = {"id": 0, "name": "NVIDIA A100-SXM4-80GB", "totalGlobalMem": 84990623744}
+A100 |= {"computeMajor": 8, "computeMinor": 0}
+V100 = {**A100, "name": "Tesla V100-SXM2-32GB", "totalGlobalMem": 34089730048, "computeMajor": 7}
 
 
 _HEAD = """{
@@ -111,30 +100,13 @@ class Machine:
         begin = max(self.now + LATENCY_US, self.free.get(stream, 0), after)
         self.free[stream] = begin + us
         self._runtime(call, CALL_US, self.correlation)
-        args = {
-            "External id": 1,
-            "queued": 0,
-            "device": DEVICE,
-            "context": 1,
-            "stream": stream,
-            "correlation": self.correlation,
-        }
+        args = {"External id": 1, "queued": 0, "device": DEVICE, "context": 1, "stream": stream}
+        args["correlation"] = self.correlation
         if num_bytes is not None:
             args |= {"bytes": num_bytes, "memory bandwidth (GB/s)": num_bytes / us / 1e3}
         else:
             args |= {"registers per thread": 32, "grid": [24, 1, 1], "block": [128, 1, 1]}
-        self.events.append(
-            {
-                "ph": "X",
-                "cat": cat,
-                "name": kernel,
-                "pid": DEVICE,
-                "tid": stream,
-                "ts": begin,
-                "dur": us,
-                "args": args,
-            }
-        )
+        self._add(cat, kernel, stream, begin, us, args, pid=DEVICE)
         return begin + us
 
     def wait(self, call: str = "cudaStreamSynchronize") -> None:
@@ -175,19 +147,11 @@ class Machine:
         self._add("cuda_runtime", name, self.thread, self.now, us, args)
         self.now += us
 
-    def _add(self, cat: str, name: str, thread: int, start: int, us: int, args: dict[str, Any]) -> None:
-        self.events.append(
-            {
-                "ph": "X",
-                "cat": cat,
-                "name": name,
-                "pid": PID,
-                "tid": thread,
-                "ts": start,
-                "dur": us,
-                "args": args,
-            }
-        )
+    def _add(
+        self, cat: str, name: str, thread: int, start: int, us: int, args: dict[str, Any], pid: int = PID
+    ) -> None:
+        where = {"ph": "X", "cat": cat, "name": name, "pid": pid, "tid": thread}
+        self.events.append({**where, "ts": start, "dur": us, "args": args})
 
     def save(
         self, path: Path, *, device: dict[str, Any] = A100, rank: int = 3, truncate: int | None = None

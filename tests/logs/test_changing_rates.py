@@ -98,8 +98,7 @@ def test_one_epoch_over_all_time_on_a_machine_whose_load_changes_is_no_decay(tmp
     """The same workload while others came and went: epochs took up to five times as long as others."""
     printed = (663, 349, 230, 167, 100, 84, 76, 71, 67, 63, 60, 57, 55, 53, 51, 49, 46, 45)
     lines = [f"Epoch {k}/18 loss 0.2 | Throughput: {r} samples/s\n" for k, r in enumerate(printed, 1)]
-    (finding,) = written(tmp_path, lines).findings
-    assert (finding.id, finding.data["kind"]) == ("trend/misleading-metric", "either")
+    assert written(tmp_path, lines).findings == ()  # a fall, or how the number is made: not to be told
     rng = np.random.default_rng(0)
     slower = 32 * 50 / np.sort(np.linspace(1, 8, 18) * np.exp(rng.normal(0, 0.05, 18)))
     real = [f"Epoch {k}/18 loss 0.2 | Throughput: {r:.0f} samples/s\n" for k, r in enumerate(slower, 1)]

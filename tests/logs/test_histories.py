@@ -94,21 +94,6 @@ def test_trainer_state(tmp_path: Path) -> None:
     assert done.findings[0].data["first_step"] == 4000.0
 
 
-def test_blank_cells_of_a_table_are_no_losses(tmp_path: Path) -> None:
-    rows = [
-        f"{i // 50},{i * 10},{'' if i % 50 == 0 else 0.5},{0.4 if i % 50 == 0 else ''}" for i in range(200)
-    ]
-    done = written(tmp_path, "\n".join(["epoch,step,train_loss,val_loss", *rows]), "metrics.csv")
-    assert done.findings == ()
-    assert done.parts[0].source.kind == "CSV history"
-
-
-def test_an_export_with_the_runs_name_in_its_header(tmp_path: Path) -> None:
-    text = '"Step","fox-12 - perf/step_time","fox-12 - perf/step_time__MIN"\n'
-    text += "".join(f'"{i}","0.25","0.01"\n' for i in range(50))
-    assert written(tmp_path, text, "export.csv").parts[0].throughput[0].rate == 4.0
-
-
 def test_long_histories_are_thinned_and_say_the_same(tmp_path: Path) -> None:
     lines = list(a_run(epochs=2, slow_from=1000))
     for writer, name in ((wandb, "h.jsonl"), (csv, "h.csv")):
@@ -161,12 +146,3 @@ def test_dmon(tmp_path: Path) -> None:
     part = written(tmp_path, text, "dmon.txt").parts[0]
     assert part.source.kind == "nvidia-smi dmon"
     assert part.sections[-1].data["GPU 1"]["gpu_util"] == pytest.approx(0.8)
-
-
-def test_cells_with_thousands_and_decimal_commas(tmp_path: Path) -> None:
-    rows = [json.dumps({"step": i, "tokens/s": "150.2K" if i % 2 else "1.1M"}) for i in range(1, 50)]
-    points = written(tmp_path, "\n".join(rows), "history.jsonl").parts[0].throughput
-    assert [point.rate for point in points[:2]] == pytest.approx([150_200, 1_100_000])
-    table = "step;time;loss\n" + "".join(f"{i};1,2{i % 10}0;0,5\n" for i in range(1, 50))
-    done = written(tmp_path, table + "50;0,5;0,5\n", "history.csv")
-    assert done.parts[0].throughput[0].rate == pytest.approx(1 / 1.21)

@@ -88,25 +88,6 @@ def test_ultralytics_epochs_and_validation(tmp_path: Path) -> None:
     assert part.findings[0].data == {"count": 3, "seconds": 24.0}
 
 
-def test_bars_without_a_bar(tmp_path: Path) -> None:
-    text = "".join(
-        f"\rEpoch 0: {n}% {n}/100 [{n * 2 // 60:02d}:{n * 2 % 60:02d}<00:00,  2.00s/it, v_num=1]"
-        for n in range(101)
-    )
-    part = part_of(tmp_path, text)
-    assert part.source.kind == "Lightning log"
-    assert part.throughput[-1].rate == pytest.approx(0.5, rel=0.05)
-
-
-def test_bars_without_a_total_and_scaled_counts(tmp_path: Path) -> None:
-    text = "".join("\r" + tqdm.format_meter(n, None, n / 20) for n in range(0, 2000, 10))
-    assert part_of(tmp_path, text).throughput[-1].rate == pytest.approx(20.0, rel=0.05)
-    scaled = "".join(
-        "\r" + tqdm.format_meter(n, 10**6, n / 20_000, unit_scale=True) for n in range(0, 10**6, 5000)
-    )
-    assert part_of(tmp_path, scaled).throughput[-1].rate == pytest.approx(20_000, rel=0.1)
-
-
 def test_hugging_face_prints_between_its_bars(tmp_path: Path) -> None:
     text = ""
     for n in range(1, 1001):

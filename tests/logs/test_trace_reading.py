@@ -62,16 +62,8 @@ def rows(trace: Trace) -> list[tuple[Any, ...]]:
 
 
 LAYOUTS = (
-    "kineto",
-    "json",
-    "compact",
-    "indented",
-    "other order",
-    "ph first",
-    "array",
-    "array left open",
-    "mark",
-)
+    "kineto", "json", "compact", "indented", "other order", "ph first", "array", "array left open", "mark",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -89,7 +81,7 @@ def test_every_layout_gives_the_same_events(tmp_path: Path, layout: str, packed:
     assert trace.reading.truncated == (layout == "array left open")
 
 
-@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(1, 3000), st.sampled_from(LAYOUTS))
 def test_where_blocks_end_makes_no_difference(
     tmp_path_factory: pytest.TempPathFactory, block_bytes: int, layout: str
@@ -102,7 +94,7 @@ def test_where_blocks_end_makes_no_difference(
         assert rows(read_trace(path)) == whole
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.floats(0, 1), st.sampled_from(LAYOUTS), st.booleans())
 def test_cut_anywhere_it_gives_what_is_whole(
     tmp_path_factory: pytest.TempPathFactory, share: float, layout: str, packed: bool
@@ -134,7 +126,7 @@ def test_a_bracket_for_a_comma_between_events_costs_one_at_most(tmp_path: Path, 
     assert len(set(expected) - set(rows(read_trace(path)))) <= 1
 
 
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.integers(0, 10**6), st.binary(min_size=1, max_size=40))
 @example(at=999_997, rubbish=b"[")
 @example(at=999_997, rubbish=b"]")

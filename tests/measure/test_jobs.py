@@ -60,10 +60,6 @@ def test_a_restarted_job_is_a_second_one_with_all_its_ranks() -> None:
     assert chosen(*tried, *again, spans={3: 4.0, 4: 4.0}) == ([3, 4], 2)
 
 
-def test_ranks_of_jobs_of_different_size_are_not_mixed() -> None:
-    assert chosen(training(1, 0, 0, 9, 1), training(2, 1, 0, 9, 4), spans={2: 3.0}) == ([2], 2)
-
-
 def test_a_process_that_trained_nothing_is_no_training() -> None:
     idle = replace(training(2, 0, 0, 9), rows=PLAIN.rows[:0])
     measured = [measure(PLAIN, {}), measure(idle, {})]

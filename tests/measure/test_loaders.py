@@ -27,12 +27,7 @@ def run_with_workers(*, num_workers=2, batches=20, make_ms=30, wait_ms=5.0):
     for i in range(batches):
         with run.at("fetch"):
             run.fetch(1, wait_ms if i % 2 else 0.5, samples=8, workers=True, ready=0 if i % 2 else 2)
-        with run.at("forward"):
-            run.forward(5)
-        with run.at("backward"):
-            run.backward(5)
-        with run.at("update"):
-            run.update(1)
+        run.step(5, 5, 1)
     begin = run.start_ns + 20 * MS
     for index, pid in enumerate((201, 202)):
         rows = []
@@ -56,25 +51,6 @@ def run_with_workers(*, num_workers=2, batches=20, make_ms=30, wait_ms=5.0):
             )
         )  # fmt: skip
     return measure(run.process(), {}).train_loader()
-
-
-def test_workers_that_end_with_the_epoch_are_told_though_a_fetch_holds_it():
-    run = Script(PLAIN)
-    run.note("loader", id=1, where=0, batch_size=8, num_workers=2)
-    for epoch in range(3):
-        with run.at("fetch"):
-            run.iterate(epoch + 1, ms=20)
-        for _ in range(8):
-            with run.at("fetch"):
-                run.fetch(epoch + 1, 1, samples=8, workers=True)
-            with run.at("backward"):
-                run.backward(5)
-            with run.at("update"):
-                run.update(1)
-        with run.at("fetch"), run.span(row.FETCH, obj=epoch + 1, flags=row.FETCH_END | row.FETCH_WORKERS):
-            run.call(row.SHUTDOWN, 30, obj=epoch + 1)
-    loader = measure(run.process(), {}).train_loader()
-    assert loader.shutdown_s[:2] == pytest.approx([0.03, 0.03])
 
 
 def test_batches_made_in_workers():
@@ -124,13 +100,6 @@ def test_roles_epochs_and_first_batches():
     assert train.first_batch_s == pytest.approx(np.full(3, 0.001))
     assert val.num_batches == 30
     assert steps.num_epochs == 3
-
-
-def test_the_forwards_that_an_evaluations_batches_go_into_are_told():
-    steps = measure(epochs_with_evaluation(epochs=3, evaluations=10).process, {})
-    train, val = sorted(steps.loaders, key=lambda loader: loader.id)
-    assert (val.forwards, val.forward_s) == (1, pytest.approx(0.003))
-    assert (train.forwards, train.forward_s) == (0, 0)
 
 
 def test_an_epoch_that_the_end_of_the_run_cut_short_is_no_epoch():
@@ -247,53 +216,20 @@ def unread_in(loop: str, **notes) -> tuple[str, ...]:
     return measure(run.process(), {}).train_loader().unused_fields
 
 
-def test_loop_variables_that_are_never_read():
-    assert unread_in("""
-        for x, y, extra in loader:  # fetch
-            model(x, y)
-        """) == ("2",)
-    assert unread_in("""
-        for i, (x, mask) in enumerate(loader):  # fetch
-            model(x)
-        """) == ("1",)
-    assert unread_in("""
-        for batch in loader:  # fetch
-            x, y, z = batch
-            model(x, z)
-        """) == ("1",)
-
-
-def test_variables_read_anywhere_in_the_function_are_read():
-    assert (
-        unread_in("""
-        for x, y in loader:  # fetch
-            model(x)
-        print(y)
-        """)
-        == ()
-    )
-    assert (
-        unread_in("""
-        for x, *rest in loader:  # fetch
-            model(x)
-        """)
-        == ()
-    )
-    assert (
-        unread_in("""
-        for x, y in loader:  # fetch
-            model(**locals())
-        """)
-        == ()
-    )
-    assert (
-        unread_in("""
-        for batch in loader:  # fetch
-            x, y = batch
-            model(x, batch)
-        """)
-        == ()
-    )
+@pytest.mark.parametrize(
+    ("loop", "unread"),
+    [
+        ("for x, y, extra in loader:  # fetch\n    model(x, y)", ("2",)),
+        ("for i, (x, mask) in enumerate(loader):  # fetch\n    model(x)", ("1",)),
+        ("for batch in loader:  # fetch\n    x, y, z = batch\n    model(x, z)", ("1",)),
+        ("for x, y in loader:  # fetch\n    model(x)\nprint(y)", ()),
+        ("for x, *rest in loader:  # fetch\n    model(x)", ()),
+        ("for x, y in loader:  # fetch\n    model(**locals())", ()),
+        ("for batch in loader:  # fetch\n    x, y = batch\n    model(x, batch)", ()),
+    ],
+)
+def test_loop_variables_that_the_function_never_reads(loop, unread):
+    assert unread_in(loop) == unread
 
 
 def test_keys_that_the_probe_saw_unread():
@@ -306,8 +242,7 @@ def rebuilt_each_epoch(lengths, *, together=False):
     run = Script(PLAIN)
 
     def build(number, length):
-        held = {"x": {"class": "Tensor", "shape": [length, 4]}}
-        dataset = {"class": "Subset", "len": length, "held": held}
+        dataset = {"class": "Subset", "len": length}
         run.note("loader", id=number, where=3, batch_size=8, num_workers=0, dataset=dataset)
 
     for number, length in enumerate(lengths, 1):
@@ -322,12 +257,7 @@ def rebuilt_each_epoch(lengths, *, together=False):
         for _ in range(length // 8):
             with run.at("fetch"):
                 run.fetch(number, 1, samples=8)
-            with run.at("forward"):
-                run.forward(5)
-            with run.at("backward"):
-                run.backward(5)
-            with run.at("update"):
-                run.update(1)
+            run.step(5, 5, 1)
     return measure(run.process(), {})
 
 
@@ -338,26 +268,6 @@ def test_a_loader_over_a_dataset_that_grows_is_one_loader():
     assert use.settings["rebuilt"]
     assert use.anew
     assert steps.num_epochs == 4
-
-
-@pytest.mark.parametrize(("lengths", "anew"), [((20, 20), False), ((20, 22), True)])
-def test_a_loader_whose_iterators_differ_in_length_does_not_read_the_same_twice(lengths, anew):
-    run = Script(PLAIN)
-    for number, length in enumerate(lengths, 1):
-        run.iterate(number, loader=1)
-        run.notes["iterator"][-1]["num_batches"] = length
-        for _ in range(20):
-            run.fetch(number, 1)
-            run.forward(3)
-            run.backward(3)
-            run.update(1)
-    assert measure(run.process(), {}).train_loader().anew is anew
-
-
-def test_loaders_of_the_folds_of_a_cross_validation_are_one():
-    steps = rebuilt_each_epoch([80, 80, 80, 88, 88])
-    (use,) = steps.loaders
-    assert (use.num_iterators, use.num_batches) == (5, 52)
 
 
 @pytest.mark.parametrize(

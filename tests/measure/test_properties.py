@@ -44,7 +44,7 @@ def nested(draw, start=1_000, depth=0):
 
 
 samples = st.lists(
-    st.tuples(st.integers(0, 900_000_000), st.integers(0, 50_000_000), st.integers(0, 3)), max_size=20
+    st.tuples(st.integers(1, 900_000_000), st.integers(0, 50_000_000), st.integers(0, 3)), max_size=20
 )
 
 
@@ -61,7 +61,7 @@ def holds(steps):
     assert len(steps.steady) == len(steps.samples) == steps.num_steps
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(nested(), samples)
 def test_nested_rows_add_up(made, sampled):
     rows = made[0] + [(t, w, stack, 0, 500, 10, 0, row.SAMPLE) for t, w, stack in sampled]
@@ -69,7 +69,7 @@ def test_nested_rows_add_up(made, sampled):
     holds(measure(process(rows, notes={"stack": [stack]}), {}))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(nested(), samples)
 def test_what_is_added_up_in_pieces_is_the_same(made, sampled):
     rows = made[0] + [(t, w, stack, 0, 500, 10, 0, row.SAMPLE) for t, w, stack in sampled]
@@ -84,7 +84,7 @@ def test_what_is_added_up_in_pieces_is_the_same(made, sampled):
     assert pieces.unaccounted_s == pytest.approx(whole.unaccounted_s, rel=1e-9, abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(
     st.lists(
         st.tuples(
@@ -100,7 +100,7 @@ def test_any_rows_at_all_are_measured(rows):
     holds(measure(process(rows), {}))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=50, deadline=None)
 @given(nested(), samples)
 def test_any_recording_in_pieces_loses_no_time(made, sampled):
     rows = made[0] + [(t, w, stack, 0, 500, 10, 0, row.SAMPLE) for t, w, stack in sampled]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import struct
-from textwrap import dedent
 
 import numpy as np
 import pytest
@@ -136,25 +135,6 @@ def test_startup_parts_add_up_to_the_time_before_the_first_batch():
     assert parts["first batch"] == pytest.approx(0.0021)
 
 
-def test_what_a_library_imports_late_is_told_by_the_library():
-    def prepare(run):
-        asks = ("torch._dynamo.utils:load", "importlib:import_module", "importlib._bootstrap:_gcd_import")
-        with run.at(3), run.library(*asks):
-            run.work(900)
-
-    assert trained(prepare).startup["lazy imports of torch"] == pytest.approx(0.9, abs=0.02)
-
-
-def test_long_imports_are_told_by_name():
-    def prepare(run):
-        with run.at(2):
-            run.work(900)
-
-    steps = trained(prepare, source=PLAIN.replace("import torch", "from sklearn.preprocessing import Scaler"))
-    assert steps.startup["import sklearn"] == pytest.approx(0.9, abs=0.02)
-    assert steps.startup["other imports"] == 0.0
-
-
 def test_compile_in_the_first_steps_is_startup_later_it_is_told():
     def each(run, step):
         if step in (0, 12):
@@ -200,17 +180,6 @@ def test_a_collection_between_phases_is_of_what_runs_there():
     steps = trained(each=each)
     assert steps.span_totals["logging"] == pytest.approx(0.8, rel=0.1)
     assert steps.gc_s_by_phase["logging"] == pytest.approx(19 * 0.015)
-
-
-def test_collections_while_the_first_step_imports_are_no_pauses_of_training():
-    """torch.func loads much of torch in its first call: full collections over all that is imported."""
-
-    def first(run, step):
-        if step == 0:
-            for _ in range(6):
-                run._emit(row.GC, run.now - MS, MS, value=2)
-
-    assert trained(each=first).gc_s == 0
 
 
 def test_module_shares_of_the_window():
@@ -281,23 +250,6 @@ def test_what_a_save_gathers_belongs_to_it():
     assert steps.span_totals["checkpoint"] == pytest.approx(0.033)
 
 
-@pytest.mark.parametrize(("counted", "per_step"), [(5, 0.01), (20, 0.04)])
-def test_gradients_exchanged_once_an_update_cost_the_steps_between_nothing(counted, per_step):
-    """Of four steps of an update one exchanges under no_sync(), else all of them."""
-    run = Script(PLAIN)
-    run.note("ddp", avg_backward_comm_s=0.05, overlap_s=0.01, iterations=counted)
-    for step in range(20):
-        with run.at("fetch"):
-            run.iterate(1) if step == 0 else None
-            run.fetch(1, 1)
-        with run.at("backward"):
-            run.backward(50)
-        if step % 4 == 3:
-            with run.at("update"):
-                run.update(1)
-    assert measure(run.process(), {}).collective_in_backward_s == pytest.approx(per_step)
-
-
 @pytest.mark.parametrize(("share", "punctual_us"), [(1.0, 20), (0.2, 20), (0.2, 130)])
 def test_the_interpreter_is_told_from_long_calls_also_on_a_crowded_machine(share, punctual_us):
     """Whatever a line does, a sample is late where the thread had no core when it was due, and somewhat later
@@ -333,62 +285,3 @@ def test_a_line_knows_how_it_is_reached():
     lines = trained(each=each).lines
     inner = next(line for line in lines if line.callers)
     assert [place.line for place in inner.callers] == [14, 13]
-
-
-def test_a_line_knows_the_function_that_a_framework_called_however_far_it_lies_above():
-    source = """
-        class Audit:
-            def on_batch_end(self):
-                self.visit()  # callback
-
-            def visit(self):
-                self.values()  # visits
-
-            def values(self):
-                self.top()  # values
-
-            def top(self):
-                self.item()  # tops
-
-            def item(self):
-                pass  # item
-
-        trainer.fit()  # trains
-    """
-    run = Script(dedent(source))
-    run.iterate(1)
-    for _ in range(40):
-        with run.at("trains"):
-            run.fetch(1, 1)
-            run.forward(2)
-            run.backward(2)
-            run.update(1)
-            with run.at("callback", "visits", "values", "tops", "item"):
-                run.work(10)
-            with run.library("trainers:Trainer.fit"):
-                run.work(10)
-    between = [line for line in measure(run.process(), {}).lines if line.phase == "other"]
-    entered = {line.place.line: line.entered and line.entered.line for line in between}
-    assert entered == {run.line("item"): run.line("callback"), run.line("trains"): run.line("trains")}
-
-
-def test_an_evaluation_that_a_handler_starts_stands_there_and_not_where_the_whole_training_is_run():
-    source = """
-        def evaluate(engine):
-            evaluator.run(test)  # handler
-
-        trainer.run(train)  # trains
-    """
-    run = Script(dedent(source))
-    run.iterate(1)
-    for step in range(40):
-        with run.at("trains"):
-            run.fetch(1, 1)
-            run.forward(2)
-            run.backward(2)
-            run.update(1)
-        if step % 10 == 9:
-            with run.at("trains", "handler"):
-                run.evaluate(3)
-    evaluations = measure(run.process(), {}).evaluations
-    assert {one.place.line for one in evaluations} == {run.line("handler")}

@@ -58,7 +58,7 @@ except BaseException as error: print(type(error).__name__, error); raise
 def test_a_failing_observer_is_switched_off_and_said_once(tmp_path: Path) -> None:
     body = """
 from hotloop.probe.install import current
-current().modules._facts = None
+current().modules._known = None
 train(DataLoader(data, batch_size=16)); print("trained")
 """
     done = run(body, tmp_path)
@@ -211,12 +211,7 @@ for how in ("tied", "transposed", "parts", ""):
     Net(how)(torch.randn(2, 4)).sum().backward()
 """
     noted = run(body, tmp_path).notes["module"]
-    assert [(note["tied"], note["overlapping"]) for note in noted] == [
-        (True, False),
-        (False, True),
-        (False, False),
-        (False, False),
-    ]
+    assert [note["overlapping"] for note in noted] == [False, True, False, False]
 
 
 def test_the_recorder_without_a_place_to_write_says_so_once(tmp_path: Path) -> None:

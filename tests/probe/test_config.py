@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.running import run_observed
 
-from hotloop.probe.config import known_values, meaning_of, value_for
-from hotloop.probe.keylines import line_of
+from hotloop.probe.configured import line_of
+from hotloop.torch_facts import known_values, meaning_of, value_for
 
 NAMES = {
     name: meaning
@@ -130,7 +130,7 @@ val:
 
 
 def test_lines_of_nested_yaml_keys() -> None:
-    found = {key: line_of(YAML, key, "yaml") for key, _, _ in known_values(yaml.safe_load(YAML))}
+    found = {key: line_of(YAML, key) for key, _, _ in known_values(yaml.safe_load(YAML))}
     assert found == {
         "data.num_workers": 5,
         "data.loader.batch_size": 6,
@@ -144,15 +144,16 @@ TOML = '[train.loader]\nroot = "x"\nworkers = 3\n\n[optim]\nlr = 0.1\n[amp]\nena
 
 
 def test_lines_of_toml_keys() -> None:
-    assert line_of(TOML, "train.loader.workers", "toml") == 3
-    assert line_of(TOML, "optim.lr", "toml") == 6
-    assert line_of(TOML, "amp.enabled", "toml") == 8
+    assert line_of(TOML, "train.loader.workers") == 3
+    assert line_of(TOML, "optim.lr") == 6
+    assert line_of(TOML, "amp.enabled") == 8
 
 
-def test_a_key_that_stands_twice_outside_any_known_syntax_has_no_line() -> None:
-    text = "train = dict(num_workers=4)\ntest = dict(num_workers=1)\nlr = 0.1\n"
-    assert line_of(text, "train.num_workers", "ini") is None
-    assert line_of(text, "lr", "ini") == 3
+def test_a_name_that_stands_twice_is_found_behind_the_one_above_it() -> None:
+    text = "train = dict(num_workers=4)\n# num_workers: 2\ntest = dict(num_workers=1)\nlr = 0.1\n"
+    assert line_of(text, "test.num_workers") == 3
+    assert line_of("loader:\n  lr: 1\nlr: 2\n", "lr") == 3
+    assert line_of(text, "train.lr.x") is None
 
 
 keys = st.sampled_from([*(name for name in NAMES if "." not in name), "a", "b", "model"])
@@ -169,8 +170,8 @@ def test_every_known_key_of_a_written_file_is_found_on_its_line(tree: dict[str, 
     as_yaml = yaml.safe_dump(tree)
     for key, _, _ in known_values(tree):
         name = key.split(".")[-1]
-        for text, syntax in ((as_json, "json"), (as_yaml, "yaml")):
-            line = line_of(text, key, syntax)
+        for text in (as_json, as_yaml):
+            line = line_of(text, key)
             assert line is not None
             assert name in text.splitlines()[line - 1]
 
@@ -307,11 +308,10 @@ optimizer.step()
 def test_lines_of_python_values() -> None:
     text = "data = dict(\n    bs=2,\n    val={'bs': 1},\n)\n"
     text += "class CFG:\n    lr: float = 0.1\nCFG2 = {'a': {\n 'lr': 1}}\n"
-    assert line_of(text, "data.bs", "python") == 2
-    assert line_of(text, "data.val.bs", "python") == 3
-    assert line_of(text, "CFG.lr", "python") == 6
-    assert line_of(text, "CFG2.a.lr", "python") == 8
-    assert line_of("def broken(:\n", "a.b", "python") is None
+    assert line_of(text, "data.bs") == 2
+    assert line_of(text, "data.val.bs") == 3
+    assert line_of(text, "CFG.lr") == 6
+    assert line_of(text, "CFG2.a.lr") == 8
 
 
 UPDATE = """\

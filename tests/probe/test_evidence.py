@@ -62,51 +62,6 @@ def test_every_batch_handed_out_has_its_order_and_content_once(tmp_path: Path) -
         assert len(done.of("loss")) == 16
 
 
-PICTURES = """
-    import sys
-    import torch
-    from torch import nn
-    from torch.utils.data import DataLoader, Dataset
-    from hotloop.feed.coding import CodedBatches, Lookup
-
-    class Pictures(Dataset):
-        def __len__(self):
-            return 48
-        def __getitem__(self, i):
-            picture = torch.randint(0, 256, (3, 32, 32), dtype=torch.uint8)
-            return {"picture": (picture.float() / 255 - 0.45) / 0.22, "label": i % 4}
-
-    torch.manual_seed(1)
-    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.ReLU(), nn.Flatten(), nn.Dropout(0.2), nn.Linear(3600, 4))
-    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-    loader = DataLoader(Pictures(), 8, shuffle=True, num_workers=2)
-    if sys.argv[1] == "bytes":
-        loader = CodedBatches(loader)
-    for epoch in range(2):
-        for batch in map(Lookup(), loader):
-            loss = nn.functional.cross_entropy(net(batch["picture"]), batch["label"])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-"""
-
-
-def test_floats_that_travel_as_bytes_are_what_the_script_gets(tmp_path: Path) -> None:
-    floats, coded = (
-        run_observed(PICTURES, way, folder=tmp_path / way, env=EVIDENCE) for way in ("floats", "bytes")
-    )
-    fields = [[field["dtype"] for field in run.notes["batch"][0]["fields"]] for run in (floats, coded)]
-    assert fields == [["float32", "int64"], ["uint8", "int64"]]
-    assert not coded.notes.get("disabled")
-    for kind in ("order", "content", "loss"):
-        assert len(crcs(floats, kind)) >= 12
-        assert crcs(coded, kind) == crcs(floats, kind)
-    leaves = [run.notes["leaves"][0]["paths"] for run in (floats, coded)]
-    assert leaves[0] == leaves[1] == ["picture", "label"]
-    items = [run.notes["trained"][-1]["items"] for run in (floats, coded)]
-    assert items[0] == items[1]
-
-
 def test_nothing_changes_and_nothing_is_recorded_unasked(tmp_path: Path) -> None:
     plain = run_observed(LOADER, "0", "", folder=tmp_path / "plain", observed=False)
     seen = run_observed(LOADER, "0", "", folder=tmp_path / "seen")

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from hotloop.probe.observers.loader_facts import dataset_facts, held, transforms_of
+from hotloop.probe.observers.loader_facts import dataset_facts, transforms_of
 
 
 class ToTensor:
@@ -72,22 +72,6 @@ def test_transforms_that_hold_each_other_end() -> None:
     one, other = Compose(), Compose()
     one.transforms, other.transforms = [other], [one]
     assert transforms_of(Pictures(one)) == []
-
-
-class Dataset:
-    def __init__(self, **attributes: Any) -> None:
-        self.__dict__.update(attributes)
-
-
-@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
-def test_what_no_array_is_keeps_nothing_of_the_others_from_being_told() -> None:
-    """Of a nested tensor torch tells no shape, and classes of compiled modules may have no module's name."""
-    nested = torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])
-    unnamed = type("Unnamed", (), {"__module__": None})()
-    slotted = type("Scaler", (), {"__module__": "sklearn.preprocessing._own", "__slots__": ()})()
-    facts = held(Dataset(data=np.ones(3), nested=nested, unnamed=unnamed, slotted=slotted, length=3))
-    assert set(facts) == {"data", "slotted", "length"}
-    assert facts["slotted"]["copy"] is False
 
 
 def test_a_file_that_the_dataset_holds_open_is_named(tmp_path: Path) -> None:

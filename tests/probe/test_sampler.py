@@ -132,7 +132,7 @@ def test_a_handler_installed_before_torch_is_kept(tmp_path: Path) -> None:
         import torch
         os.kill(os.getpid(), signal.SIGURG)
     """
-    observed = run_observed(script, folder=tmp_path)
+    observed = run_observed(script, folder=tmp_path, warm=False)
     assert observed.stdout == "mine\n"
     assert observed.of("sample") == []
     assert any("SIGURG" in note["text"] for note in observed.notes["warning"])

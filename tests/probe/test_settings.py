@@ -92,9 +92,8 @@ def test_flags_in_effect_and_the_profile(tmp_path: Path) -> None:
     (profile,) = observed.notes["profile"]
     assert profile["steps"] == 3
     assert profile["kernels"] == []
-    assert any(row["name"] == "aten::addmm" for row in profile["operators"])
-    assert 0 < sum(row["self_cpu_s"] for row in profile["operators"]) <= profile["wall_s"] * 1.5
-    assert json.loads(Path(profile["trace"]).read_text())["traceEvents"]
+    traced = json.loads(Path(profile["trace"]).read_text())["traceEvents"]
+    assert any(event["name"] == "aten::addmm" for event in traced)
 
 
 def test_a_script_that_profiles_itself_keeps_its_profiler(tmp_path: Path) -> None:

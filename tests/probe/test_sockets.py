@@ -8,7 +8,7 @@ import pytest
 from tests.running import run_observed
 
 SCRIPT = """
-    import asyncio, os, select, selectors, socket, subprocess, sys, threading, time
+    import asyncio, os, select, socket, subprocess, sys, threading, time
     import torch
 
     def listening(kind=socket.AF_INET, at=("127.0.0.1", 0)):
@@ -102,47 +102,6 @@ SCRIPT = """
             accepted[0].recv(8)
         return step
 
-    def looks():
-        client = answering()
-        client.setblocking(False)
-        def step():
-            try:
-                client.recv(64)
-            except BlockingIOError:
-                pass
-        return step
-
-    def looks_and_waits(seen=lambda client: client):
-        client = answering()
-        socket.setdefaulttimeout(30)
-        def step():
-            client.sendall(b"x")
-            select.select([seen(client)], [], [], 0)
-            assert os.get_blocking(client.fileno())
-            client.recv(64)
-        return step
-
-    def looks_by_number_and_waits():
-        return looks_and_waits(lambda client: client.fileno())
-
-    def looks_by_a_flag():
-        client = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-        client.bind(("127.0.0.1", 0))
-        def step():
-            try:
-                client.recvfrom(64, socket.MSG_DONTWAIT)
-            except BlockingIOError:
-                pass
-        return step
-
-    def serves_in_an_event_loop():
-        loop = asyncio.new_event_loop()
-        loop.run_until_complete(asyncio.start_server(lambda *ends: None, "127.0.0.1", 0))
-        def step():
-            loop.call_soon(loop.stop)
-            loop.run_forever()
-        return step
-
     step = globals()[sys.argv[1]]()
     net = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
@@ -171,21 +130,11 @@ def test_what_nobody_else_asks_for_is_not_recorded_as_serving(tmp_path: Path, wh
         ("selects", 4),
         ("serves", 1 + 4),
         ("serves_what_came_before", 4),
-        ("looks", 4),
-        ("looks_by_a_flag", 4),
-        ("serves_in_an_event_loop", 4),
     ],
 )
-def test_what_is_served_or_polled_is_recorded(tmp_path: Path, what: str, calls: int) -> None:
+def test_what_is_served_is_recorded(tmp_path: Path, what: str, calls: int) -> None:
     observed = run_observed(SCRIPT, what, folder=tmp_path)
     assert observed.stdout.split() == ["done"], observed.stderr
     assert "disabled" not in observed.notes
     assert len(observed.of("socket")) == calls
     assert all(observed.line(row) for row in observed.of("socket"))
-
-
-@pytest.mark.parametrize("what", ["looks_and_waits", "looks_by_number_and_waits"])
-def test_a_socket_that_waits_still_does_where_there_is_a_default_timeout(tmp_path: Path, what: str) -> None:
-    observed = run_observed(SCRIPT, what, folder=tmp_path)
-    assert observed.stdout.split() == ["done"], observed.stderr
-    assert observed.of("socket")

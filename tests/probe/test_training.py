@@ -150,10 +150,7 @@ def test_notes_describe_the_objects(observed: Observed) -> None:
     assert [len(pids) for pids in workers] == [2, 2]
     assert not workers[0] & workers[1]
     module = next(note for note in observed.notes["module"] if note["class"] == "Net")
-    assert (module["num_params"], module["children"]) == (
-        178,
-        [["body", "Sequential", 144], ["head", "Linear", 34]],
-    )
+    assert module["num_params"] == 178
     assert observed.notes["optimizer"][0]["class"] == "AdamW"
     batch = next(note for note in observed.notes["batch"] if note["loader"] == first["id"])
     assert [(field["path"], field["shape"]) for field in batch["fields"]] == [("x", [16, 8]), ("y", [16])]
@@ -231,34 +228,6 @@ def test_a_loader_that_a_package_builds_says_which_of_its_functions_was_called(t
     trainer = "transformers.trainer:Trainer"
     by = [note["by"] for note in observed.notes["loader"]]
     assert by == [f"{trainer}.train", f"{trainer}.get_train_dataloader", ""]
-
-
-OWN_OPTIMIZERS = """
-    import torch
-
-    class Mine(torch.optim.Optimizer):
-        def __init__(self, params, lr=0.1):
-            super().__init__(params, {"lr": lr, "table": {}})
-        def step(self):
-            for group in self.param_groups:
-                for p in group["params"]:
-                    p.data -= group["lr"] * p.grad
-
-    model = torch.nn.Linear(4, 4)
-    first = Mine([{"params": [model.weight], "lr": 0.2}, {"params": [model.bias]}])
-    second = Mine(model.parameters())
-    second.load_state_dict(second.state_dict())
-    model(torch.ones(2, 4)).sum().backward()
-    first.step()
-    second.step()
-    """
-
-
-def test_of_an_own_optimizer_it_is_told_how_it_is_set_and_whether_it_goes_on(tmp_path: Path) -> None:
-    first, second = run_observed(OWN_OPTIMIZERS, folder=tmp_path).notes["optimizer"]
-    assert first["groups"] == [{"lr": 0.2}, {"lr": 0.1}]
-    assert (first["dtypes"], first["sparse"], first["laid_out"]) == (["torch.float32"], False, True)
-    assert (first["loaded"], second["loaded"]) == (False, True)
 
 
 IN_A_FUNCTION = """

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import crafted
 import numpy as np
+import pytest
 
 from hotloop.record import rows as r
 from hotloop.record.read import open_recording
@@ -76,6 +77,7 @@ def peak(folder: Path) -> tuple[int, int]:
     return int(steps), int(size)
 
 
+@pytest.mark.nightly
 def test_what_a_further_step_takes_is_bounded(tmp_path: Path) -> None:
     # Two and three pieces, full ones.
     short = peak(recorded(tmp_path / "short", 299_000))

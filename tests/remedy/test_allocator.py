@@ -45,7 +45,7 @@ def test_it_arrives_before_torch_is_loaded(
 ) -> None:
     monkeypatch.setenv(OLD, "max_split_size_mb:128")
     env = catalogue.environment([catalogue.parse("expandable-segments")])
-    done = run_observed(script, folder=tmp_path, env=env)
+    done = run_observed(script, folder=tmp_path, env=env, warm=False)
     assert done.returncode == 0, done.stderr
     assert done.stdout.strip() in ("a:1", f"max_split_size_mb:128,{GROW}")
     assert [note["status"] for note in done.notes["remedy"]] == [status]

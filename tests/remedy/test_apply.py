@@ -112,7 +112,7 @@ def test_a_cache_is_dropped_where_the_script_changes_the_dataset(tmp_path: Path,
 
 
 def test_remedies_of_the_update_keep_losses_where_every_parameter_gets_a_gradient(tmp_path: Path) -> None:
-    found, done = applied(tmp_path, "set-to-none", "foreach", "gc-freeze", args=("--zero",))
+    found, done = applied(tmp_path, "foreach", "gc-freeze", args=("--zero",))
     assert set(statuses(done).values()) == {"in effect"}
     assert found == unmodified("--zero")
 
@@ -134,16 +134,6 @@ def test_numeric_remedies_stay_near(
     assert found["losses"] != before["losses"]
     assert found["losses"] == pytest.approx(before["losses"], rel=relative)
     assert found["threads"] == threads
-
-
-def test_float16_begins_with_the_third_update_and_stays_near(tmp_path: Path) -> None:
-    found, done = applied(tmp_path, "autocast-fp16")
-    assert statuses(done)["autocast-fp16"].startswith("in effect")
-    before = unmodified()
-    assert found["order"] == before["order"]
-    assert found["losses"][:2] == before["losses"][:2]
-    assert found["losses"][2:] != before["losses"][2:]
-    assert found["losses"] == pytest.approx(before["losses"], rel=0.3)
 
 
 def test_a_remedy_with_nothing_to_do_or_that_breaks_says_so_and_training_goes_on(tmp_path: Path) -> None:

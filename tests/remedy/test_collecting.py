@@ -14,8 +14,8 @@ from tests.running import run_observed
 
 from hotloop.probe.counting import StepCount
 from hotloop.remedy import catalogue
-from hotloop.remedy.live import collecting
-from hotloop.remedy.live.collecting import RarerCollections
+from hotloop.remedy.live import every_nth
+from hotloop.remedy.live.every_nth import RarerCollections
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def full(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[int]]:
 
     gc.disable()
     gc.callbacks.append(collected)
-    monkeypatch.setattr(collecting, "resident_bytes", lambda: 1 << 30)
+    monkeypatch.setattr(every_nth, "resident_bytes", lambda: 1 << 30)
     yield done
     gc.callbacks.remove(collected)
     gc.enable()
@@ -77,7 +77,7 @@ def test_memory_that_grows_is_looked_through_at_once(
 ) -> None:
     form_of(context, 1000)
     held = [1 << 30]
-    monkeypatch.setattr(collecting, "resident_bytes", lambda: held[0])
+    monkeypatch.setattr(every_nth, "resident_bytes", lambda: held[0])
     for _ in range(12):
         context.count.rounds += 1
         held[0] += 20 << 20
@@ -95,7 +95,7 @@ def test_garbage_is_held_to_what_a_collection_left(
         if phase == "stop" and info["generation"] == 2:
             garbage[0] = 0
 
-    monkeypatch.setattr(collecting, "resident_bytes", lambda: (1 << 30) + garbage[0])
+    monkeypatch.setattr(every_nth, "resident_bytes", lambda: (1 << 30) + garbage[0])
     gc.callbacks.append(freed)
     try:
         for _ in range(60):

@@ -10,8 +10,8 @@ import pytest
 from tests.running import run_observed
 
 from hotloop.feed.memory import heap_chosen
+from hotloop.fix.flags import _MALLOPT
 from hotloop.remedy import catalogue
-from hotloop.remedy.source.flags import _MALLOPT
 
 #: Pieces above and below what glibc maps alone, freed and asked for again.
 SCRIPT = """

@@ -15,7 +15,6 @@ from torch import nn
 from torch.utils.data import DataLoader, Dataset, TensorDataset, dataloader
 
 from hotloop.hooks.registry import Hooks
-from hotloop.remedy import catalogue
 from hotloop.remedy.live import loader as loader_forms
 from hotloop.remedy.live import ring as ring_forms
 from hotloop.remedy.live.compiled import Compile
@@ -167,22 +166,6 @@ def test_multi_tensor_kernels_that_round_differently_are_refused(context: Any, n
     optimizer.step()
     assert form.status() == f"{name}: its multi-tensor kernels round differently"
     assert not optimizer.param_groups[0]["foreach"]
-
-
-def test_dropped_gradients_are_another_training_and_said_to_be() -> None:
-    def weights(set_to_none: bool) -> torch.Tensor:
-        torch.manual_seed(0)
-        turns = nn.Linear(2, 2), nn.Linear(2, 2)
-        every = [parameter for model in turns for parameter in model.parameters()]
-        optimizer = torch.optim.SGD(every, lr=0.1, momentum=0.9)
-        for step in range(6):
-            optimizer.zero_grad(set_to_none=set_to_none)
-            turns[step % 2](torch.ones(1, 2)).square().sum().backward()
-            optimizer.step()
-        return turns[0].weight.detach()
-
-    assert not torch.equal(weights(True), weights(False))
-    assert catalogue.get("set-to-none").effect == "semantic"
 
 
 @pytest.mark.parametrize("kind", [ChannelsLast, FusedOptimizer, Compile])

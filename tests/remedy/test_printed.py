@@ -12,8 +12,8 @@ import pytest
 from tests.remedy.test_live_forms import Context
 
 from hotloop.probe.counting import StepCount
-from hotloop.remedy.live import printed
-from hotloop.remedy.live.printed import FewerPrints
+from hotloop.remedy.live import every_nth
+from hotloop.remedy.live.every_nth import FewerPrints
 
 Screen = pytest.CaptureFixture[str]
 
@@ -31,7 +31,7 @@ def context() -> Iterator[Any]:
 @pytest.fixture
 def screen(capfd: Screen, monkeypatch: pytest.MonkeyPatch) -> Screen:
     """In the place of standard output and error."""
-    monkeypatch.setattr(printed, "_SCREEN", (sys.stdout.fileno(), sys.stderr.fileno()))
+    monkeypatch.setattr(every_nth, "_SCREEN", (sys.stdout.fileno(), sys.stderr.fileno()))
     return capfd
 
 
@@ -129,7 +129,7 @@ def test_a_line_of_the_same_function_that_comes_seldom_is_printed(context: Any, 
     seldom = [line for line in told if line.startswith(("weight", "bias"))]
     assert seldom == ["weight 3", "bias 3", "weight 8", "bias 8"]
     steps = [line for line in told if line.startswith("step")]
-    assert steps == ["step 0", "step 1", "step 5", "step 9"]
+    assert steps == ["step 0", "step 1", "step 4", "step 8"]
 
 
 def test_what_a_library_prints_is_printed(context: Any, screen: Screen) -> None:

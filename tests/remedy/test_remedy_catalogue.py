@@ -9,28 +9,26 @@ from pathlib import Path
 
 import pytest
 
+from hotloop.diagnose.discovery import rules
 from hotloop.errors import UsageError
-from hotloop.probe.config import MEANINGS
+from hotloop.findings.table import ENTRIES
 from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import EFFECTS, Remedy
+from hotloop.torch_facts import MEANINGS
 
 RULES = Path(__file__).resolve().parents[2] / "src" / "hotloop" / "diagnose" / "rules"
-FINDINGS = {f"{p.parent.name}/{p.stem.replace('_', '-')}" for p in RULES.glob("*/*.py") if p.stem[0] != "_"}
 
 
-def named_in_rules() -> dict[str, set[str]]:
-    """Finding -> the remedies its rule names."""
-    named: dict[str, set[str]] = {}
-    for path in RULES.glob("*/*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.keyword) and node.arg == "remedies":
-                words = {
-                    one.value
-                    for one in ast.walk(node.value)
-                    if isinstance(one, ast.Constant) and isinstance(one.value, str) and "_" not in one.value
-                }
-                named.setdefault(f"{path.parent.name}/{path.stem.replace('_', '-')}", set()).update(words)
-    return named
+def named_in_rules() -> set[str]:
+    """The remedies that rules name."""
+    return {
+        one.value
+        for path in RULES.glob("*/*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.keyword) and node.arg == "remedies"
+        for one in ast.walk(node.value)
+        if isinstance(one, ast.Constant) and isinstance(one.value, str) and "_" not in one.value
+    }
 
 
 @pytest.mark.parametrize("remedy", catalogue.remedies(), ids=lambda remedy: remedy.id)
@@ -39,7 +37,7 @@ def test_every_remedy_is_whole(remedy: Remedy) -> None:
     assert remedy.summary.endswith(".")
     assert remedy.effect in EFFECTS
     assert remedy.effect == "exact" or remedy.alters
-    assert set(remedy.answers) <= FINDINGS
+    assert set(remedy.answers) <= set(ENTRIES)
     assert set(remedy.config_keys) <= set(MEANINGS)
     assert remedy.words.format(value=3)
     for form in filter(None, (remedy.live, remedy.source)):
@@ -49,10 +47,15 @@ def test_every_remedy_is_whole(remedy: Remedy) -> None:
         assert catalogue.parse(f"{remedy.id}={remedy.parameter.default}").value == remedy.parameter.default
 
 
-@pytest.mark.parametrize(("finding", "remedies"), sorted(named_in_rules().items()))
-def test_findings_name_remedies_that_answer_them(finding: str, remedies: set[str]) -> None:
-    for remedy in remedies:
+@pytest.mark.parametrize("finding", [rule.id for rule in rules() if ENTRIES[rule.id].remedies])
+def test_findings_name_remedies_that_answer_them(finding: str) -> None:
+    for remedy in ENTRIES[finding].remedies:
         assert finding in catalogue.get(remedy).answers
+
+
+@pytest.mark.parametrize("remedy", sorted(named_in_rules()))
+def test_rules_name_remedies_that_exist(remedy: str) -> None:
+    assert catalogue.get(remedy).id == remedy
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ import torch
 from tests.remedy.test_live_forms import Context
 
 from hotloop.probe.counting import StepCount
-from hotloop.remedy.live.viewing import ThrottledViewer
+from hotloop.remedy.live.every_nth import ThrottledViewer
 
 SERVED: list[int] = []
 CONTEXT: list[Any] = []

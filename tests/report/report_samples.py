@@ -22,7 +22,7 @@ from hotloop.measure.steps import (
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
 from hotloop.record.rows import BACKWARD, FETCH, FETCH_WORKERS, FORWARD, LOSS, MAKE, OPTIMIZER, SAMPLE, SYNC
-from hotloop.written import Written
+from hotloop.source.written import Written
 
 CWD = "/home/ana/projects/tcn-state"
 DATA = f"{CWD}/src/tcn_state/data/windows.py"

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from report_samples import full_steps, process, recording, steps
 
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
-from hotloop.record.rows import BACKWARD, FORWARD, LONG, SAMPLE, SYNC
+from hotloop.record.rows import BACKWARD, FORWARD, LONG, SAMPLE
 from hotloop.report import perfetto
 
 
@@ -95,12 +95,6 @@ def test_a_long_run_keeps_its_first_last_and_slowest_steps() -> None:
     shown = {event["name"] for event in events if event.get("cat") == "step"}
     assert {"step 0", "step 1000", "step 1999"} <= shown
     assert_nested(events)
-
-
-def test_rows_without_any_note_are_drawn_without_a_place() -> None:
-    trace = run_of([(2_000, 500, 0, 9, 99, 0, 0, SYNC), (3_000, 10, 77, 0, 0, 0, 0, SAMPLE)])
-    names = [event["name"] for event in perfetto.events(trace, []) if event["ph"] == "X"]
-    assert names == ["sync", "(no user frame)"]
 
 
 @given(

@@ -56,19 +56,6 @@ def test_the_bar_is_one_line_whose_letters_are_the_shares() -> None:
     assert "D data wait" in terminal.render(report)
 
 
-def test_a_run_of_one_step_is_told_in_the_singular_and_once() -> None:
-    report = healthy()
-    report.update(num_steps=1, verdict="Compute-bound; in only 1 step nothing more can be told.")
-    text = terminal.render(report)
-    assert "\n1 step · " in text and "No single cause" not in text
-
-
-def test_a_function_is_told_whole_where_the_line_has_room() -> None:
-    report = full()
-    report["findings"][0]["where"] = {"file": "data.py", "line": 9, "function": "PrinterDataset.__getitem__"}
-    assert "   data.py:9 in PrinterDataset.__getitem__\n" in terminal.render(report, width=60)
-
-
 def test_what_the_verdict_says_is_not_said_again_below() -> None:
     report = full()
     report["findings"][0]["message"] = "Scaler.transform runs once per sample."
@@ -83,13 +70,6 @@ def test_a_mean_that_is_not_the_steady_step_is_told_from_it() -> None:
     assert "when steady" not in terminal.render(report)
     report["step_s"]["mean"] = 5 * steady
     assert f"/step ({units.duration(steady)} when steady) · " in terminal.render(report)
-
-
-def test_a_rate_that_is_not_known_at_all_gets_no_percentage() -> None:
-    report = full()
-    centre = report["throughput"]["steps_per_s"]
-    report["throughput"]["ci95"] = [0.0, 5.2 * centre]
-    assert "samples/s ± over 100 %" in terminal.render(report)
 
 
 def test_five_findings_in_full_and_the_rest_by_name() -> None:
@@ -121,14 +101,6 @@ def test_a_healthy_run_gets_no_advice() -> None:
     text = terminal.render(healthy())
     assert "nothing worth fixing" in text.lower()
     assert ">" not in text
-
-
-def test_findings_of_info_alone_are_nothing_to_fix() -> None:
-    report = healthy()
-    report["verdict"] = "Compute-bound."
-    report["findings"] = [{**full()["findings"][-1], "severity": "info"}]
-    text = terminal.render(report)
-    assert "No single cause worth fixing was found." in text and "noted: device/tf32-off" in text
 
 
 def test_a_run_without_steps_says_why_that_may_be() -> None:

@@ -196,6 +196,16 @@ class Script:
     def update(self, ms: float, *, optimizer: int = 1) -> None:
         self.call(row.OPTIMIZER, ms, obj=optimizer)
 
+    def step(self, forward: float = 3, backward: float = 4, update: float = 1) -> None:
+        """A training step at the lines marked ``forward``, ``backward`` and ``update``."""
+        for mark, happens, ms in (
+            ("forward", self.forward, forward),
+            ("backward", self.backward, backward),
+            ("update", self.update, update),
+        ):
+            with self.at(mark):
+                happens(ms)
+
     def skipped_update(self, ms: float) -> None:
         self.call(row.SCALER, ms, obj=1)
 

@@ -60,7 +60,7 @@ def plain(steps: int = 50, fetch_ms: float = 2.0) -> Scenario:
     for _ in range(steps):
         with run.at("fetch"):
             run.fetch(1, fetch_ms)
-        _train_step(run)
+        run.step()
     with run.at("fetch"):
         run.fetch(1, 0.1, end=True)
     run.work(20)
@@ -150,7 +150,7 @@ def score_of_an_evaluation(epochs: int = 3, steps: int = 20) -> Scenario:
         for _ in range(steps):
             with run.at("fetch"):
                 run.fetch(2 * epoch + 1, 1)
-            _train_step(run)
+            run.step()
         with run.at("fetch"):
             run.fetch(2 * epoch + 1, 0.1, end=True)
         with run.at("val"):
@@ -164,12 +164,12 @@ def score_of_an_evaluation(epochs: int = 3, steps: int = 20) -> Scenario:
             run.fetch(2 * epoch + 2, 0.1, end=True)
         with run.at("score", "compute"):
             run.work(400)
-        with run.at("keep", "copy"):
+        with run.at("keep", "copy"), run.library("copy:deepcopy"):
             run.work(200)
     with run.at("fetch"):
         run.iterate(99, loader=1, ms=1)
         run.fetch(99, 1)
-    _train_step(run)
+    run.step()
     return Scenario(
         process=run.process(), num_steps=epochs * steps + 1, num_evaluations=epochs, script=run,
         span_ms={"evaluation": epochs * (400 + 5 * 4 + 1.1), "other": epochs * 200},
@@ -227,7 +227,7 @@ def zipped(steps: int = 25) -> Scenario:
         with run.at("fetch"):
             run.fetch(1, 1)
             run.fetch(2, 1)
-        _train_step(run)
+        run.step()
     return Scenario(process=run.process(), num_steps=steps, script=run)
 
 

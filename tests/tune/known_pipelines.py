@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.tune.pipeline import Pipeline, Setup
-from hotloop.tune.pipeline.pipeline import EpochCost, Memory
+from hotloop.model import Pipeline, Setup
+from hotloop.model.pipeline import EpochCost, Memory
 
 MIB = 2**20
 

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.remedy.golden import scene_of
+from tests.fix.golden import scene_of
 
 from hotloop.findings import Finding, Place
 from hotloop.remedy import catalogue
@@ -60,11 +60,11 @@ def test_one_of_two_loaders_is_changed(tmp_path: Path) -> None:
 ROWS = """
 import torch
 def batches(docs):
-    return torch.tensor([tokenize(each) for each in docs])
+    return torch.stack([torch.tensor(tokenize(each)) for each in docs])
 """
 
 
-@pytest.mark.parametrize(("under", "made"), [("keep-results=train.py:tokenize", True), ("numpy-view", False)])
+@pytest.mark.parametrize(("under", "made"), [("memoize=train.py:tokenize", True), ("defer-item", False)])
 def test_a_place_that_only_a_later_run_names_is_taken_where_lines_are_as_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, under: str, made: bool
 ) -> None:

@@ -8,12 +8,9 @@ import numpy as np
 import pytest
 from known_pipelines import MIB, pipeline
 
-from hotloop.measure.steps import LoaderUse
-from hotloop.tune.pipeline import Setup, gain, predict
-from hotloop.tune.pipeline.calibrate import _cached_s, _epoch_cost, _warm, _without
-from hotloop.tune.pipeline.handover import Handover
-from hotloop.tune.pipeline.pipeline import EpochCost
-from hotloop.tune.pipeline.predict import _COLD_S, alone, fast
+from hotloop.model import Setup, gain, predict
+from hotloop.model.pipeline import EpochCost
+from hotloop.model.predict import _COLD_S, alone
 
 
 def test_the_setup_of_the_run_is_what_is_not_said() -> None:
@@ -77,58 +74,6 @@ def test_workers_that_stay_save_their_start_every_epoch() -> None:
     assert endless == pytest.approx(0.020, rel=0.01)
 
 
-def test_an_epoch_without_workers_costs_its_iterator_alone() -> None:
-    """As the run shows, from its second on; workers that stay are told of each epoch, which takes longer."""
-    stay = EpochCost(start_s=0.002, worker_start_s=0.0, wake_s=0.0, stop_s=0.0)
-    short = pipeline(batches_per_epoch=10, epoch=stay)
-    inline = predict(short, Setup(num_workers=0)).s_per_step
-    assert inline == pytest.approx(0.050 + stay.inline_s / 10)
-    loader = LoaderUse(
-        id=1, role="train", where=None, dataset={}, num_iterators=4, batches_per_epoch=10, settings={},
-        iter_s=np.array([0.0004, 0.00007, 0.00008, 0.00009]), wait_s=np.full(40, 0.05),
-    )  # fmt: skip
-    assert _epoch_cost(loader, 0, Handover()).between_s(0, False) == pytest.approx(0.00008)
-
-
-def test_many_workers_that_import_before_they_begin_share_the_cores() -> None:
-    """Spawned ones, two seconds each; forked ones are awake by the time all have been started."""
-    spawned = EpochCost(start_s=0.0, worker_start_s=0.020, wake_s=2.0, stop_s=0.0)
-    known = pipeline(0.100, 0.001, batches_per_epoch=64, epoch=spawned)  # 4 cores
-    seconds = 64 * predict(known, Setup(num_workers=64)).s_per_step
-    assert seconds == pytest.approx(64 * 2.0 / 4 + 0.1, rel=0.02)
-    forked = replace(spawned, worker_start_s=0.010, wake_s=0.020)
-    seconds = 64 * predict(replace(known, epoch=forked), Setup(num_workers=64)).s_per_step
-    assert seconds == pytest.approx(64 * 0.010 + 0.020 + 0.1 + 0.064, rel=0.05)
-    for had in (2, 4, 16):
-        recorded = Setup(num_workers=had, cores=4.0, ranks=1)
-        assert spawned.woken_s(had, 4.0, recorded) == pytest.approx(2.0)
-    assert spawned.woken_s(32, 4.0, recorded) == pytest.approx(2 * 2.0)
-
-
-def test_what_new_workers_slow_is_paid_by_them_alone() -> None:
-    slow = EpochCost(start_s=0.0, worker_start_s=0.0, wake_s=0.0, stop_s=0.0, slow_s=0.050)
-    plain, known = (pipeline(batches_per_epoch=10.0, **given) for given in ({}, {"epoch": slow}))
-    for setup, more_s in (
-        (Setup(), 0.005),
-        (Setup(num_workers=0), 0.0),
-        (Setup(persistent_workers=True), 0.0),
-    ):
-        added = predict(known, setup).s_per_step - predict(plain, setup).s_per_step
-        assert added == pytest.approx(more_s, abs=1e-6)
-
-
-def test_first_steps_and_batches_of_new_workers_are_told_from_the_others() -> None:
-    """Five steps to an epoch, the first 40 ms longer; workers whose first of four batches takes 8 ms more."""
-    first = np.arange(30) % 5 == 0
-    own, slow_s = _without(np.where(first, 0.050, 0.010), first)
-    assert (len(own), float(own.mean()), slow_s) == (24, pytest.approx(0.010), pytest.approx(0.040))
-    assert _without(np.where(first, 0.050, 0.010)[:10], first[:10])[1] == 0.0  # two epochs may be chance
-    assert _without(np.where(first, 0.005, 0.010), first)[1] == 0.0
-    make_s, more_s = _warm(np.tile([0.010, 0.002, 0.002, 0.002], 6), Handover(first_s=0.010, later_s=0.002))
-    assert (float(make_s.mean()), more_s) == (pytest.approx(0.002), pytest.approx(0.008))
-    assert _warm(np.full(4, 0.002), Handover())[1] == 0.0
-
-
 def test_a_long_epoch_is_drawn_out_from_its_steady_part() -> None:
     epochs = EpochCost(start_s=1.0, worker_start_s=0.0, wake_s=0.0, stop_s=0.0)
     told = predict(pipeline(batches_per_epoch=100_000, epoch=epochs), Setup(num_workers=2))
@@ -169,27 +114,6 @@ def test_a_step_that_no_longer_waits_finds_its_caches_warm() -> None:
     assert low < 0.75 * ratio < 1.25 * ratio < high
     known = gain(waits, Setup(free=frozenset({"data"}), step_s=0.002))
     assert known[2] / known[1] < high / low
-
-
-def test_where_the_step_alone_was_measured_nothing_is_guessed_of_it() -> None:
-    waits = pipeline(step_s=0.012, waited_s=0.028, step_cores=1.0, alone_s=0.002)
-    free, few = Setup(free=frozenset({"data"})), Setup(num_workers=2)
-    assert predict(waits).s_per_step == pytest.approx(0.040, rel=0.01)
-    assert predict(waits, free).s_per_step == pytest.approx(0.002, rel=0.01)
-    assert predict(waits, few).s_per_step == pytest.approx(0.020, rel=0.01)
-    ratio, low, high = gain(waits, free)
-    assert low < ratio < high < 4 * low
-    slower = pipeline(step_s=0.002, waited_s=0.038, step_cores=1.0, alone_s=0.003)
-    assert predict(slower, free).s_per_step == pytest.approx(0.002, rel=0.01)
-
-
-def test_a_cache_serves_what_evaluates_too() -> None:
-    run = pipeline(other_s={"evaluation": 0.008}, evaluation_wait_s=0.006)
-    cached = predict(run, Setup(hit_rate=1.0)).s_per_step
-    assert cached == pytest.approx(predict(pipeline(), Setup(hit_rate=1.0)).s_per_step + 0.002)
-    assert predict(run).s_per_step == pytest.approx(predict(pipeline()).s_per_step + 0.008)
-    free = Setup(hit_rate=1.0, free=frozenset({"evaluation"}))
-    assert predict(run, free).s_per_step == pytest.approx(cached - 0.002)
 
 
 def test_a_gain_is_over_the_same_times_and_none_over_itself() -> None:
@@ -246,28 +170,3 @@ def test_a_model_that_does_not_explain_its_run_says_so() -> None:
 def test_a_setup_that_cannot_be_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=next(iter(wrong))):
         Setup(**wrong)
-
-
-def test_a_search_does_not_go_by_which_worker_got_the_slow_batches() -> None:
-    """Every fourth batch is slow: with four workers one gets them all, in the order measured."""
-    uneven = pipeline(np.where(np.arange(200) % 8 == 0, 0.081, 0.001), 0.001, batches_per_epoch=200)
-    lucky = predict(uneven, Setup(num_workers=8, prefetch_factor=64)).s_per_step
-    assert fast(uneven, Setup(num_workers=8, prefetch_factor=64)) < 0.8 * lucky
-    assert fast(pipeline(), Setup(num_workers=2)) == predict(pipeline(), Setup(num_workers=2)).s_per_step
-
-
-def test_what_is_too_large_to_be_written_where_the_last_batch_was_is_not_gathered_at_once() -> None:
-    """10 ms of copying from 32 MB on is pages that are new each time: collating shows how long it takes."""
-
-    def cached_s(size: float, collate_s: float) -> float:
-        loader = LoaderUse(
-            id=1, role="train", where=None, dataset={}, num_iterators=3, batches_per_epoch=40,
-            settings={"collate_fn": "torch.utils.data._utils.collate.default_collate"},
-            batch_bytes=size, batch_fields=({"bytes": size},), collate_s=collate_s,
-        )  # fmt: skip
-        return _cached_s(loader, 4)
-
-    assert cached_s(20e6, 0.018) == pytest.approx(0.0025, rel=0.05)
-    assert cached_s(40e6, 0.018) == pytest.approx(0.018)
-    assert cached_s(40e6, 0.100) == pytest.approx(0.025, rel=0.05)
-    assert cached_s(40e6, 0.001) == pytest.approx(0.005, rel=0.05)

@@ -3,19 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
-import numpy as np
 import pytest
-from tests.diagnose.synthetic import evidence, input_run
 from tests.tune.known_pipelines import pipeline
 
-from hotloop.diagnose.costs import feed
 from hotloop.findings import Finding
+from hotloop.model import Pipeline, Setup, predict
 from hotloop.tune import plans
-from hotloop.tune.pipeline import Pipeline, Setup, predict
-from hotloop.tune.pipeline.demand import OTHERS, demand
+from hotloop.tune.demand import OTHERS
 
 GIB = 2.0**30
 
@@ -31,35 +27,6 @@ def test_nothing_is_recommended_from_a_run_that_others_slowed() -> None:
     for plan in crowded.plans[:3]:
         assert plan.gain[1] > 1
         assert not plan.recommended and "measure it first" in plan.why
-
-
-def test_wanted_cores_that_others_had_still_count() -> None:
-    """Two workers that compute on two cores: more of them gain nothing, whoever else was there."""
-    crowd = SimpleNamespace(got=0.4)
-    fed = SimpleNamespace(
-        workers=2, cores=2.0, computing_ratio=1.0, crowd=crowd, main_crowd=crowd, step_cpu_s=0.0,
-        loader=SimpleNamespace(worker_stats={}, make_s=np.array([0.04]), lines_total_s=0.0),
-    )  # fmt: skip
-    steps = SimpleNamespace(facts={}, pid=1, lines=[])
-    recording = SimpleNamespace(process_system={}, start=0.0, processes=[])
-    world = SimpleNamespace(steps=steps, cores=2.0, recording=recording)
-    wants = demand(cast(Any, world), cast(Any, fed), 0.0)
-    assert wants.doubts[0].startswith(OTHERS)
-    known = pipeline(make_cores=wants.make_cores, recorded=Setup(num_workers=2))
-    on_two = {num: predict(known, Setup(num_workers=num, cores=2.0)).s_per_step for num in (2, 8)}
-    assert on_two[8] == pytest.approx(on_two[2], rel=0.02)
-
-
-def test_what_an_evaluation_computes_is_not_wanted_by_the_step() -> None:
-    """1.3 cores all the time, half of it evaluation: the step's 29 ms want what making 34 ms leaves of 63."""
-    two = {"facts": {"torch": {"threads": 2}}}
-    run = input_run(make_s=0.034, busy_s=0.029, phases={"evaluation": 0.070}, run=two)
-    columns = {"t_s": np.arange(1.0, 30.0), "cpu_ratio": np.full(29, 1.3)}
-    world = evidence(run, cores=2, process_system={run.pid: columns})
-    fed = feed(world)
-    assert fed is not None
-    wants = demand(world, fed, 0.029)
-    assert wants.step_cores == pytest.approx((1.3 * 0.063 - 0.034) / 0.029, rel=0.02)
 
 
 def test_what_does_not_fit_into_memory_is_said_and_not_recommended() -> None:

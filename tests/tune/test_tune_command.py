@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import os
 import re
@@ -14,12 +13,9 @@ from pathlib import Path
 import pytest
 
 from hotloop import flow
-from hotloop.cli import tune as tune_command
-from hotloop.cli.tune import _draws, _told
+from hotloop.flow.tune import draws
 from hotloop.launch.guard import Guard, free_memory
 from hotloop.launch.throwaway import Refused, prepare
-from hotloop.tune.launching import Interrupted
-from hotloop.tune.trial import Trial
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -141,20 +137,7 @@ def test_samples_that_draw_are_noticed(tmp_path: Path, sample: str, num_workers:
     (tmp_path / "draws.py").write_text(DRAWS.format(sample=sample, num_workers=num_workers))
     run = flow.new_run_folder(tmp_path / "run", ["draws"])
     flow.observe([sys.executable, str(tmp_path / "draws.py")], run, env={"HOTLOOP_DRAWS": "1"})
-    assert _draws(flow.examine(flow.read(run))) == (("the dataset's own generator",) if drawn else ())
-
-
-def test_samples_of_any_loader_that_feeds_training_are_noticed(tmp_path: Path) -> None:
-    plain = "plain = iter(DataLoader([*range(12)]))\ndrawing = iter("
-    steps = "=0))\nfor _ in range(12):\n    i, x = next(plain), next(drawing)"
-    script = DRAWS.format(sample="numpy.random.rand()", num_workers=0)
-    script = script.replace("for x in ", plain).replace("=0):", steps)
-    (tmp_path / "draws.py").write_text(script)
-    run = flow.new_run_folder(tmp_path / "run", ["draws"])
-    assert not flow.observe(
-        [sys.executable, str(tmp_path / "draws.py")], run, env={"HOTLOOP_DRAWS": "1"}
-    ).exit_code
-    assert _draws(flow.examine(flow.read(run))) == ("numpy.random",)
+    assert draws(flow.examine(flow.read(run))) == (("the dataset's own generator",) if drawn else ())
 
 
 def test_a_script_that_fails_is_told_with_its_own_words_and_leaves_its_output(project: Path) -> None:
@@ -163,7 +146,7 @@ def test_a_script_that_fails_is_told_with_its_own_words_and_leaves_its_output(pr
     )
     done = tune(project, "--out", "../tuned", "--", sys.executable, "train.py")
     assert done.returncode == 1
-    assert "error: the run as found gives nothing to tune: exit code 1: ValueError: no data" in done.stderr
+    assert "error: the unmodified run gives nothing to tune: exit code 1: ValueError: no data" in done.stderr
     assert "Traceback" not in done.stderr
     assert "ValueError" in (project.parent / "tuned" / "trials" / "000" / "output.log").read_text()
     assert not (project / "half.txt").exists()
@@ -217,19 +200,6 @@ def test_a_run_over_its_memory_is_ended_with_the_reason() -> None:
     run.stdin.close()
     free, total = free_memory()
     assert 0 < free < total
-
-
-@pytest.mark.parametrize(
-    ("step_alone_s", "why", "told"),
-    [(0.001, "", "1.00 ms"), (None, "", "not measured: no single loader"), (None, "timed out", "timed out")],
-)
-def test_a_launch_of_the_step_alone_always_says_what_came_of_it(
-    step_alone_s: float | None, why: str, told: str
-) -> None:
-    more = {"step_alone_s": step_alone_s}
-    trial = Trial(key="alone", remedies=(), status="measured", folder="", seconds=1.0, why=why, more=more)
-    (line,) = _told(trial)
-    assert line.startswith("the step alone: ") and told in line
 
 
 EVALUATES = """
@@ -300,59 +270,3 @@ def test_a_patched_remedy_and_a_live_one_are_found_told_and_resumed(project: Pat
     assert ran.returncode == 0, ran.stderr
     assert "patch in force: train.py" in ran.stderr
     assert "applied num-workers: in effect" in ran.stderr
-
-
-PICTURES = """
-import matplotlib
-matplotlib.use("Agg")
-import matplotlib.pyplot as plt
-import torch
-
-torch.manual_seed(0)
-torch.set_num_threads(1)
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-history = []
-for step in range(80):
-    loss = (model(torch.randn(16, 8)) - 1).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
-    history.append(float(loss))
-    fig = plt.figure(figsize=(2, 2))
-    plt.plot(history)
-    plt.savefig("loss.png")
-    plt.close(fig)
-"""
-
-
-def test_what_a_live_form_leaves_to_the_source_is_raced_as_a_patch(project: Path) -> None:
-    (project / "train.py").write_text(PICTURES)
-    words = ("--out", "../tuned", "--budget", "90s", "--allow", "semantic", "--json")
-    done = tune(project, *words, "--", sys.executable, "train.py")
-    assert done.returncode == 0, done.stderr
-    document = json.loads(done.stdout)
-    tried = [one for one in document["trials"] if any("fewer-images" in name for name in one["remedies"])]
-    assert tried[0]["status"] == "refused" and tried[0]["why"].endswith("is left to hotloop fix")
-    assert any(name.startswith("fewer-images=") for name in document["best"]["remedies"]), document["best"]
-    assert document["best"]["gain"]["ci95"][0] > 2
-    assert "% " in (project.parent / "tuned" / "best.diff").read_text()
-    assert not (project / "loss.png").exists()
-
-
-def test_what_goes_on_with_a_tuning_that_was_ended_can_be_copied(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def ended(*_: object) -> None:
-        raise Interrupted
-
-    monkeypatch.setattr(tune_command, "_tune", ended)
-    parser = argparse.ArgumentParser()
-    tune_command.add_arguments(parser)
-    words = ["--budget", "2m", "--allow", "numeric", "--", "python", "train.py", "a b"]
-    out = tmp_path / "tuned"
-    assert tune_command.main(parser.parse_args(["--out", str(out), *words])) == 130
-    told = shlex.split(capsys.readouterr().err.splitlines()[1])
-    again = parser.parse_args(told[2:])
-    first = parser.parse_args(["--out", str(out), *words])
-    assert told[:2] == ["hotloop", "tune"] and vars(again) == vars(first)

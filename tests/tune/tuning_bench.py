@@ -18,12 +18,11 @@ from hotloop.measure.steps import LoaderUse, Steps
 from hotloop.phases import PHASES
 from hotloop.record.recording import Recording
 from hotloop.remedy.remedy import Effect
-from hotloop.tune import candidates
+from hotloop.tune.candidate import Limits as Allowed
 from hotloop.tune.journal import Journal
 from hotloop.tune.launching import Launcher, Say
 from hotloop.tune.search import Search, Tuned
 from hotloop.tune.trial import Bench, Examined, Ran, Request, spell
-from hotloop.whatif.estimate import Row, WhatIf
 
 STEPS = 100
 
@@ -39,7 +38,6 @@ class Scenario:
     fails: Mapping[str, Ran] = field(default_factory=dict)
     applied: Mapping[str, str] = field(default_factory=dict)
     draws: tuple[str, ...] = ()
-    turns: tuple[str, ...] = ()
     crowded: bool = False
     files: tuple[Path, ...] = ()
     batch_size: Callable[[frozenset[str]], int] = lambda arm: 8
@@ -48,8 +46,6 @@ class Scenario:
     num_samples: int = 100_000
     num_iterators: int = 1
     iterable: bool = False
-    without_loader: bool = False
-    blocks: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)  # ratio, low, high
     traces: Mapping[str, Trace] = field(default_factory=dict)  # what an arm computes, by its spelling
     launched: list[str] = field(default_factory=list)  # but for proofs
     steps: dict[str, int | None] = field(default_factory=dict)
@@ -64,7 +60,7 @@ class Scenario:
     def run(self, request: Request) -> Ran:
         name = spell(request.arm)
         if not request.evidence:
-            self.launched.append("blocks" if request.plan else name)
+            self.launched.append("alone" if request.alone else name)
             self.steps[name] = request.steps
         if name in self.fails:
             return self.fails[name]
@@ -85,20 +81,9 @@ class Scenario:
         open_ = tuple(one for one in self.findings if not ids & set(one.remedies))
         return Examined(
             evidence=self._evidence(arm, step_s), findings=open_, applied=applied,
-            draws=self.draws, turns=self.turns, crowded=self.crowded,
-            blocks=self._blocks(), files=self.files,
-            trace=self.traces.get(" + ".join(sorted(arm)) or "as found"),
-        )  # fmt: skip
-
-    def _blocks(self) -> WhatIf:
-        rows = tuple(
-            Row(intervention=name, ratio=ratio, ci95=(low, high), blocks=2)
-            for name, (ratio, low, high) in self.blocks.items()
-        )
-        return WhatIf(
-            baseline_s=0.04, baseline_ci95=(0.04, 0.04), baseline_blocks=2, block_steps=8, wait_s=None,
-            rows=rows, step_alone_s=None, loader_alone_s=None, cores_s=None, ceiling=None, contention_s=None,
-            not_exact="",
+            draws=self.draws, crowded=self.crowded,
+            files=self.files,
+            trace=self.traces.get(" + ".join(sorted(arm)) or "unmodified"),
         )  # fmt: skip
 
     def _evidence(self, arm: frozenset[str], step_s: float) -> Evidence:
@@ -114,7 +99,7 @@ class Scenario:
             rank=0, pid=1, start_s=start, end_s=start + step_s, phases=np.zeros((STEPS, len(PHASES))),
             samples=np.full(STEPS, float(size)), steady=np.ones(STEPS, np.bool_), totals={}, span_totals={},
             wall_s=STEPS * step_s + 1.0, span=(1.0, 1.0 + STEPS * step_s),
-            loaders=() if self.without_loader else (loader,),
+            loaders=(loader,),
         )  # fmt: skip
         recording = Recording(
             folder=None, command=("train",), exit_code=0, wall_s=1.0, start_ns=0, start_unix_s=0.0, ranks=(),
@@ -138,7 +123,7 @@ def launcher(scenario: Scenario, folder: Path, *, budget_s: float = 600.0, **lim
         journal=Journal(folder, {"command": ["train"]}),
         folder=folder,
         budget_s=budget_s,
-        limits=candidates.Limits(allow=allow, **limits),
+        limits=Allowed(allow=allow, **limits),
         say=Say(trying=lambda *_: None, done=lambda _: None),
     )
 

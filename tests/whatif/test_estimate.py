@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import inf, log
+from math import log
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 from tests.scenarios.builder import Script
 
-from hotloop.cli import what_if as cli_what_if
 from hotloop.findings import Finding
+from hotloop.flow import what_if
 from hotloop.measure import measure
 from hotloop.measure.steps import Steps
 from hotloop.record import rows as row
@@ -22,15 +22,6 @@ from hotloop.remedy import catalogue
 from hotloop.units import parse_duration
 from hotloop.whatif import words
 from hotloop.whatif.estimate import WhatIf, estimate
-from hotloop.whatif.live.interval import interval, t95
-
-
-def test_the_interval_is_students() -> None:
-    mean, low, high = interval([1.0, 2.0, 3.0, 4.0])
-    half = 3.182 * np.std([1, 2, 3, 4], ddof=1) / 2
-    assert (mean, low, high) == pytest.approx((2.5, 2.5 - half, 2.5 + half))
-    assert t95(60) == pytest.approx(2.0003, abs=1e-3)
-    assert interval([1.0])[1:] == (-inf, inf)
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("90", 90.0), ("90s", 90.0), ("10m", 600.0), ("1.5h", 5400.0)])
@@ -208,7 +199,7 @@ def test_nothing_is_said_without_a_baseline() -> None:
 def test_what_may_change_is_said_of_each_intervention(capsys: pytest.CaptureFixture[str]) -> None:
     """One that leaves out log lines changes no values."""
     words = ("foreach", "throttled-logging", "fused-optimizer")
-    cli_what_if._announce([catalogue.parse(word) for word in words])
+    what_if._announce([catalogue.parse(word) for word in words])
     said = capsys.readouterr().err
     assert "  throttled-logging=10: curves have fewer points" in said
     assert "  fused-optimizer: fused updates round differently" in said

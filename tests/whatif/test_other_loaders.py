@@ -21,7 +21,7 @@ from hotloop.whatif.live.feeder import Feeder
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
-pytestmark = pytest.mark.alone  # what it measures is time
+pytestmark = [pytest.mark.alone, pytest.mark.nightly]  # what it measures is time
 
 SCRIPT = """
 import os, sys, time, torch

@@ -15,7 +15,7 @@ from hotloop.record.read import open_recording
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
-pytestmark = pytest.mark.alone  # what it measures is time
+pytestmark = [pytest.mark.alone, pytest.mark.nightly]  # what it measures is time
 
 #: A step waits 5 ms itself, and 10 ms for each of its two batches.
 SCRIPT = """

@@ -14,7 +14,7 @@ from hotloop.record.read import open_recording
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
-pytestmark = pytest.mark.alone  # what it measures is time
+pytestmark = [pytest.mark.alone, pytest.mark.nightly]  # what it measures is time
 
 EPOCHS, BATCHES, SLOW_S = 22, 6, 0.06
 

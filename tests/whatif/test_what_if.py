@@ -179,7 +179,7 @@ FAILS = """
 import sys, time, torch
 from torch.utils.data import DataLoader, Dataset, get_worker_info
 
-sys.modules["hotloop.whatif.live.feeder"].PATIENCE_S = 2
+sys.modules["hotloop.whatif.live.sibling"].PATIENCE_S = 2
 
 class Data(Dataset):
     def __len__(self):

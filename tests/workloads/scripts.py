@@ -14,6 +14,7 @@ from types import ModuleType
 import psutil
 
 ROOT = Path(__file__).parents[2]
+Modules = dict[str, ModuleType]
 #: Two ranks on this machine.
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
 #: Python that finds no hotloop; the script and its arguments follow.
@@ -25,7 +26,7 @@ WITHOUT_HOTLOOP = (
 
 
 @contextmanager
-def imported(folder: Path, *names: str) -> Iterator[dict[str, ModuleType]]:
+def imported(folder: Path, *names: str) -> Iterator[Modules]:
     """The named modules in ``folder``, forgotten afterwards: every workload calls its own alike."""
     sys.path.insert(0, str(folder))
     try:
@@ -57,3 +58,8 @@ def finished(
                     one.kill()
             raise
     return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
+
+
+def losses(rows: list[dict[str, float]]) -> list[float]:
+    """The losses of a step log."""
+    return [row["loss"] for row in rows]

@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.workloads.scripts import imported
+from tests.workloads.scripts import Modules
 
 torch = pytest.importorskip("torch")
 
 import numpy as np  # noqa: E402
 
 FOLDER = Path(__file__).parents[2] / "workloads" / "heads"
+MODULES = ("gaussians", "rotation", "ply", "sh")
 NAMES = ("xyz", "features_dc", "features_rest", "scaling", "rotation", "opacity")
 #: The layout of 3D Gaussian Splatting, and GaussianAvatars' one property more.
 PROPERTIES = (
@@ -26,20 +25,9 @@ PROPERTIES = (
 ).split()  # fmt: skip
 
 
-@pytest.fixture(scope="module")
-def modules() -> Iterator[dict[str, ModuleType]]:
-    with imported(FOLDER, "gaussians", "rotation", "ply", "sh") as found:
-        yield found
-
-
 @pytest.fixture(autouse=True)
-def torch_state() -> Iterator[None]:
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-    torch.set_num_threads(1)
+def seeded(torch_state: None) -> None:
     torch.manual_seed(0)
-    yield
-    torch.set_num_threads(threads)
-    torch.set_rng_state(state)
 
 
 def octahedron() -> tuple[Any, Any]:
@@ -49,7 +37,7 @@ def octahedron() -> tuple[Any, Any]:
     return vertices, torch.tensor(faces)
 
 
-def trained(modules: dict[str, ModuleType], sh_degree: int = 3) -> tuple[Any, Any, Any]:
+def trained(modules: Modules, sh_degree: int = 3) -> tuple[Any, Any, Any]:
     """Gaussians of an octahedron with arbitrary values, its vertices and faces."""
     vertices, faces = octahedron()
     gaussians = modules["gaussians"].Gaussians.one_per_face(faces, sh_degree=sh_degree)
@@ -82,7 +70,7 @@ def statistics(gaussians: Any, gradients: list[float]) -> None:
 # -- on a mesh
 
 
-def test_a_new_head_has_a_grey_gaussian_in_the_middle_of_every_face(modules: dict[str, ModuleType]) -> None:
+def test_a_new_head_has_a_grey_gaussian_in_the_middle_of_every_face(modules: Modules) -> None:
     vertices, faces = octahedron()
     gaussians = modules["gaussians"].Gaussians.one_per_face(faces)
     means, quaternions, scales = gaussians.bound(vertices, faces)
@@ -95,15 +83,7 @@ def test_a_new_head_has_a_grey_gaussian_in_the_middle_of_every_face(modules: dic
     assert (gaussians.colors(torch.tensor([[0.0, 0, 3]]), means) == 0.5).all()
 
 
-def test_the_size_of_a_face_is_half_its_edge_and_height(modules: dict[str, ModuleType]) -> None:
-    vertices = torch.tensor([[0.0, 0, 0], [4, 0, 0], [1, 2, 0]])
-    frames, sizes, centres = modules["gaussians"].face_frames(vertices, torch.tensor([[0, 1, 2]]))
-    assert sizes.tolist() == [3]
-    assert frames[0].T.tolist() == [[1, 0, 0], [0, 0, 1], [0, -1, 0]]
-    torch.testing.assert_close(centres, torch.tensor([[5 / 3, 2 / 3, 0]]))
-
-
-def test_gaussians_move_turn_and_grow_with_the_mesh(modules: dict[str, ModuleType]) -> None:
+def test_gaussians_move_turn_and_grow_with_the_mesh(modules: Modules) -> None:
     gaussians, vertices, faces = trained(modules)
     to_matrix = modules["rotation"].to_matrix
     turn, shift, growth = to_matrix(torch.randn(4)), torch.randn(3), 1.7
@@ -120,7 +100,7 @@ def test_gaussians_move_turn_and_grow_with_the_mesh(modules: dict[str, ModuleTyp
     )
 
 
-def test_gradients_reach_the_mesh_and_are_right(modules: dict[str, ModuleType]) -> None:
+def test_gradients_reach_the_mesh_and_are_right(modules: Modules) -> None:
     gaussians, vertices, faces = trained(modules)
     gaussians.double()
     assert torch.autograd.gradcheck(
@@ -129,8 +109,8 @@ def test_gradients_reach_the_mesh_and_are_right(modules: dict[str, ModuleType]) 
 
 
 @given(seed=st.integers(0, 2**31))
-@settings(deadline=None, max_examples=30)
-def test_quaternions_and_matrices(modules: dict[str, ModuleType], seed: int) -> None:
+@settings(deadline=None, max_examples=10)
+def test_quaternions_and_matrices(modules: Modules, seed: int) -> None:
     rotation, draw = modules["rotation"], torch.Generator().manual_seed(seed)
     first, second = torch.randn(2, 9, 4, generator=draw, dtype=torch.float64)
     first[0], second[1] = torch.tensor([0.0, 0, 1, 0]), torch.tensor([0.0, 1, 0, 0])
@@ -143,16 +123,10 @@ def test_quaternions_and_matrices(modules: dict[str, ModuleType], seed: int) -> 
     torch.testing.assert_close(product, matrices @ rotation.to_matrix(second))
 
 
-def test_a_quarter_turn_about_z(modules: dict[str, ModuleType]) -> None:
-    half = math.sqrt(0.5)
-    matrix = modules["rotation"].to_matrix(torch.tensor([half, 0, 0, half]))
-    torch.testing.assert_close(matrix, torch.tensor([[0.0, -1, 0], [1, 0, 0], [0, 0, 1]]))
-
-
 # -- colour
 
 
-def test_harmonics_are_orthonormal_in_the_known_order(modules: dict[str, ModuleType]) -> None:
+def test_harmonics_are_orthonormal_in_the_known_order(modules: Modules) -> None:
     """Over the sphere by quadrature that is exact for their degree."""
     heights, weights = np.polynomial.legendre.leggauss(8)
     angles = np.arange(16) * 2 * np.pi / 16
@@ -172,27 +146,11 @@ def test_harmonics_are_orthonormal_in_the_known_order(modules: dict[str, ModuleT
     assert one.sign().tolist() == [float(sign) for sign in signs]
 
 
-def test_colours_depend_on_direction_by_one_degree_more_at_a_time(modules: dict[str, ModuleType]) -> None:
-    gaussians, vertices, faces = trained(modules, sh_degree=0)
-    means = gaussians.bound(vertices, faces)[0]
-    centres = torch.tensor([[0.0, 0, 4], [4, 0, 0], [0, -3, 1]])
-    seen = [gaussians.colors(centres, means)]
-    for _ in range(4):
-        gaussians.raise_degree()
-        seen.append(gaussians.colors(centres, means))
-    assert all(colors.shape == (3, 8, 3) and colors.min() >= 0 for colors in seen)
-    assert torch.equal(seen[0][0], seen[0][1])
-    assert not torch.equal(seen[1][0], seen[1][1])
-    assert not torch.equal(seen[2], seen[3])
-    assert torch.equal(seen[3], seen[4])
-    assert gaussians.sh_degree == 3
-
-
 # -- more and fewer
 
 
 def test_small_ones_are_cloned_large_ones_split_and_the_optimizer_goes_on(
-    modules: dict[str, ModuleType],
+    modules: Modules,
 ) -> None:
     gaussians, vertices, faces = trained(modules)
     optimizer = optimizer_of(gaussians, amsgrad=True)
@@ -227,20 +185,7 @@ def test_small_ones_are_cloned_large_ones_split_and_the_optimizer_goes_on(
     assert not torch.equal(gaussians.xyz[:7], before["xyz"][stayed])
 
 
-def test_parts_are_drawn_from_the_gaussian_that_is_split(modules: dict[str, ModuleType]) -> None:
-    """Long along its own axis x, which is turned to y."""
-    gaussians, _, _ = trained(modules)
-    with torch.no_grad():
-        gaussians.xyz[:] = 0
-        gaussians.rotation[:] = torch.tensor([math.sqrt(0.5), 0, 0, math.sqrt(0.5)])
-        gaussians.scaling[:] = torch.tensor([math.log(0.2), math.log(1e-4), math.log(1e-4)])
-    gaussians.densify_and_prune(torch.optim.Adam(gaussians.parameters()), -1.0, 0.005, extent=10.0)
-    assert len(gaussians.xyz) == 16
-    assert gaussians.xyz[:, 1].abs().mean() > 0.05
-    assert gaussians.xyz[:, [0, 2]].abs().max() < 0.01
-
-
-def test_gradients_are_means_over_the_cameras_that_saw_it(modules: dict[str, ModuleType]) -> None:
+def test_gradients_are_means_over_the_cameras_that_saw_it(modules: Modules) -> None:
     gaussians, _, _ = trained(modules)
     screen = torch.tensor([3.0, 4.0]).expand(3, 8, 2) * torch.tensor([1.0, 2.0, 7.0])[:, None, None]
     radii = torch.ones(3, 8, dtype=torch.int32)
@@ -256,7 +201,7 @@ def test_gradients_are_means_over_the_cameras_that_saw_it(modules: dict[str, Mod
     assert len(gaussians.xyz) == 15
 
 
-def test_faces_of_more_weight_are_refined_sooner(modules: dict[str, ModuleType]) -> None:
+def test_faces_of_more_weight_are_refined_sooner(modules: Modules) -> None:
     gaussians, _, _ = trained(modules)
     statistics(gaussians, [0.8] * 8)
     weights = torch.ones(8)
@@ -265,7 +210,7 @@ def test_faces_of_more_weight_are_refined_sooner(modules: dict[str, ModuleType])
     assert gaussians.binding.tolist() == [*range(8), 2, 5]
 
 
-def test_faint_and_huge_ones_go_but_no_face_loses_its_last(modules: dict[str, ModuleType]) -> None:
+def test_faint_and_huge_ones_go_but_no_face_loses_its_last(modules: Modules) -> None:
     gaussians, _, _ = trained(modules)
     optimizer = optimizer_of(gaussians)
     statistics(gaussians, [1.0] * 8)
@@ -282,10 +227,10 @@ def test_faint_and_huge_ones_go_but_no_face_loses_its_last(modules: dict[str, Mo
     assert gaussians.opacity[7, 0] == -8.0
 
 
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=15)
 @given(seed=st.integers(0, 2**31), rounds=st.integers(1, 4), min_opacity=st.floats(0.0, 1.0))
 def test_no_face_is_ever_empty_and_all_parts_stay_of_one_length(
-    modules: dict[str, ModuleType], seed: int, rounds: int, min_opacity: float
+    modules: Modules, seed: int, rounds: int, min_opacity: float
 ) -> None:
     torch.manual_seed(seed)
     gaussians, _, faces = trained(modules)
@@ -306,7 +251,7 @@ def test_no_face_is_ever_empty_and_all_parts_stay_of_one_length(
 
 
 def test_a_reset_makes_all_nearly_transparent_and_forgets_how_opacity_moved(
-    modules: dict[str, ModuleType],
+    modules: Modules,
 ) -> None:
     gaussians, _, _ = trained(modules)
     optimizer = optimizer_of(gaussians)
@@ -321,18 +266,10 @@ def test_a_reset_makes_all_nearly_transparent_and_forgets_how_opacity_moved(
     assert optimizer.state[gaussians.xyz]["exp_avg"].abs().max() > 0
 
 
-def test_sizes_of_faces_have_to_be_known_to_split(modules: dict[str, ModuleType]) -> None:
-    gaussians = modules["gaussians"].Gaussians.one_per_face(octahedron()[1])
-    with pytest.raises(RuntimeError, match="before bound"):
-        gaussians.densify_and_prune(torch.optim.Adam(gaussians.parameters()), 0.5, 0.005, extent=4.0)
-
-
 # -- files
 
 
-def test_a_file_comes_back_to_the_bit_in_the_layout_viewers_read(
-    modules: dict[str, ModuleType], tmp_path: Path
-) -> None:
+def test_a_file_comes_back_to_the_bit_in_the_layout_viewers_read(modules: Modules, tmp_path: Path) -> None:
     gaussians, _, _ = trained(modules)
     module, path = modules["gaussians"], tmp_path / "point_cloud.ply"
     path.write_text("an older one")
@@ -363,7 +300,7 @@ def test_a_file_comes_back_to_the_bit_in_the_layout_viewers_read(
 
 
 def test_for_other_viewers_they_are_written_where_they_are_in_the_world(
-    modules: dict[str, ModuleType], tmp_path: Path
+    modules: Modules, tmp_path: Path
 ) -> None:
     gaussians, vertices, faces = trained(modules)
     module = modules["gaussians"]
@@ -377,48 +314,19 @@ def test_for_other_viewers_they_are_written_where_they_are_in_the_world(
     assert len(back.xyz) == 16
 
 
-def test_numbers_and_properties_of_other_programs_are_read(
-    modules: dict[str, ModuleType], tmp_path: Path
-) -> None:
-    names = [name for name in reversed(PROPERTIES) if name not in ("nx", "ny", "nz")]
-    layout = [(name, "<i4" if name == "binding_0" else "<f8") for name in names] + [("red", "u1")]
-    rows = np.zeros(2, layout)
-    rows["z"], rows["binding_0"], rows["red"] = [1.5, 2.5], [3, 4], 7
-    lines = [f"property {'int' if name == 'binding_0' else 'double'} {name}" for name in names]
-    head = ["ply", "format binary_little_endian 1.0", "comment by hand", "element vertex 2", *lines]
-    head += [
-        "property uchar red",
-        "element face 1",
-        "property list uchar int vertex_indices",
-        "end_header",
-        "",
-    ]
-    path = tmp_path / "other.ply"
-    path.write_bytes("\r\n".join(head).encode() + rows.tobytes() + b"\x03" + bytes(12))
-    found = modules["gaussians"].load_ply(path)
-    assert found.xyz.tolist() == [[0, 0, 1.5], [0, 0, 2.5]]
-    assert found.binding.tolist() == [3, 4]
-    assert found.xyz.dtype == torch.float32
-
-
-def test_files_that_are_not_that_are_named(modules: dict[str, ModuleType], tmp_path: Path) -> None:
+def test_files_that_are_not_that_are_named(modules: Modules, tmp_path: Path) -> None:
     gaussians, _, _ = trained(modules)
     module, path = modules["gaussians"], tmp_path / "spoiled.ply"
     module.save_ply(path, gaussians)
     good = path.read_bytes()
     spoiled = {
-        "is no PLY file: it begins with b''": b"",
         "is no PLY file": b"\x89PNG\r\n\x1a\n",
-        "has no end_header": good[:200],
         "only binary_little_endian": good.replace(b"binary_little_endian", b"ascii", 1),
         "is cut off: 8 vertices of 252 bytes, 2,015 bytes": good[:-1],
         "no property f_rest_44": good.replace(b"f_rest_44", b"frest_44_", 1),
         "no property f_dc_0, f_dc_1, f_dc_2, f_rest_0 and 52 more": b"ply\nformat binary_little_endian 1.0\n"
         b"element vertex 0\nproperty float x\nproperty float y\nproperty float z\nend_header\n",
-        "single numbers only": good.replace(b"property float x\n", b"property list uchar int x\n", 1),
         "the first element is not vertex": good.replace(b"element vertex 8", b"element face 8", 1),
-        "how many vertices": good.replace(b"element vertex 8", b"element vertex many", 1),
-        "twice": good.replace(b"property float x\n", b"property float y\n", 1),
         "rot_3 of Gaussian 7 is nan: 1 of 8": good[:-8] + np.float32(np.nan).tobytes() + good[-4:],
         "binding_0 has values": good[:-4] + np.float32(0.5).tobytes(),
     }
@@ -429,11 +337,3 @@ def test_files_that_are_not_that_are_named(modules: dict[str, ModuleType], tmp_p
         assert str(path) in str(found.value)
     with pytest.raises(FileNotFoundError):
         module.load_ply(tmp_path / "absent.ply")
-
-
-def test_a_write_that_fails_leaves_nothing(modules: dict[str, ModuleType], tmp_path: Path) -> None:
-    gaussians, _, _ = trained(modules)
-    (tmp_path / "taken.ply").mkdir()
-    with pytest.raises(OSError, match="taken"):
-        modules["gaussians"].save_ply(tmp_path / "taken.ply", gaussians)
-    assert [file.name for file in tmp_path.iterdir()] == ["taken.ply"]

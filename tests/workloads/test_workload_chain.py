@@ -43,6 +43,7 @@ def observed(project: Path, name: str) -> Path:
     return run
 
 
+@pytest.mark.nightly
 def test_what_fix_writes_applies_trains_and_computes_the_same(project: Path) -> None:
     """The guide's table of ignored settings, written: the loader reads its key, the flags are set right."""
     found = observed(project, "found")

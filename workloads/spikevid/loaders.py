@@ -392,9 +392,9 @@ def shared(frames, config):
         raise ConfigError(
             "shared_bytes needs hotloop.feed: pip install hotloop, or --ablate shared_bytes"
         ) from None
-    policy = config.choice("DATA.CACHE_POLICY", "keep", ("keep", "lru"))
+    config.choice("DATA.CACHE_POLICY", "keep", ("keep",))
     size = int(config.number("DATA.CACHE_SIZE_GB", 4.0) * GIB)
     try:
-        return cached(store, size, policy, copy=policy != "keep")
+        return cached(store, size, copy=False)
     except FeedError as error:
         raise ConfigError(f"{config.path}: DATA.CACHE_SIZE_GB: {error}") from None

@@ -1,4 +1,4 @@
-# truth: input/too-many-workers | input/worker-transport | config/too-many-workers-for-cores
+# truth: input/too-many-workers | input/worker-transport
 # bottleneck: input
 # not: input/too-few-workers | input/shallow-prefetch
 # Tabular data that sits in memory, and the eight workers somebody read about.

@@ -8,13 +8,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from hotloop.audit import configs, source
+from hotloop.audit import configs, files
 from hotloop.audit.configs import ConfigFile
-from hotloop.audit.discovery import rules
+from hotloop.audit.files import Skipped
+from hotloop.audit.hits import finding
 from hotloop.audit.module import Module
-from hotloop.audit.source import Skipped
-from hotloop.audit.tree import RELEVANT, Machine, Tree
+from hotloop.audit.program import RELEVANT, Machine, Program
+from hotloop.audit.rules import RULES
 from hotloop.findings import Finding, Severity
+from hotloop.source.code import parsed
 
 SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low", "info")
 #: About the share of the time that reading and parsing takes.
@@ -43,7 +45,7 @@ def audit(
 ) -> Audit:
     """Read everything, run every rule, leave out what the source says to ignore.
 
-    ``advance`` is told the share done, and what is done.
+    ``advance`` is given the share done, and what is done.
     """
     skipped: list[Skipped] = []
     modules: list[Module] = []
@@ -53,44 +55,41 @@ def audit(
         config = configs.read(config_path)
         (skipped if isinstance(config, Skipped) else config_files).append(config)  # type: ignore[arg-type]
     given = {path.resolve() for path in config_paths}
-    files = list(source.find(paths))
-    for number, (path, name, dotted) in enumerate(files):
-        advance(_READING * number / len(files), name)
-        if path.resolve() in given:
-            continue
-        parsed = source.read(path, name, dotted)
-        if isinstance(parsed, Skipped):
-            skipped.append(parsed)
-            continue
-        texts.append(parsed.text)
-        if RELEVANT.search(parsed.text):
-            modules.append(Module(parsed))
-    tree = Tree(modules, texts, config_files, machine)
-    found: list[Finding] = []
-    for number, rule in enumerate(rules()):
-        advance(_READING + (1 - _READING) * number / len(rules()), rule.id)
-        found += rule.check(tree)
-    lines = {module.name: module.lines for module in modules} | {c.name: c.lines for c in config_files}
-    kept = [finding for finding in found if not _is_ignored(finding, lines)]
+    found = [one for one in files.find(paths) if one[0].resolve() not in given]
+    for number, (path, name, dotted) in enumerate(found):
+        advance(_READING * number / len(found), name)
+        text = files.read(path, name)
+        if isinstance(text, Skipped):
+            skipped.append(text)
+        elif parsed(text.text) is None:
+            skipped.append(Skipped(file=name, reason="not Python 3 source, or nested too deeply"))
+        else:
+            texts.append(text.text)
+            if RELEVANT.search(text.text):
+                modules.append(Module(text, name, dotted))
+    program = Program(modules, texts, config_files, machine)
+    hits: list[Finding] = []
+    for number, (rule_id, rule) in enumerate(RULES.items()):
+        advance(_READING + (1 - _READING) * number / len(RULES), rule_id)
+        hits += [finding(rule_id, hit) for hit in rule(program)]
+    lines = {module.name: module.text.text.splitlines() for module in modules}
+    lines |= {config.name: config.lines for config in config_files}
+    left = [one for one in hits if not _is_ignored(one, lines)]
     return Audit(
-        findings=sorted(kept, key=_order),
+        findings=sorted(left, key=_order),
         skipped=skipped,
         num_files=len(texts),
         num_lines=sum(text.count("\n") + 1 for text in texts),
-        num_ignored=len(found) - len(kept),
-        num_rules=len(rules()),
+        num_ignored=len(hits) - len(left),
+        num_rules=len(RULES),
         lines=lines,
     )
 
 
 def _order(finding: Finding) -> tuple[int, str, int, str]:
     where = finding.where
-    return (
-        SEVERITIES.index(finding.severity),
-        where.file if where else "",
-        where.line if where else 0,
-        finding.id,
-    )
+    file, line = (where.file, where.line) if where else ("", 0)
+    return SEVERITIES.index(finding.severity), file, line, finding.id
 
 
 def _is_ignored(finding: Finding, lines: dict[str, list[str]]) -> bool:

@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hotloop.audit.source import MAX_BYTES, Skipped, shown
+from hotloop.audit.files import MAX_BYTES, Skipped, shown
 from hotloop.errors import UsageError
+from hotloop.source.code import parsed
 
 _YAML_LINE: Final = re.compile(
     r"^(?P<indent> *)(?:- +)?(?P<key>[\w.\-]+|\"[^\"]+\"|'[^']+')\s*:(?:\s+(?P<value>.*))?$"
@@ -144,7 +145,10 @@ def _nested(value: Any, text: str, path: tuple[str, ...] = ()) -> Iterator[Entry
 
 def _python(text: str) -> Iterator[Entry]:
     """``name = literal`` and ``name = dict(key=…)`` at the top level, as mmcv and mmengine write them."""
-    for statement in ast.parse(text).body:
+    tree = parsed(text)
+    if tree is None:
+        raise ValueError("it does not parse")
+    for statement in tree.body:
         if isinstance(statement, ast.Assign) and isinstance(statement.targets[0], ast.Name):
             yield from _literal(statement.value, (statement.targets[0].id,), statement.lineno)
 

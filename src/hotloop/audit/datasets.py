@@ -3,23 +3,19 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Final
 
-from hotloop.audit.module import Function, Module, chain
+from hotloop.audit.module import Module
+from hotloop.source.nodes import Function, chain, is_of_self, is_self
+from hotloop.source.values import method, stored_on_self
 
-_DATASETS: Final = frozenset(
-    [
-        "torch.utils.data.Dataset",
-        "torch.utils.data.IterableDataset",
-        "torchvision.datasets.VisionDataset",
-        "torchvision.datasets.vision.VisionDataset",
-        "torchvision.datasets.ImageFolder",
-        "torchvision.datasets.DatasetFolder",
-        "torch_geometric.data.Dataset",
-    ]
-)
+_DATASETS: Final = frozenset([
+    "torch.utils.data.Dataset", "torch.utils.data.IterableDataset", "torch_geometric.data.Dataset",
+])  # fmt: skip
+#: What gives the same for every sample where its arguments do.
+_JOINS: Final = ("os.path.join", "str", "pathlib.Path")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,41 +25,55 @@ class DatasetClass:
     module: Module
     node: ast.ClassDef
     iterable: bool
-    getitem: Function | None
 
     @property
     def name(self) -> str:
         """The class's own name."""
         return self.node.name
 
-    def sample_code(self) -> Iterator[Function]:
+    @cached_property
+    def getitem(self) -> Function | None:
+        """Its ``__getitem__``."""
+        return method(self.node, "__getitem__")
+
+    @cached_property
+    def sample_code(self) -> list[Function]:
         """``__getitem__`` and the methods and functions of the same file that it calls: one call deep."""
         if self.getitem is None:
-            return
-        seen = {self.getitem}
-        yield self.getitem
-        for node in ast.walk(self.getitem):
-            if isinstance(node, ast.Call):
-                called = self._own(node.func)
-                if called is not None and called not in seen and not is_lazy(self.module, node, self.getitem):
-                    seen.add(called)
-                    yield called
+            return []
+        calls = self.module.nodes(ast.Call, self.getitem)
+        called = [self._own(call.func) for call in calls if not is_lazy(self.module, call, self.getitem)]
+        return list(dict.fromkeys([self.getitem, *(one for one in called if one is not None)]))
 
-    def sample_calls(self) -> Iterator[ast.Call]:
+    @cached_property
+    def sample_calls(self) -> list[ast.Call]:
         """Calls that run for every sample: not behind a check for something already made."""
-        for function in self.sample_code():
-            for node in ast.walk(function):
-                if isinstance(node, ast.Call) and not is_lazy(self.module, node, function):
-                    yield node
+        return [
+            call
+            for function in self.sample_code
+            for call in self.module.nodes(ast.Call, function)
+            if not is_lazy(self.module, call, function)
+        ]
+
+    def is_fixed(self, node: ast.expr, depth: int = 8) -> bool:
+        """Whether an expression is surely the same for every sample: literals, and attributes set in
+        __init__ only.
+        """
+        if isinstance(node, ast.Constant):
+            return True
+        if isinstance(node, ast.Attribute) and is_of_self(node):
+            stored = stored_on_self(self.module, self.node).get(node.attr, [])
+            functions = [self.module.function_of(part) for part in stored]
+            return bool(stored) and all(f is not None and f.name == "__init__" for f in functions)
+        if isinstance(node, ast.Call) and self.module.dotted(node.func) in _JOINS:
+            return bool(depth) and all(self.is_fixed(part, depth - 1) for part in node.args)
+        sides = (node.left, node.right) if isinstance(node, ast.BinOp) else ()
+        return bool(depth) and bool(sides) and all(self.is_fixed(side, depth - 1) for side in sides)
 
     def _own(self, func: ast.expr) -> Function | None:
-        if isinstance(func, ast.Attribute) and chain(func.value) == "self":
-            return self.module.method(self.node, func.attr)
-        if isinstance(func, ast.Name):
-            return next(
-                (f for f in self.module.functions if f.name == func.id and f in self.module.tree.body), None
-            )
-        return None
+        if isinstance(func, ast.Attribute) and is_self(func.value):
+            return method(self.node, func.attr)
+        return self.module.own(func.id) if isinstance(func, ast.Name) else None
 
 
 def find(modules: list[Module]) -> list[DatasetClass]:
@@ -71,15 +81,12 @@ def find(modules: list[Module]) -> list[DatasetClass]:
     known: dict[str, bool] = {}
     found: dict[ast.ClassDef, DatasetClass] = {}
     for _ in range(3):
-        before = len(found)
         for module in modules:
             for node in module.classes:
-                if node not in found and (kind := _kind(module, node, known)) is not None:
-                    getitem = module.method(node, "__getitem__")
-                    found[node] = DatasetClass(module=module, node=node, iterable=kind, getitem=getitem)
+                kind = _kind(module, node, known) if node not in found else None
+                if kind is not None:
+                    found[node] = DatasetClass(module=module, node=node, iterable=kind)
                     known[node.name] = kind
-        if len(found) == before:
-            break
     return list(found.values())
 
 
@@ -100,11 +107,8 @@ def is_lazy(module: Module, node: ast.AST, function: ast.AST) -> bool:
     for above in module.ancestors(node):
         if above is function:
             return False
-        if (
-            isinstance(above, ast.If | ast.IfExp)
-            and below is not above.test
-            and not _is_there(above.test, node)
-        ):
+        branch = isinstance(above, ast.If | ast.IfExp) and below is not above.test
+        if branch and not _is_there(above.test, node):  # type: ignore[attr-defined]
             return True
         if isinstance(above, ast.ExceptHandler | ast.Lambda | ast.FunctionDef):
             return True
@@ -119,28 +123,3 @@ def _is_there(test: ast.expr, node: ast.AST) -> bool:
         and isinstance(test.ops[0], ast.IsNot)
         and any(chain(part) == chain(test.left) for part in ast.walk(node) if isinstance(part, ast.Attribute))
     )
-
-
-def is_fixed(dataset: DatasetClass, node: ast.expr, depth: int = 8) -> bool:
-    """Whether an expression is surely the same for every sample: literals, and attributes set in __init__
-    only.
-    """
-    if isinstance(node, ast.Constant):
-        return True
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "self":
-        stored = [
-            part
-            for part in ast.walk(dataset.node)
-            if isinstance(part, ast.Attribute) and part.attr == node.attr and isinstance(part.ctx, ast.Store)
-        ]
-        functions = [dataset.module.function_of(part) for part in stored]
-        return bool(stored) and all(f is not None and f.name == "__init__" for f in functions)
-    if isinstance(node, ast.Call) and dataset.module.dotted(node.func) in (
-        "os.path.join",
-        "str",
-        "pathlib.Path",
-    ):
-        return bool(depth) and all(is_fixed(dataset, part, depth - 1) for part in node.args)
-    if isinstance(node, ast.BinOp) and depth:
-        return all(is_fixed(dataset, side, depth - 1) for side in (node.left, node.right))
-    return False

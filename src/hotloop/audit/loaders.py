@@ -8,14 +8,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
-from hotloop.audit.module import UNKNOWN, Module, chain
+from hotloop.audit.module import Module
 from hotloop.audit.regions import Region
-from hotloop.written import LOADER_POSITIONS
+from hotloop.source.nodes import chain, text_of
+from hotloop.source.values import UNKNOWN, constant, value
+from hotloop.torch_facts import LOADER_POSITIONS
 
-DATALOADER: Final = "torch.utils.data.DataLoader"
+Role = Literal["train", "evaluation", ""]
 _DEVICE: Final = re.compile(r"^((self|args|cfg|config|opt)\.)?(\w*_)?device(_id)?$")
 _TRAIN: Final = re.compile(r"(^|[^a-z])(train|trn|training)", re.I)
 EVALUATION: Final = re.compile(r"(^|[^a-z])(val|valid|test|eval|dev|infer|pred|query|gallery|calib)", re.I)
+_CHANGES: Final = ("update", "setdefault", "pop")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +32,7 @@ class Loader:
     call: ast.Call
     given: dict[str, ast.expr]
     complete: bool
-    role: Literal["train", "evaluation", ""]
+    role: Role = ""
 
     def has(self, name: str) -> bool | None:
         """Whether an argument is passed; None where that cannot be seen."""
@@ -38,8 +41,13 @@ class Loader:
     def constant(self, name: str, default: Any) -> Any:
         """The literal value in effect, ``default`` where it is surely not passed, else ``UNKNOWN``."""
         if name in self.given:
-            return self.module.constant(self.given[name])
+            return constant(self.module, self.given[name])
         return default if self.complete else UNKNOWN
+
+    def count(self, name: str, default: int) -> int:
+        """A literal whole number above 0 that is in effect; 0 for anything else."""
+        found = self.constant(name, default)
+        return found if isinstance(found, int) and not isinstance(found, bool) and found > 0 else 0
 
     @property
     def target(self) -> str:
@@ -49,65 +57,63 @@ class Loader:
             return chain(parent.targets[0])
         return chain(parent.target) if isinstance(parent, ast.AnnAssign) else ""
 
+    @property
+    def made(self) -> ast.Call | None:
+        """The call that makes its dataset, where that stands in the source."""
+        node = self.given.get("dataset")
+        found = value(self.module, node) if node is not None else None
+        return found if isinstance(found, ast.Call) else None
 
-def find(module: Module) -> list[Loader]:
+    @property
+    def made_class(self) -> str:
+        """The last name of what makes its dataset."""
+        return chain(self.made.func).rpartition(".")[2] if self.made is not None else ""
+
+
+def find(module: Module) -> Iterator[Loader]:
     """Every DataLoader call of a module."""
-    return [_loader(module, call) for call in module.calls_to(DATALOADER)]
-
-
-def _loader(module: Module, call: ast.Call) -> Loader:
-    given: dict[str, ast.expr] = {}
-    complete = True
-    for name, value in zip(LOADER_POSITIONS, call.args, strict=False):
-        if isinstance(value, ast.Starred):
-            complete = False
-            break
-        given[name] = value
-    for keyword in call.keywords:
-        if keyword.arg is not None:
-            given[keyword.arg] = keyword.value
-            continue
-        spread = _spread(module, keyword.value)
-        if spread is None:
-            complete = False
-        else:
-            given.update(spread)
-    loader = Loader(module=module, call=call, given=given, complete=complete, role="")
-    return Loader(module=module, call=call, given=given, complete=complete, role=_role(loader))
+    for call in module.calls_to("torch.utils.data.DataLoader"):
+        given: dict[str, ast.expr] = {}
+        complete = True
+        for name, argument in zip(LOADER_POSITIONS, call.args, strict=False):
+            if isinstance(argument, ast.Starred):
+                complete = False
+                break
+            given[name] = argument
+        for keyword in call.keywords:
+            named = {keyword.arg: keyword.value} if keyword.arg else _spread(module, keyword.value)
+            given.update(named or {})
+            complete = complete and named is not None
+        plain = Loader(module=module, call=call, given=given, complete=complete)
+        yield Loader(module=module, call=call, given=given, complete=complete, role=_role(plain))
 
 
 def _spread(module: Module, node: ast.expr) -> dict[str, ast.expr] | None:
     """The entries of ``**node``, where it is a dict literal that nothing changes afterwards."""
-    value = module.value(node)
+    made = value(module, node)
     if isinstance(node, ast.Name) and _is_changed(module, node.id):
         return None
-    if isinstance(value, ast.Dict):
-        keys = [key.value if isinstance(key, ast.Constant) else None for key in value.keys]
-        if all(isinstance(key, str) for key in keys):
-            return {str(key): item for key, item in zip(keys, value.values, strict=True)}
-    if not isinstance(value, ast.Call) or module.dotted(value.func) != "dict" or value.args:
+    if isinstance(made, ast.Dict):
+        keys = [text_of(key) for key in made.keys]
+        if all(keys):
+            return {str(key): item for key, item in zip(keys, made.values, strict=True)}
+    if not isinstance(made, ast.Call) or module.dotted(made.func) != "dict" or made.args:
         return None
-    return {str(k.arg): k.value for k in value.keywords} if all(k.arg for k in value.keywords) else None
+    return {str(k.arg): k.value for k in made.keywords} if all(k.arg for k in made.keywords) else None
 
 
 def _is_changed(module: Module, name: str) -> bool:
-    changes = [
-        *module.calls.get("update", ()),
-        *module.calls.get("setdefault", ()),
-        *module.calls.get("pop", ()),
-    ]
-    if any(chain(call.func) in (f"{name}.{a}" for a in ("update", "setdefault", "pop")) for call in changes):
+    changes = {f"{name}.{method}" for method in _CHANGES}
+    if any(chain(call.func) in changes for method in _CHANGES for call in module.calls(method)):
         return True
     return any(
-        isinstance(target, ast.Subscript) and chain(target) == name
-        for assign in module.assigns
-        for target in assign.targets
+        isinstance(node.ctx, ast.Store) and chain(node) == name for node in module.nodes(ast.Subscript)
     )
 
 
-def _role(loader: Loader) -> Literal["train", "evaluation", ""]:
-    guards = (a for a in loader.module.ancestors(loader.call) if isinstance(a, ast.If))
-    if "backward" not in loader.module.calls and any("__name__" in ast.unparse(a.test) for a in guards):
+def _role(loader: Loader) -> Role:
+    guards = (above for above in loader.module.ancestors(loader.call) if isinstance(above, ast.If))
+    if not loader.module.calls("backward") and any("__name__" in ast.unparse(a.test) for a in guards):
         return ""  # a file that shows its dataset
     for words in _names(loader):
         if EVALUATION.search(words):
@@ -123,10 +129,8 @@ def _names(loader: Loader) -> Iterator[str]:
     yield loader.target
     parent = module.parents.get(call)
     if isinstance(parent, ast.Dict):
-        key = parent.keys[parent.values.index(call)]
-        yield str(key.value) if isinstance(key, ast.Constant) else ""
-    dataset = loader.given.get("dataset")
-    yield chain(dataset) if dataset is not None else ""
+        yield text_of(parent.keys[parent.values.index(call)]) or ""
+    yield chain(loader.given.get("dataset"))
     function = module.function_of(call)
     yield function.name if function is not None else ""
 
@@ -139,25 +143,9 @@ def region_loader(loaders: list[Loader], region: Region) -> Loader | None:
         return None
     names = {chain(n) for n in ast.walk(region.root.iter) if isinstance(n, ast.Name | ast.Attribute)}
     found = [loader for loader in loaders if loader.module is region.module and loader.target in names]
-    wrapped = [
-        call
-        for name in ("prepare", "prepare_data_loader", "setup_dataloaders")
-        for call in region.module.calls.get(name, ())
-    ]
+    wrapping = ("prepare", "prepare_data_loader", "setup_dataloaders")
+    wrapped = any(region.module.calls(name) for name in wrapping)
     return found[0] if len(found) == 1 and not wrapped else None
-
-
-def made_class(loader: Loader) -> str:
-    """The last name of what makes the loader's dataset, where that stands in the source."""
-    node = loader.given.get("dataset")
-    made = loader.module.value(node) if node is not None else None
-    return chain(made.func).rpartition(".")[2] if isinstance(made, ast.Call) else ""
-
-
-def pins(loader: Loader) -> bool | None:
-    """Whether batches are pinned; None where that cannot be seen."""
-    value = loader.constant("pin_memory", False)
-    return value if isinstance(value, bool) else None
 
 
 def batch_moves(region: Region) -> Iterator[ast.Call]:

@@ -9,7 +9,7 @@ from typing import Any
 from hotloop.probe.install import install
 
 #: Environment variables that ask for more than observing, and the module that sees to it.
-_MORE = {"HOTLOOP_APPLY": "hotloop.remedy.live.applying", "HOTLOOP_WHAT_IF": "hotloop.whatif.live.starting"}
+_MORE = {"HOTLOOP_APPLY": "hotloop.remedy.live.applying", "HOTLOOP_WHAT_IF": "hotloop.whatif.live.session"}
 
 
 def torch_imported(torch: Any, start_ns: int, import_start_ns: int) -> None:

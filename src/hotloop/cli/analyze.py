@@ -6,11 +6,9 @@ import argparse
 import shutil
 import sys
 import tempfile
-import time
 from pathlib import Path
 
-from hotloop.cli.run import terminal_width
-from hotloop.cli.streams import takes_color
+from hotloop.cli.output import progress, publish, takes_color, terminal_width
 from hotloop.errors import UsageError
 
 
@@ -37,22 +35,28 @@ def main(options: argparse.Namespace) -> int:
     """Returns 0, or 2 where none of the files could be read."""
     import json
 
-    from hotloop.cli.published import publish
     from hotloop.logs.analyze import analyze
     from hotloop.report.analysis import render
+    from hotloop.report.values import plain
 
     with tempfile.TemporaryDirectory() as folder:
         files = [_on_disk(path, Path(folder)) for path in options.files]
-        progress = _Progress(files) if sys.stderr.isatty() else None
-        done = analyze(files, pattern=options.pattern, progress=progress)
-    if progress is not None:
-        progress.clear()
+        total = sum(path.stat().st_size for path in files if path.is_file()) or 1
+        with progress("reading") as advance:
+            read = 0
+
+            def count(file: str, num_bytes: int) -> None:
+                nonlocal read
+                read += num_bytes
+                advance(read / total, f"{read / 1e6:,.0f} MB  {Path(file).name}")
+
+            done = analyze(files, pattern=options.pattern, progress=count)
     if options.html:
         from hotloop.report import analysis_html
 
         publish(options.html, analysis_html.render(done))
     if options.json:
-        sys.stdout.write(json.dumps(_finite(done.to_json()), indent=1, ensure_ascii=False) + "\n")
+        sys.stdout.write(json.dumps(plain(done.to_json()), indent=1, ensure_ascii=False) + "\n")
     elif not options.html:
         color = takes_color(sys.stdout)
         sys.stdout.write(render(done, width=terminal_width() if color else 80, color=color))
@@ -72,41 +76,3 @@ def _on_disk(path: Path, folder: Path) -> Path:
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
     return copy
-
-
-class _Progress:
-    """One line on a terminal after two seconds: how far through all bytes."""
-
-    def __init__(self, files: list[Path]) -> None:
-        self._total = sum(path.stat().st_size for path in files if path.is_file())
-        self._done, self._start, self._last = 0, time.monotonic(), 0.0
-        self._shown = False
-
-    def __call__(self, file: str, num_bytes: int) -> None:
-        self._done += num_bytes
-        now = time.monotonic()
-        if now - self._start < 2 or now - self._last < 0.2:
-            return
-        self._last, self._shown = now, True
-        share = min(1.0, self._done / self._total) if self._total else 0.0
-        bar = "#" * int(share * 30)
-        sys.stderr.write(
-            f"\r[{bar:<30}] {share:4.0%}  {self._done / 1e6:,.0f} MB  {Path(file).name[:30]:<30}"
-        )
-        sys.stderr.flush()
-
-    def clear(self) -> None:
-        """Leave the line empty."""
-        if self._shown:
-            sys.stderr.write("\r\x1b[K")
-
-
-def _finite(item: object) -> object:
-    """JSON has no NaN: such numbers become null."""
-    if isinstance(item, float):
-        return item if item == item and abs(item) != float("inf") else None
-    if isinstance(item, dict):
-        return {key: _finite(value) for key, value in item.items()}
-    if isinstance(item, list | tuple):
-        return [_finite(value) for value in item]
-    return item

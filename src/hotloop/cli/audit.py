@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotloop.cli.run import terminal_width
-from hotloop.cli.streams import takes_color
-from hotloop.cli.waiting import progress
-from hotloop.errors import UsageError
+from hotloop.cli import arguments
+from hotloop.cli.output import progress, publish, say, takes_color, terminal_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -44,12 +42,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 1 on a finding this severe or worse: info, low, medium, high",
     )
     parser.add_argument(
-        "--cores", metavar="N", type=_cores, help="usable cores of the training machine (default: this one's)"
+        "--cores",
+        metavar="N",
+        type=arguments.cores,
+        help="usable cores of the training machine (default: this one's)",
     )
     parser.add_argument(
         "--gpus",
         metavar="N",
-        type=_gpus,
+        type=arguments.whole,
         default=0,
         help="its GPUs, which share the cores (default: not known)",
     )
@@ -58,10 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 1 where ``--fail-on`` is reached, else 0."""
     from hotloop.audit.audit import SEVERITIES, audit
+    from hotloop.audit.program import Machine
     from hotloop.audit.render import configured, github, json, sarif, text
-    from hotloop.audit.tree import Machine
     from hotloop.launch.machine import usable_cores
-    from hotloop.record.publish import write_text_atomic
 
     machine = Machine(cores=options.cores or usable_cores(), gpus=options.gpus)
     run = _of_run(options.run) if options.run else None
@@ -69,11 +69,7 @@ def main(options: argparse.Namespace) -> int:
     with progress("auditing") as advance:
         done = audit(paths, options.config + (run.configs if run else []), machine, advance)
     if options.sarif:
-        try:
-            write_text_atomic(options.sarif, sarif.render(done))
-        except OSError as error:
-            raise UsageError(f"{options.sarif} cannot be written: {error.strerror}") from error
-        print(f"hotloop: wrote {options.sarif}", file=sys.stderr)
+        publish(options.sarif, sarif.render(done))
     if options.json:
         sys.stdout.write(json.render(done, run.settings if run else None))
     elif options.github:
@@ -115,29 +111,10 @@ def _of_run(folder: Path) -> _Run:
     end = recording.start_unix_s + recording.wall_s
     there = [path for path in map(Path, sorted(named | read)) if path.is_file()]
     if changed := sum(path.stat().st_mtime > end for path in there):
-        print(
-            f"hotloop: {changed} of the run's files changed since; findings speak of them as they are now",
-            file=sys.stderr,
-        )
+        say(f"{changed} of the run's files changed since; findings speak of them as they are now")
     return _Run(
         settings=report["settings"],
         cwd=str(report.get("cwd") or ""),
         files=[path for path in there if str(path) in named],
         configs=[path for path in there if str(path) not in named],
     )
-
-
-def _cores(words: str) -> float:
-    try:
-        cores = float(words)
-    except ValueError:
-        cores = 0.0
-    if not 0 < cores < 1e6:
-        raise argparse.ArgumentTypeError(f"expected a positive number of cores, got {words!r}")
-    return cores
-
-
-def _gpus(words: str) -> int:
-    if not words.isdecimal():
-        raise argparse.ArgumentTypeError(f"expected a whole number of GPUs, got {words!r}")
-    return int(words)

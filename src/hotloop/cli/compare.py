@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hotloop.cli import arguments
+from hotloop.cli.output import progress
 from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
@@ -30,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--fail-if-slower",
         metavar="LIMIT",
-        type=_limit,
+        type=arguments.part,
         help="exit with 1 where a run is slower than the first by more than this, 3%% for instance, beyond "
         "the noise",
     )
@@ -97,7 +99,6 @@ def gate(comparisons: Sequence[Comparison], limit: float, *, strict: bool) -> in
 
 def _groups(words: Sequence[str]) -> list[Group]:
     from hotloop import flow
-    from hotloop.cli.waiting import progress
     from hotloop.compare.comparison import Group
     from hotloop.compare.run import measured
 
@@ -123,13 +124,3 @@ def _groups(words: Sequence[str]) -> list[Group]:
                 advance(done / total, path.name)
             groups.append(Group(label=label, runs=tuple(runs)))
     return groups
-
-
-def _limit(text: str) -> float:
-    try:
-        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value < (10 if text.endswith("%") else 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is no limit: write 3%, or 0.03")
-    return value

@@ -10,8 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
-from hotloop.cli.run import terminal_width
-from hotloop.cli.streams import takes_color
+from hotloop.cli.output import takes_color, terminal_width
 from hotloop.doctor.line import Line
 
 _MARKS = {

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from hotloop import __version__
-from hotloop.cli.streams import silence
+from hotloop.cli.output import silence
 from hotloop.errors import HotloopError
 
 #: Verb -> one line of help. The verb's module (``hotloop.cli.<verb>``) is imported only when it is used.
@@ -25,6 +25,7 @@ VERBS = {
     "audit": "read source, configuration and machine for what slows training; runs nothing",
     "verify": "whether a faster run computes the same, how much faster it is, and a checklist",
     "compare": "runs side by side: speed with interval, what moved, what differs; a gate for CI",
+    "brief": "what a person or a coding agent needs to write a change, and to prove it",
     "fix": "the change a run asks for, as a patch of your source and configuration",
     "memory": "where host and device memory goes, what fits, why it ran out",
     "analyze": "other people's records: text logs, TensorBoard events, histories, profiler traces",

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from hotloop.cli.run import terminal_width
+from hotloop.cli import arguments
+from hotloop.cli.output import terminal_width
 from hotloop.errors import UsageError
 
 _USAGE = """hotloop memory [--json] RUN [RUN]
@@ -35,9 +36,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--json", action="store_true", help="the account as JSON on standard output")
     run = parser.add_argument_group("with a command")
-    run.add_argument("--every", metavar="N", type=_positive, help="print a memory line every N steps")
-    run.add_argument("--steps", metavar="N", type=_positive, help="end the run cleanly after N steady steps")
-    run.add_argument("--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)")
+    run.add_argument(
+        "--every", metavar="N", type=arguments.positive, help="print a memory line every N steps"
+    )
+    arguments.add_steps(run)
+    arguments.add_out(run)
     shapes = parser.add_argument_group("without a run, or a run's stages with other numbers")
     shapes.add_argument(
         "--stage",
@@ -46,11 +49,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="a sample after one stage, in order; 2*uint8[720,1280,3] is two of the same",
     )
-    shapes.add_argument("--num-samples", metavar="N", type=_positive)
-    shapes.add_argument("--num-workers", metavar="N", type=_whole, help="per rank")
-    shapes.add_argument("--num-ranks", metavar="N", type=_positive, help="on one machine")
-    shapes.add_argument("--batch-size", metavar="N", type=_positive)
-    shapes.add_argument("--prefetch-factor", metavar="N", type=_positive)
+    shapes.add_argument("--num-samples", metavar="N", type=arguments.positive)
+    shapes.add_argument("--num-workers", metavar="N", type=arguments.whole, help="per rank")
+    shapes.add_argument("--num-ranks", metavar="N", type=arguments.positive, help="on one machine")
+    shapes.add_argument("--batch-size", metavar="N", type=arguments.positive)
+    shapes.add_argument("--prefetch-factor", metavar="N", type=arguments.positive)
     shapes.add_argument(
         "--memory", metavar="SIZE", help='of the machine: "256GB", "64GiB" (default: what this one may use)'
     )
@@ -85,6 +88,7 @@ def _numbers(options: argparse.Namespace) -> dict[str, Any]:
 def _with_numbers(runs: list[Path], options: argparse.Namespace, numbers: dict[str, Any]) -> int:
     """The dataset of a run as it would be with other numbers; a cache is not advised on names alone."""
     from hotloop import flow
+    from hotloop.feed.budget import total_memory_bytes
     from hotloop.footprint.offline import document
     from hotloop.footprint.recorded import dataset
     from hotloop.report.footprint import render_dataset
@@ -97,7 +101,9 @@ def _with_numbers(runs: list[Path], options: argparse.Namespace, numbers: dict[s
         raise UsageError(
             f"{runs[0]} shows no dataset's stages", hint="record it with 'hotloop memory -- COMMAND'"
         )
-    changed = document(dataclasses.replace(found, **numbers), _memory(options.memory))
+    changed = document(
+        dataclasses.replace(found, **numbers), int(arguments.size(options.memory) or total_memory_bytes())
+    )
     _write({**changed, "advice": []}, options.json, render_dataset)
     return 0
 
@@ -139,11 +145,7 @@ def _run(options: argparse.Namespace) -> int:
         stdout=sys.stderr if options.json else None,
     )
     examination = flow.examine(flow.read(folder))
-    try:
-        report = flow.publish(examination, folder)
-    except OSError as error:  # a full disk: what was found is still worth reading
-        print(f"hotloop: the report could not be written to {folder}: {error.strerror}", file=sys.stderr)
-        report = flow.build_report(examination)
+    report = flow.publish(examination, folder)
     # Standard output is the command's own, unless JSON was asked for: then that has moved.
     _write_run(report, options.json, to=sys.stdout if options.json else sys.stderr)
     print(f"hotloop: the run is in {folder}; 'hotloop memory {folder}' shows this again", file=sys.stderr)
@@ -162,6 +164,7 @@ def _write_run(report: dict[str, Any], as_json: bool, to: TextIO) -> None:
 
 
 def _from_shapes(options: argparse.Namespace) -> int:
+    from hotloop.feed.budget import total_memory_bytes
     from hotloop.footprint.offline import document
     from hotloop.footprint.stages import Dataset, parse_stage
     from hotloop.report.footprint import render_dataset
@@ -170,19 +173,12 @@ def _from_shapes(options: argparse.Namespace) -> int:
         stages=tuple(parse_stage(text) for text in options.stage),
         **{"num_samples": 0, **_numbers(options)},
     )
-    _write(document(dataset, _memory(options.memory)), options.json, render_dataset)
+    _write(
+        document(dataset, int(arguments.size(options.memory) or total_memory_bytes())),
+        options.json,
+        render_dataset,
+    )
     return 0
-
-
-def _memory(spec: str | None) -> int:
-    from hotloop.feed.budget import named_bytes, total_memory_bytes
-
-    if spec is None:
-        return total_memory_bytes()
-    try:
-        return int(named_bytes(spec, total_memory_bytes))
-    except ValueError as error:
-        raise UsageError(f"--memory: {error}") from error
 
 
 def _write(document: dict[str, Any], as_json: bool, render: Any) -> None:
@@ -190,15 +186,3 @@ def _write(document: dict[str, Any], as_json: bool, render: Any) -> None:
         print(json.dumps(document, indent=1))
     else:
         sys.stdout.write(render(document, width=terminal_width()))
-
-
-def _positive(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
-def _whole(text: str) -> int:
-    if not text.isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 0 on")
-    return int(text)

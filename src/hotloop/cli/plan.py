@@ -8,10 +8,9 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from hotloop.cli.run import terminal_width
-from hotloop.cli.waiting import progress
+from hotloop.cli import arguments
+from hotloop.cli.output import progress, terminal_width
 from hotloop.errors import UsageError
-from hotloop.units import parse_duration
 
 if TYPE_CHECKING:
     from hotloop.diagnose import Evidence
@@ -23,14 +22,19 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
     there = parser.add_argument_group("another machine", "what is not given is as in the run")
     there.add_argument(
-        "--cores", metavar="N", type=_cores, help="cores of the machine, for all ranks together"
+        "--cores", metavar="N", type=arguments.cores, help="cores of the machine, for all ranks together"
     )
     there.add_argument(
         "--memory", metavar="SIZE", help="host memory of the machine: 512GiB, 256GB, 50%% of the run's"
     )
-    there.add_argument("--gpus", metavar="N", type=_count, help="ranks on the machine, one for each GPU")
     there.add_argument(
-        "--step-time", metavar="T", type=_duration, help="the step's own time there, without waiting: 12ms"
+        "--gpus", metavar="N", type=arguments.positive, help="ranks on the machine, one for each GPU"
+    )
+    there.add_argument(
+        "--step-time",
+        metavar="T",
+        type=arguments.seconds,
+        help="the step's own time there, without waiting: 12ms",
     )
     parser.add_argument("--json", action="store_true", help="the plans as JSON on standard output")
 
@@ -40,7 +44,7 @@ def main(options: argparse.Namespace) -> int:
     from hotloop import flow
     from hotloop.report.plan import render
     from hotloop.tune import plans
-    from hotloop.tune.pipeline import calibrate
+    from hotloop.tune.calibrate import calibrate
     from hotloop.tune.plans.document import document
 
     examination = flow.examine(flow.read(options.run))
@@ -66,7 +70,7 @@ def _machine(options: argparse.Namespace, evidence: Evidence) -> Machine:
     facts = evidence.machine
     known = [float(facts[name]) for name in ("ram_bytes", "memory_limit_bytes") if facts.get(name)]
     own = min(known, default=0.0)
-    memory = _memory(options.memory, own) if options.memory else own
+    memory = arguments.size(options.memory, whole_bytes=own) or own
     if not memory:
         raise UsageError("the run does not say how much memory its machine has", hint="give --memory 64GiB")
     asked = (options.cores, options.memory, options.gpus, options.step_time)
@@ -77,36 +81,3 @@ def _machine(options: argparse.Namespace, evidence: Evidence) -> Machine:
         step_s=options.step_time,
         other=any(value is not None for value in asked),
     )
-
-
-def _memory(text: str, own: float) -> float:
-    """The bytes that a size, or a share of the memory of the run's machine, names."""
-    from hotloop.feed.budget import named_bytes
-
-    try:
-        return named_bytes(text, lambda: int(own))
-    except ValueError:
-        raise UsageError(f"--memory {text}: no size", hint="write 64GiB, 64GB or 50%") from None
-
-
-def _cores(text: str) -> float:
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0 < value < 1e5:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of cores")
-    return value
-
-
-def _count(text: str) -> int:
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number from 1 on")
-    return int(text)
-
-
-def _duration(text: str) -> float:
-    try:
-        return parse_duration(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 12ms") from None

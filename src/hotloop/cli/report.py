@@ -6,8 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hotloop.cli.run import terminal_width
-from hotloop.cli.streams import takes_color
+from hotloop.cli.output import publish, published, takes_color, terminal_width
 from hotloop.errors import UsageError
 
 
@@ -30,7 +29,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 0 where the recording could be read."""
     from hotloop import flow
-    from hotloop.cli.published import publish, published
     from hotloop.report import html, json, perfetto, terminal
 
     run, to = options.run, options.json

@@ -7,93 +7,72 @@ import sys
 from pathlib import Path
 from typing import Any, TextIO
 
-from hotloop.cli.apart import add_argument, thrown_away
-from hotloop.cli.streams import silence, takes_color
-from hotloop.errors import HotloopError, UsageError
+from hotloop.cli import arguments
+from hotloop.cli.output import say, silence, takes_color, terminal_width
+from hotloop.errors import HotloopError
 
 _USAGE = (
     "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--patch FILE] [--evidence] [--throw-away] "
-    "[--profile] [--memory-every N] [--json] -- COMMAND..."
+    "[--profile] [--memory-every N] [--evaluation FUNCTION]... [--json] -- COMMAND..."
 )
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop run``."""
-    parser.usage = _USAGE
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)"
-    )
-    parser.add_argument(
-        "--steps", metavar="N", type=_positive, help="end the run cleanly after N steady steps"
-    )
-    parser.add_argument(
-        "--apply",
-        metavar="REMEDY",
-        action="append",
-        default=[],
-        help="put a remedy in force without an edit: ID or ID=VALUE; may be repeated",
-    )
-    parser.add_argument(
-        "--patch",
-        metavar="FILE",
-        type=Path,
-        help="put a unified diff in force in every Python process, no file being written",
-    )
+    arguments.add_out(parser)
+    arguments.add_steps(parser)
+    arguments.add_change(parser)
     parser.add_argument(
         "--evidence", action="store_true", help="record what is computed, for hotloop verify to compare"
     )
-    add_argument(parser)
+    arguments.add_throw_away(parser)
     parser.add_argument(
         "--profile", action="store_true", help="add a short torch.profiler window for kernel truth"
     )
     parser.add_argument(
-        "--memory-every", metavar="N", type=_positive, help="print a memory line every N steps"
+        "--memory-every", metavar="N", type=arguments.positive, help="print a memory line every N steps"
     )
     parser.add_argument(
-        "--json",
-        action="store_true",
-        help="report.json on standard output; the command's output moves to standard error",
+        "--evaluation",
+        metavar="FUNCTION",
+        action="append",
+        default=[],
+        help="count the model's calls in FUNCTION or FILE.py:FUNCTION as evaluation; may be repeated",
     )
-    parser.add_argument(
-        "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the training command, after --"
-    )
+    arguments.add_json(parser, "report.json; the command's output moves to standard error:")
+    arguments.add_command(parser, _USAGE)
 
 
 def main(options: argparse.Namespace) -> int:
     """Returns the command's own exit code."""
-    command = list(options.command)
-    if command[:1] == ["--"]:
-        command = command[1:]
-    if not command:
-        raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
+    command = arguments.command_of(options.command, _USAGE)
     from hotloop import flow  # not at the top: --help and --version stay fast
+    from hotloop.fix import in_force
+    from hotloop.flow.observe import say_dropped
     from hotloop.remedy import catalogue
-    from hotloop.remedy.source import in_force
 
     patch = in_force.read(options.patch, command) if options.patch else None
     env = catalogue.environment(map(catalogue.parse, options.apply))
+    if options.evaluation:
+        env["HOTLOOP_EVALUATION"] = ",".join(options.evaluation)
     if options.evidence:
         env["HOTLOOP_EVIDENCE"] = "1"
     folder = flow.new_run_folder(options.out, command)
-    with thrown_away(options.throw_away, command, folder) as aside:
-        outcome = flow.observe(
-            command,
-            folder,
-            steps=options.steps,
-            profile=options.profile,
-            memory_every=options.memory_every,
-            env=env,
-            patch=patch,
-            stdout=sys.stderr if options.json else None,
-            **aside,
-        )
+    outcome = flow.observe(
+        command,
+        folder,
+        steps=options.steps,
+        profile=options.profile,
+        memory_every=options.memory_every,
+        env=env,
+        patch=patch,
+        stdout=sys.stderr if options.json else None,
+        throw_away=options.throw_away,
+    )
+    say_dropped(outcome)
     try:
         examination = flow.examine(flow.read(folder))
-        try:
-            report = flow.publish(examination, folder)
-        except OSError as error:  # a full disk: what was found is still worth reading
-            print(f"hotloop: the report could not be written to {folder}: {error.strerror}", file=sys.stderr)
-            report = flow.build_report(examination)
+        report = flow.publish(examination, folder)
     except Exception as error:
         # The command ran and its exit code is what the caller waits for: say what failed and keep both.
         _say_report_failed(error, folder)
@@ -103,7 +82,7 @@ def main(options: argparse.Namespace) -> int:
         print(f"applied {one['id']}: {one['status']}", file=sys.stderr)
     for words in outcome.warnings:
         if words not in examination.recording.warnings:  # the folder could not take it up
-            print(f"hotloop: {words}", file=sys.stderr)
+            say(words)
     return outcome.exit_code
 
 
@@ -122,19 +101,12 @@ def _put(stream: TextIO, text: str) -> None:
         stream.flush()
     except OSError as error:
         silence(stream)
-        print(f"hotloop: the report could not be printed: {error.strerror}", file=sys.stderr)
-
-
-def terminal_width() -> int:
-    """Columns of the terminal, 80 where there is none, at most 100."""
-    import shutil
-
-    return max(60, min(100, shutil.get_terminal_size((80, 24)).columns)) if sys.stderr.isatty() else 80
+        say(f"the report could not be printed: {error.strerror}")
 
 
 def _say_report_failed(error: Exception, folder: Path) -> None:
     words = error.message if isinstance(error, HotloopError) else f"{type(error).__name__}: {error}"
-    print(f"hotloop: the command ended, but its report could not be made: {words}", file=sys.stderr)
+    say(f"the command ended, but its report could not be made: {words}")
     if folder.exists():  # the script may have removed it
         print(
             f"hint: the recording is kept in {folder}; 'hotloop report {folder}' tries again", file=sys.stderr
@@ -149,13 +121,3 @@ def _say_report_failed(error: Exception, folder: Path) -> None:
             print(f"hint: the details are in {log}", file=sys.stderr)
         except OSError:
             traceback.print_exception(error)
-
-
-def _positive(text: str) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a whole number") from None
-    if value < 1:
-        raise argparse.ArgumentTypeError(f"{value} is not a positive number of steps")
-    return value

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import sqrt
+from math import hypot
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -14,8 +14,9 @@ from hotloop.compare.checklist import device_memory, host_memory
 from hotloop.compare.run import Run, how_it_failed
 from hotloop.compare.speed import Speed, crowded, per_s, samples_per_step, speed
 from hotloop.compare.trace import Floats
-from hotloop.measure.blocks import block_means, t95
+from hotloop.measure.blocks import block_means
 from hotloop.phases import PHASES
+from hotloop.stats import standard_error, t95
 
 #: A phase that moved by less than this part of the first run's step is not told.
 _WORTH_TELLING: Final = 0.01
@@ -157,8 +158,7 @@ def _half_width(a: Floats, b: Floats) -> float | None:
     means = [block_means(values) for values in (a, b)]
     if not all(len(one) for one in means):
         return None
-    error = sqrt(sum(float(one.var(ddof=1)) / len(one) for one in means))
-    return t95(min(len(one) for one in means) - 1) * error
+    return t95(min(map(len, means)) - 1) * hypot(*map(standard_error, means))
 
 
 def _settings(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:

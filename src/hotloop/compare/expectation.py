@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -11,6 +10,8 @@ from dataclasses import dataclass, field
 from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal
+
+import yaml
 
 from hotloop.errors import UsageError
 
@@ -172,10 +173,6 @@ def _example(kind: Kind) -> str:
 
 
 def _yaml(path: Path, text: str) -> Any:
-    try:
-        yaml = importlib.import_module("yaml")
-    except ImportError:
-        raise UsageError(f"{path}: PyYAML is not installed here", hint="write the file as TOML") from None
     try:
         return yaml.safe_load(text)
     except yaml.YAMLError as error:

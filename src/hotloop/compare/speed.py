@@ -15,8 +15,9 @@ import numpy as np
 
 from hotloop.compare.run import Run
 from hotloop.measure import others
-from hotloop.measure.blocks import block_means, t95
+from hotloop.measure.blocks import block_means
 from hotloop.measure.steps import Floats, Steps
+from hotloop.stats import standard_error, t95, welch
 
 #: Part of the machine that others may use before a ratio of two launches is in doubt.
 _CROWDED = 0.1
@@ -68,7 +69,8 @@ def speed(base: Sequence[Run], candidate: Sequence[Run]) -> Speed:
     a, b = paces[0], paces[1]
     error = sqrt(a.error**2 + b.error**2)
     ratio = a.mean_s / b.mean_s
-    half = t95(max(1, int(_welch(a, b)))) * error if min(a.freedom, b.freedom) > 0 else inf
+    freedom = welch(a.error, a.freedom, b.error, b.freedom)
+    half = t95(max(1, int(freedom))) * error if min(a.freedom, b.freedom) > 0 else inf
     launches = min(len(base), len(candidate))
     return Speed(
         ratio=ratio,
@@ -140,19 +142,13 @@ def _pace(runs: Sequence[Run], by_samples: bool) -> Pace | None:
         means = block_means(seconds)
         if not len(means) or seconds.mean() <= 0:
             return None
-        error = float(means.std(ddof=1)) / sqrt(len(means)) / float(seconds.mean())
+        error = standard_error(means) / float(seconds.mean())
         paces.append(Pace(mean_s=float(seconds.mean()), error=error, freedom=len(means) - 1))
     if len(paces) == 1:
         return paces[0]
     logs = np.log([pace.mean_s for pace in paces])
     return Pace(
         mean_s=float(np.exp(logs.mean())),
-        error=float(logs.std(ddof=1)) / sqrt(len(logs)),
+        error=standard_error(logs),
         freedom=len(logs) - 1,
     )
-
-
-def _welch(a: Pace, b: Pace) -> float:
-    """Welch and Satterthwaite's degrees of freedom."""
-    below = a.error**4 / max(1, a.freedom) + b.error**4 / max(1, b.freedom)
-    return (a.error**2 + b.error**2) ** 2 / below if below > 0 else a.freedom + b.freedom

@@ -15,7 +15,8 @@ _PARITY: Final = {
     "exact": "the candidate computes the same, bit for bit",
     "within-noise": "nothing beyond noise differs; a small change cannot be excluded",
     "differs": "the candidate does not compute the same",
-    "not-measured": "whether the candidate computes the same is not proven",
+    "not-measured": "cannot tell whether the candidate computes the same: longer runs can, or runs of the "
+    "base under other seeds (--baseline RUN)",
 }
 
 

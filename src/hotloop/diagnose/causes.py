@@ -11,8 +11,9 @@ import numpy as np
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place, Severity
+from hotloop.findings.table import ENTRIES
 from hotloop.measure.steps import Interval, Steps
-from hotloop.written import Written
+from hotloop.source.written import Written
 
 #: Of what is done so often in a run at least this many times are left, whatever they take.
 _STAY = 4
@@ -23,20 +24,22 @@ def cause(
     finding_id: str,
     *,
     message: str,
-    advice: str,
     numbers: Iterable[str],
+    advice: str = "",
     cost_s: float = 0.0,
     where: Place | None = None,
     ci95: tuple[float, float] | None = None,
     severity: Severity | None = None,
-    remedies: tuple[str, ...] = (),
+    remedies: tuple[str, ...] | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> Finding:
     """A finding on the rank spoken about. ``cost_s`` is in seconds per step, not negative.
 
+    ``advice`` and ``remedies`` that are not given are those of the finding's id.
+
     A ``severity`` given here is kept as it is (``severity_fixed``): for causes whose cost is not time.
     """
-    steps = evidence.steps
+    steps, home = evidence.steps, ENTRIES[finding_id]
     cost = max(0.0, cost_s)
     facts = dict(data or {})
     if severity is not None:
@@ -44,14 +47,14 @@ def cause(
     return Finding(
         id=finding_id,
         message=message,
-        advice=advice,
+        advice=advice or home.advice,
         evidence=tuple(numbers),
         cost_s_per_step=cost,
         cost_ci95=ci95,
         share=cost / steps.step_s if steps.step_s > 0 else 0.0,
         severity=severity or "info",
         where=where,
-        remedies=remedies,
+        remedies=home.remedies if remedies is None else remedies,
         rank=steps.rank if len(evidence.ranks) > 1 else None,
         data=facts,
     )

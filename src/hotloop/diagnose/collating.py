@@ -1,11 +1,11 @@
-"""What of making a batch is putting its samples together: the collate function, and the lines inside it."""
+"""Which sampled lines make batches: single samples, the collate function, or what draws their order."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
-from hotloop.measure.steps import LineCost, LoaderUse
+from hotloop.measure.steps import LineCost, LoaderUse, Steps
 
 #: torch's own collate functions; "" where it is not known.
 DEFAULT_COLLATE = ("default_collate", "default_convert", "")
@@ -43,3 +43,45 @@ def per_sample_lines(loader: LoaderUse) -> tuple[LineCost, ...]:
     """The lines of making single samples, as far as collate's can be told."""
     lines = [(line, line.seconds / loader.lines_total_s) for line in loader.lines if loader.lines_total_s > 0]
     return tuple(line for line, share in lines if not in_collate(loader, line, share))
+
+
+def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
+    """The lines of making batches, without the training loop's own.
+
+    The stack of a forked worker, and of a loader without workers, goes through the line that asks for the
+    batch: time in torch's own code (collate) would be laid at its door.
+    """
+    asking = {
+        line.statement or line.place for line in steps.lines if line.phase in ("data_wait", "epoch_gap")
+    }
+    own = {(place.file, place.line) for place in asking}
+    if steps.source_loop is not None:
+        own.add((steps.source_loop.file, steps.source_loop.line))
+    return tuple(line for line in loader.lines if (line.place.file, line.place.line) not in own)
+
+
+def outside_samples(steps: Steps) -> list[LineCost]:
+    """The user's lines in the training process that batches waited for, without making samples: a sampler."""
+    making = {
+        (line.place.file, line.place.line) for loader in steps.loaders for line in making_lines(steps, loader)
+    }
+    return [
+        line
+        for line in steps.lines
+        if line.phase in ("data_wait", "epoch_gap")
+        and line.place != line.statement
+        and (line.place.file, line.place.line) not in making
+    ]
+
+
+def drawing_lines(steps: Steps, classes: Collection[str]) -> list[LineCost]:
+    """Those of them in methods of these classes, or called from there: classes of a loader's samplers."""
+    return [
+        line
+        for line in outside_samples(steps)
+        if line.phase == "data_wait"
+        and any(
+            not set(classes).isdisjoint(place.function.split(".")[:-1])
+            for place in (line.place, *line.callers)
+        )
+    ]

@@ -18,13 +18,15 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.diagnose.crowding import Crowd, crowd, makers, span_since_command
+from hotloop.diagnose.collating import drawing_lines, making_lines
+from hotloop.diagnose.crowding import Crowd, crowd, makers
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import drawing_lines, making_lines, seconds_of
-from hotloop.diagnose.reading import sleeps
+from hotloop.diagnose.groups import seconds_of
+from hotloop.diagnose.line_kinds import sleeps
 from hotloop.diagnose.source import sampler_classes
-from hotloop.measure.blocks import t95
+from hotloop.measure.blocks import block_means
 from hotloop.measure.steps import LoaderUse, Steps
+from hotloop.stats import half_width
 
 Floats = npt.NDArray[np.float64]
 
@@ -143,19 +145,13 @@ def offers(loader: LoaderUse, *remedies: str) -> tuple[str, ...]:
     return tuple(one for one in remedies if one not in cannot)
 
 
-def enough(evidence: Evidence) -> bool:
-    """Whether the run is long enough to speak about a rate."""
-    steps = evidence.steps
-    return steps.num_steps >= evidence.limits.min_steps and steps.span_s >= evidence.limits.min_span_s
-
-
-def feed(evidence: Evidence) -> Feed | None:
+def feed_of(evidence: Evidence) -> Feed | None:
     """The training loader's feed, None without a DataLoader whose settings are known or without enough
     steps. Of several it is the one that is waited for most: waits for the others are the step's own work.
     """
     steps = evidence.steps
     driving = steps.train_loader()
-    if driving is None or "num_workers" not in driving.settings or not enough(evidence):
+    if driving is None or "num_workers" not in driving.settings or not evidence.enough:
         return None
     loader = waited_for(steps) or driving
     others = sum(
@@ -250,12 +246,11 @@ def interval(cost_s: float, series: Floats) -> tuple[float, float] | None:
     block means is scaled to the cost.
     """
     values = series[np.isfinite(series)]
-    blocks = min(20, len(values) // 2)
-    mean = float(values.mean()) if len(values) else 0.0
-    if blocks < 3 or mean <= 0 or cost_s <= 0:
+    means = block_means(values, least=3)
+    mean = float(values.mean()) if len(means) else 0.0
+    if mean <= 0 or cost_s <= 0:
         return None
-    means = np.array([block.mean() for block in np.array_split(values, blocks)])
-    half = t95(blocks - 1) * float(means.std(ddof=1)) / np.sqrt(blocks) / mean
+    half = half_width(means) / mean
     return (max(0.0, cost_s * (1 - half)), cost_s * (1 + half))
 
 
@@ -308,10 +303,6 @@ def step_cpu_s(evidence: Evidence, busy_s: float, wait_s: float, make_cpu_s: flo
 
 def process_cores(evidence: Evidence, pid: int, least: int = 4) -> float | None:
     """Cores a process kept busy over the training span, None with fewer than ``least`` samples in it."""
-    columns = evidence.recording.process_system.get(pid, {})
-    seconds, used = columns.get("t_s"), columns.get("cpu_ratio")
-    if seconds is None or used is None:
-        return None
-    start, end = span_since_command(evidence)
-    inside = used[(seconds > start + 0.5) & (seconds <= end) & np.isfinite(used)]
+    seconds, used = evidence.sampled(pid, "cpu_ratio")
+    inside = used[seconds > evidence.span[0] + 0.5]
     return float(inside.mean()) if len(inside) >= least else None

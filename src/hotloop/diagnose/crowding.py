@@ -39,13 +39,12 @@ class Crowd:
 
 def crowd(evidence: Evidence, pids: Iterable[int]) -> Crowd:
     """The crowd these processes met over the training span."""
-    start, end = span_since_command(evidence)
-    return Crowd(core_ratio=evidence.steps.core_ratio, run_ratio=_ran(evidence, pids, start, end))
+    return Crowd(core_ratio=evidence.steps.core_ratio, run_ratio=_ran(evidence, pids, *evidence.span))
 
 
 def others_took(evidence: Evidence) -> float | None:
     """Cores of this run's that other programs kept busy over the training span; None when not known."""
-    process = next((one for one in evidence.recording.ranks if one.pid == evidence.steps.pid), None)
+    process = evidence.process
     return None if process is None else others_beside(evidence.recording, process, evidence.steps)
 
 
@@ -66,7 +65,7 @@ def slowed_by_others(evidence: Evidence) -> float:
     """The core time got in the last quarter of the span over that in the first, at most 1; 1 where not
     known.
     """
-    start, end = span_since_command(evidence)
+    start, end = evidence.span
     quarter = (end - start) / 4
     first = _ran(evidence, (evidence.steps.pid,), start, start + quarter)
     last = _ran(evidence, (evidence.steps.pid,), end - quarter, end)
@@ -88,13 +87,9 @@ def makers(evidence: Evidence, workers: int) -> tuple[int, ...]:
     """The processes that make batches: the workers, or the training process."""
     if workers == 0:
         return (evidence.steps.pid,)
-    process = next((one for one in evidence.recording.ranks if one.pid == evidence.steps.pid), None)
-    return tuple(worker.pid for worker in process.workers) if process is not None else ()
+    return worker_pids(evidence)
 
 
-def span_since_command(evidence: Evidence) -> tuple[float, float]:
-    """The training span in seconds since the command started, as the launcher's samples count."""
-    steps, recording = evidence.steps, evidence.recording
-    process = next((one for one in recording.ranks if one.pid == steps.pid), None)
-    offset = (process.start_ns - recording.start_ns) / 1e9 if process is not None else 0.0
-    return steps.span[0] + offset, steps.span[1] + offset
+def worker_pids(evidence: Evidence) -> tuple[int, ...]:
+    """The DataLoader workers of the rank spoken about."""
+    return tuple(worker.pid for worker in evidence.process.workers) if evidence.process is not None else ()

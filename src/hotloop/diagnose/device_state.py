@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import re
-
 import numpy as np
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.facts import entries, flag
+from hotloop.diagnose.facts import entries
 from hotloop.measure.steps import Steps
 from hotloop.record.recording import Note, Recording
 
 _MOST_GPUS = 32
 _COMPUTING = ("forward", "backward", "optimizer")
-#: Devices older than TF32 and bfloat16 (before compute capability 8), and those without tensor cores at all.
-_BEFORE_AMPERE = re.compile(r"\b(K\d0|M\d0|P\d+|V100|T4|GTX|TITAN|Quadro|RTX 20\d\d|RTX [3-8]000)\b", re.I)
-_NO_TENSOR_CORES = re.compile(r"\b(K\d0|M\d0|P\d+|GTX|TITAN X[Pp]?)\b", re.I)
 
 
 def busy_ratio(evidence: Evidence) -> float | None:
@@ -66,21 +61,13 @@ def launching_idle_s(steps: Steps) -> float:
 
 
 def has_tf32(evidence: Evidence) -> bool:
-    """Whether the device knows TF32 and bfloat16."""
-    capability = _capability(evidence)
-    if capability is not None:
-        return capability >= (8, 0)
-    name = _name(evidence)
-    return bool(name) and not _BEFORE_AMPERE.search(name)
+    """Whether the device knows TF32 and bfloat16; False where nobody saw its compute capability."""
+    return (_capability(evidence) or (0, 0)) >= (8, 0)
 
 
 def has_tensor_cores(evidence: Evidence) -> bool:
-    """Whether half precision is faster on the device than single precision."""
-    capability = _capability(evidence)
-    if capability is not None:
-        return capability >= (7, 0)
-    name = _name(evidence)
-    return bool(name) and not _NO_TENSOR_CORES.search(name)
+    """Whether half precision is faster on the device than single precision; False where that is not known."""
+    return (_capability(evidence) or (0, 0)) >= (7, 0)
 
 
 def memory_ratio(evidence: Evidence) -> float | None:
@@ -97,9 +84,8 @@ def smallest_device_bytes(recording: Recording) -> float | None:
 
 
 def _memory_notes(evidence: Evidence) -> list[Note]:
-    for process in evidence.recording.ranks:
-        if process.pid == evidence.steps.pid:
-            return process.notes.get("memory", [])
+    if evidence.process is not None:
+        return evidence.notes("memory")
     return [dict(note) for note in entries(evidence.steps, "memory")]
 
 
@@ -111,7 +97,3 @@ def _capability(evidence: Evidence) -> tuple[int, int] | None:
         if gpu.get("visible", True) and major.isdigit() and minor.isdigit():
             found.append((int(major), int(minor)))
     return min(found, default=None)
-
-
-def _name(evidence: Evidence) -> str:
-    return str(flag(evidence.steps, "device_name") or "")

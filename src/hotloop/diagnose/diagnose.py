@@ -6,11 +6,11 @@ import logging
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
+from hotloop.diagnose.argument_names import in_framework_names
 from hotloop.diagnose.discovery import EDIT, RuleEntry, rules
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.overlaps import resolved
 from hotloop.diagnose.severity import ORDER, graded, is_noise
-from hotloop.diagnose.spelling import spelled
 from hotloop.findings import Finding
 
 _log = logging.getLogger("hotloop.diagnose")
@@ -35,7 +35,7 @@ def diagnose(
     limits = evidence.limits
     costed = [graded(finding, evidence.steps.step_s, limits) for finding in found]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
-    told = [spelled(finding, evidence.steps) for finding in kept]
+    told = [in_framework_names(finding, evidence.steps) for finding in kept]
     return tuple(by_cost(told, {rule.id: rule.effort for rule in entries}, limits.tie_ratio))
 
 

@@ -1,15 +1,14 @@
-"""Finds every rule by its folder: a new rule is one file in ``rules/<family>/`` and its page in
-docs/rules.
+"""Finds every rule by its folder: a new rule is a function under ``@rule`` in ``rules/<family>/`` (or
+an entry of a module's ``RULES``), and its page in docs/rules.
 """
 
 from __future__ import annotations
 
 import importlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
 
 from hotloop.diagnose.evidence import Evidence, Rule
 from hotloop.findings import Finding
@@ -22,32 +21,39 @@ ARGUMENT, EDIT, OPPORTUNITY = 0, 1, 2
 class RuleEntry:
     """One rule: its public id, its function, and the size of the change it advises.
 
-    Of a ``costed`` rule, findings that cost nothing (hidden work) are not said.
+    Of a ``costed`` rule, findings that cost nothing (hidden work) are not reported. A rule that speaks of
+    rates is silent about a run too short for one, unless it speaks of ``short_runs`` as well.
     """
 
     id: str
     check: Rule
     effort: int = EDIT
     costed: bool = False
+    short_runs: bool = False
 
     def __call__(self, evidence: Evidence) -> Iterable[Finding]:
         """Run the rule."""
-        return self.check(evidence)
+        return self.check(evidence) if self.short_runs or evidence.enough else ()
+
+
+def rule(
+    finding_id: str, *, effort: int = EDIT, costed: bool = False, short_runs: bool = False
+) -> Callable[[Rule], RuleEntry]:
+    """Make a function over the evidence the rule of a finding."""
+    return lambda check: RuleEntry(
+        id=finding_id, check=check, effort=effort, costed=costed, short_runs=short_runs
+    )
 
 
 @lru_cache(maxsize=1)
 def rules() -> tuple[RuleEntry, ...]:
-    """Every rule, sorted by id. A module may set ``EFFORT`` (one of the sizes above) and ``COSTED``."""
+    """Every rule, sorted by id."""
     folder = Path(__file__).parent / "rules"
-    files = sorted(path for path in folder.glob("*/*.py") if not path.name.startswith("_"))
-    return tuple(_entry(f"hotloop.diagnose.rules.{path.parent.name}.{path.stem}") for path in files)
-
-
-def _entry(module_name: str) -> RuleEntry:
-    module: Any = importlib.import_module(module_name)
-    return RuleEntry(
-        id=module.ID,
-        check=module.check,
-        effort=getattr(module, "EFFORT", EDIT),
-        costed=getattr(module, "COSTED", False),
-    )
+    files = (path for path in folder.glob("*/*.py") if not path.name.startswith("_"))
+    names = (f"hotloop.diagnose.rules.{path.parent.name}.{path.stem}" for path in files)
+    by_id: dict[str, RuleEntry] = {}
+    for name in names:
+        module = vars(importlib.import_module(name))
+        found = [*module.values(), *module.get("RULES", ())]
+        by_id |= {entry.id: entry for entry in found if isinstance(entry, RuleEntry)}
+    return tuple(by_id[name] for name in sorted(by_id))

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from math import sqrt
 from typing import Final
 
 import numpy as np
 
-from hotloop.diagnose.crowding import crowd, others_took, span_since_command
+from hotloop.diagnose.crowding import crowd, others_took
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.series import Floats, inside
-from hotloop.measure.blocks import t95
+from hotloop.stats import half_width
 from hotloop.units import duration, share
 
 #: So many steps that are alike are not judged by one before them.
@@ -37,12 +36,7 @@ def _crowded(evidence: Evidence) -> str:
 
 def _stolen(evidence: Evidence) -> str:
     """Time that the hypervisor gave to other machines."""
-    columns = evidence.recording.system
-    at, stolen = columns.get("t_s"), columns.get("steal_ratio")
-    if at is None or stolen is None:
-        return ""
-    start, end = span_since_command(evidence)
-    seen = stolen[(at >= start) & (at <= end) & np.isfinite(stolen)]
+    _, seen = evidence.sampled(None, "steal_ratio")
     ratio = float(seen.mean()) if len(seen) else 0.0
     if ratio < evidence.limits.stolen_ratio:
         return ""
@@ -67,5 +61,4 @@ def _few(evidence: Evidence) -> str:
 def _apart(seconds: Floats) -> float:
     """Half the 95 % interval of a mean, as a part of it."""
     mean = float(seconds.mean())
-    half = t95(len(seconds) - 1) * float(seconds.std(ddof=1)) / sqrt(len(seconds))
-    return half / mean if mean > 0 else 0.0
+    return half_width(seconds) / mean if mean > 0 else 0.0

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hotloop.findings import Place
-from hotloop.measure.steps import Setting, Steps
+from hotloop.measure.steps import Steps
+from hotloop.torch_facts import value_for
 
 Fact = Mapping[str, Any]
 
@@ -77,28 +78,9 @@ def low_precision_weights(steps: Steps) -> bool:
     )
 
 
-def setting(steps: Steps, name: str) -> Setting | None:
-    """A setting in effect by name."""
-    return next((s for s in steps.settings if s.name == name), None)
-
-
 def is_on(value: Any) -> bool:
     """Whether a configured value means «on», in the spellings people use."""
-    if isinstance(value, str):
-        return value.strip().lower() in {
-            "1",
-            "true",
-            "yes",
-            "on",
-            "fp16",
-            "bf16",
-            "float16",
-            "bfloat16",
-            "16",
-            "16-mixed",
-            "bf16-mixed",
-        }
-    return bool(value)
+    return value_for("amp", value) is True
 
 
 def _of_mappings(found: Mapping[str, Any]) -> bool:

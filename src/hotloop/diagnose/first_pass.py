@@ -11,7 +11,7 @@ from typing import Final
 import numpy as np
 
 from hotloop.diagnose.limits import Limits
-from hotloop.measure.steps import Floats, LoaderUse, Steps
+from hotloop.measure.steps import LoaderUse, Steps
 
 #: Steps at the start of each pass that are left out: workers that begin, queues that fill.
 _BEGIN: Final = 1
@@ -43,9 +43,9 @@ def first_pass(steps: Steps, limits: Limits) -> FirstPass | None:
     passes = steps.num_steps // length if length else 0
     if passes < 2 or length < limits.min_steps:
         return None
-    wait = _wait(steps, loader, length, passes)
-    if wait is None:
-        return None
+    if any(one.role == "train" and len(one.wait_s) for one in steps.loaders if one is not loader):
+        return None  # others feed the steps too
+    wait = steps.phase("data_wait")
     turns = [slice(at + _BEGIN, at + length) for at in range(0, passes * length, length)]
     means = [float(wait[turn].mean()) for turn in turns]
     medians = [float(np.median(wait[turn])) for turn in turns]  # a disturbance is of some steps
@@ -62,20 +62,3 @@ def first_pass(steps: Steps, limits: Limits) -> FirstPass | None:
     usual = float(np.mean(means[1:]))
     share = length / steps.num_steps
     return FirstPass(num_steps=length, wait_s=first, later_s=usual, excess_s=excess, share=share)
-
-
-def _wait(steps: Steps, loader: LoaderUse, length: int, passes: int) -> Floats | None:
-    """What each step of these passes waited for this loader; None where others feed the steps too and it
-    cannot be told. A loader that ends a pass by the batch that another one lacks has made it in vain.
-    """
-    if not any(one.role == "train" and len(one.wait_s) for one in steps.loaders if one is not loader):
-        return steps.phase("data_wait")
-    each = len(loader.wait_s) // steps.num_steps
-    if each * steps.num_steps == len(loader.wait_s):
-        return np.asarray(loader.wait_s.reshape(-1, each).sum(axis=1))
-    batches, used = int(loader.batches_per_epoch), each * length
-    whole = batches == loader.batches_per_epoch and len(loader.wait_s) >= (passes - 1) * batches + used
-    if not used or not whole or batches - used > 1:
-        return None
-    waits = [loader.wait_s[at : at + used] for at in range(0, passes * batches, batches)]
-    return np.asarray(np.concatenate(waits).reshape(passes * length, -1).sum(axis=1))

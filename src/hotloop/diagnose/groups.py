@@ -1,23 +1,37 @@
-"""Sampled lines put together into causes: all lines that one statement of the training loop reached."""
+"""Sampled lines put together into causes: what one statement of the loop reached, the hottest spot of making
+batches, lines of one kind.
+"""
 
 from __future__ import annotations
 
-import math
+import re
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from hotloop.findings import Place
-from hotloop.measure.steps import LineCost, Steps
+from hotloop.measure.steps import LineCost, Nature, Steps
+from hotloop.stats import counting_error
 
 #: Lines of one function this close together are one piece of work.
 _ADJACENT_LINES = 2
+#: A line with this share of its function is the cause by itself; of two that are alike the function is.
+_DOMINATES = 2 / 3
+#: Code without a name is part of the function it stands in.
+_UNNAMED = re.compile(r"(\.<locals>)?\.<(lambda|listcomp|setcomp|dictcomp|genexpr)>.*$")
+#: Fewer samples than this name no line: at 100 Hz a tenth of a second.
+_MIN_SAMPLES = 10
+#: Fewer say nothing of a kind of lines.
+_FEWEST_SAMPLES = 5
 
 
 @dataclass(frozen=True, kw_only=True)
 class LineGroup:
-    """Lines that are one cause, hottest first."""
+    """Lines that are one cause, hottest first; ``total_s`` is the sampled time they are a share of."""
 
     lines: tuple[LineCost, ...]
+    total_s: float = 0.0
+    is_line: bool = False  # one line dominates its function, else the function is meant
 
     @property
     def hottest(self) -> LineCost:
@@ -25,9 +39,29 @@ class LineGroup:
         return self.lines[0]
 
     @property
+    def place(self) -> Place:
+        """Where it stands."""
+        return self.hottest.place
+
+    @property
+    def source(self) -> str:
+        """Its text."""
+        return self.hottest.source
+
+    @property
+    def library(self) -> str:
+        """What it spends its time in."""
+        return self.hottest.library
+
+    @property
     def seconds(self) -> float:
         """Sampled seconds over the training span."""
-        return sum(line.seconds for line in self.lines)
+        return seconds_of(self.lines)
+
+    @property
+    def share(self) -> float:
+        """Their share of the sampled time."""
+        return min(1.0, self.seconds / self.total_s) if self.total_s > 0 else 0.0
 
     @property
     def num_samples(self) -> int:
@@ -35,21 +69,70 @@ class LineGroup:
         return sum(line.num_samples for line in self.lines)
 
     @property
+    def on_cpu_ratio(self) -> float:
+        """The share of their time on a CPU."""
+        seconds = self.seconds
+        return sum(line.on_cpu_ratio * line.seconds for line in self.lines) / seconds if seconds > 0 else 1.0
+
+    @property
     def function(self) -> str:
         """The function of the hottest line, "" at module level."""
-        return self.hottest.place.function.removesuffix("<module>")
+        return self.place.function.removesuffix("<module>")
+
+    @property
+    def what(self) -> str:
+        """The spot as people say it: the text of the line, or the function."""
+        if self.is_line and self.source.strip():
+            return f"«{shortened(self.source)}»"
+        function = _UNNAMED.sub("", self.place.function)
+        return f"{function}()" if function else str(self.place)
+
+    @property
+    def nature(self) -> Nature:
+        """The nature most of the time has."""
+        totals: dict[Nature, float] = defaultdict(float)
+        for line in self.lines:
+            totals[line.nature] += line.seconds
+        return max(totals, key=lambda name: totals[name])
 
     def less(self, seconds: float) -> LineGroup:
         """The group without seconds that are another cause's, taken from all lines alike."""
         kept = max(0.0, 1 - seconds / self.seconds) if self.seconds > 0 else 0.0
-        return LineGroup(lines=tuple(replace(line, seconds=line.seconds * kept) for line in self.lines))
+        return replace(self, lines=tuple(replace(line, seconds=line.seconds * kept) for line in self.lines))
 
-    def nature(self) -> str:
-        """The nature most of the time has."""
-        totals: dict[str, float] = {}
-        for line in self.lines:
-            totals[line.nature] = totals.get(line.nature, 0.0) + line.seconds
-        return max(totals, key=lambda name: totals[name])
+
+def grouped(lines: Iterable[LineCost], total_s: float = 0.0, *, is_line: bool = False) -> LineGroup:
+    """Lines as one cause."""
+    return LineGroup(
+        lines=tuple(sorted(lines, key=lambda line: -line.seconds)), total_s=total_s, is_line=is_line
+    )
+
+
+def hottest(lines: Iterable[LineCost], total_s: float) -> LineGroup | None:
+    """The hottest line of the hottest function, or that function; None with too few samples."""
+    functions: dict[tuple[str, str], list[LineCost]] = defaultdict(list)
+    for line in lines:
+        functions[line.place.file, _UNNAMED.sub("", line.place.function)].append(line)
+    samples = sum(line.num_samples for members in functions.values() for line in members)
+    if total_s <= 0 or samples < _MIN_SAMPLES:
+        return None
+    inside = max(functions.values(), key=seconds_of)
+    places: dict[tuple[str, int], list[LineCost]] = defaultdict(list)
+    for line in inside:
+        places[line.place.file, line.place.line].append(line)
+    at_line = grouped(max(places.values(), key=seconds_of), total_s, is_line=True)
+    if at_line.seconds >= _DOMINATES * seconds_of(inside):
+        return at_line
+    rest = [line for line in inside if line not in at_line.lines]
+    return LineGroup(lines=(*at_line.lines, *rest), total_s=total_s)
+
+
+def of_kind(
+    lines: Iterable[LineCost], total_s: float, belongs: Callable[[LineCost], bool]
+) -> LineGroup | None:
+    """The lines a predicate picks; None where there are none or too few samples."""
+    group = grouped([line for line in lines if line.seconds > 0 and belongs(line)], total_s, is_line=True)
+    return group if total_s > 0 and group.num_samples >= _FEWEST_SAMPLES else None
 
 
 def group_lines(lines: Iterable[LineCost], framework_call: Place | None = None) -> list[LineGroup]:
@@ -59,29 +142,26 @@ def group_lines(lines: Iterable[LineCost], framework_call: Place | None = None) 
     its function. Lines of the loop itself belong together when they are adjacent. Where a framework has the
     loop, what it does itself is a group, and each function of the user's that it calls.
     """
-    called: dict[tuple[str, int | str], list[LineCost]] = {}
-    own: dict[tuple[str, str], list[LineCost]] = {}
+    called: dict[tuple[str, int | str], list[LineCost]] = defaultdict(list)
+    own: dict[tuple[str, str], list[LineCost]] = defaultdict(list)
     for line in lines:
         if framework_call is not None and line.statement is not None and _at(line.statement, framework_call):
             entered = line.entered or line.place
             own_line = _at(entered, framework_call)
-            called.setdefault((entered.file, entered.line if own_line else entered.function), []).append(line)
+            called[entered.file, entered.line if own_line else entered.function].append(line)
         elif line.statement is None:
-            called.setdefault((line.place.file, line.place.function), []).append(line)
-        elif not _same_function(line.place, line.statement):
-            called.setdefault((line.statement.file, line.statement.line), []).append(line)
+            called[line.place.file, line.place.function].append(line)
+        elif (line.place.file, line.place.function) != (line.statement.file, line.statement.function):
+            called[line.statement.file, line.statement.line].append(line)
         else:
-            own.setdefault((line.place.file, line.place.function), []).append(line)
-    clusters = list(called.values())
-    for members in own.values():
-        clusters.extend(_adjacent(members))
-    groups = [LineGroup(lines=tuple(sorted(cluster, key=lambda line: -line.seconds))) for cluster in clusters]
-    return sorted(groups, key=lambda group: -group.seconds)
+            own[line.place.file, line.place.function].append(line)
+    clusters = [*called.values(), *(one for members in own.values() for one in _adjacent(members))]
+    return sorted(map(grouped, clusters), key=lambda group: -group.seconds)
 
 
 def sampled_interval(seconds_per_step: float, num_samples: int) -> tuple[float, float]:
     """95 % interval of a sampled time: counting error of the samples behind it."""
-    error = 1.96 / math.sqrt(max(1, num_samples))
+    error = counting_error(num_samples)
     return (max(0.0, seconds_per_step * (1 - error)), seconds_per_step * (1 + error))
 
 
@@ -90,12 +170,24 @@ def select(steps: Steps, keep: Callable[[LineCost], bool]) -> list[LineCost]:
     return [line for line in steps.lines if line.seconds > 0 and keep(line)]
 
 
+def seconds_of(lines: Iterable[LineCost]) -> float:
+    """The summed seconds of lines."""
+    return sum(line.seconds for line in lines)
+
+
+def quoted(line: LineCost, width: int = 60) -> str:
+    """The text of a line in quotation marks with a space before; "" where the recording does not hold it."""
+    return f" «{shortened(line.source, width)}»" if line.source.strip() else ""
+
+
+def shortened(source: str, width: int = 60) -> str:
+    """One line of source, its spaces collapsed, cut to a width."""
+    text = " ".join(source.split())
+    return text if len(text) <= width else text[: width - 1] + "…"
+
+
 def _at(a: Place, b: Place) -> bool:
     return a.file == b.file and a.line == b.line
-
-
-def _same_function(a: Place, b: Place) -> bool:
-    return a.file == b.file and a.function == b.function
 
 
 def _adjacent(lines: list[LineCost]) -> list[list[LineCost]]:

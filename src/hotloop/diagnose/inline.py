@@ -1,30 +1,36 @@
 """Input made by the training loop itself, without a DataLoader: ``get_batch``, a generator, a replay
-buffer.
+buffer, a thread that fills a queue, an environment that is stepped.
 """
 
 from __future__ import annotations
 
-import ast
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache
 from typing import Final
 
-from hotloop import units
-from hotloop.diagnose import costs
+from hotloop.diagnose import repeating, rollouts
+from hotloop.diagnose.causes import cause, in_framework, spot
+from hotloop.diagnose.costs import BUSY_PHASES, exposed_ratio, phase_interval, step_cpu_s
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import Hotspot, hottest, quoted
-from hotloop.diagnose.reading import is_gather
+from hotloop.diagnose.groups import LineGroup, hottest, quoted
+from hotloop.diagnose.line_kinds import by_rows, is_gather
+from hotloop.diagnose.making import of_buffer, takes
+from hotloop.diagnose.repeating import cheaper
 from hotloop.diagnose.rollouts import Rollout, rollout
 from hotloop.diagnose.series import one_off
-from hotloop.diagnose.source import text_of
-from hotloop.findings import Place
-from hotloop.measure.steps import LineCost, LoaderUse, Steps
-from hotloop.written import tree_of
+from hotloop.diagnose.source import line_text, loops_around
+from hotloop.findings import Finding, Place
+from hotloop.measure.environments import STEP_THEM
+from hotloop.measure.lines import package_of
+from hotloop.measure.steps import LineCost
+from hotloop.units import duration, share
 
 #: Methods by which a loop fills what it takes samples from.
-_PUTS: Final = re.compile(r"_?(push|add|append|store|put|insert|extend|remember|record|collect|observe)")
+_PUTS: Final = re.compile(
+    r"([\w.]+)\._?(?:push|add|append|store|put|insert|extend|remember|record|collect|observe)\w*\(\s*[^)\s]"
+)
 #: Libraries in which a loop waits for what another thread or process makes.
 _HAND_OVER = ("queue", "threading", "multiprocessing", "selectors")
 
@@ -38,19 +44,19 @@ class Inline:
     wait_s: float
     saved_s: float
     statement: Place | None  # the statement of the training loop
-    hot: Hotspot | None  # the line that dominates, or the hottest of the rollout, None where there is neither
+    hot: (
+        LineGroup | None
+    )  # the line that dominates, or the hottest of the rollout, None where there is neither
     handed_over: bool  # the loop waits there for another thread or process
     top: tuple[str, ...]  # the costliest lines in words
     rollout: Rollout | None = None  # that most of it goes to
-    behind: LoaderUse | None = None  # whose workers' batches that thread takes
 
 
 def inline_input(evidence: Evidence) -> Inline | None:
     """The loop's own input, None with a DataLoader, without enough steps, or where it is not worth a word."""
-    steps = evidence.steps
-    limits = evidence.limits
+    steps, limits = evidence.steps, evidence.limits
     loader = steps.train_loader()
-    if (loader is not None and "num_workers" in loader.settings) or not costs.enough(evidence):
+    if loader is not None and "num_workers" in loader.settings:
         return None
     if steps.share("data_wait") < limits.worth_fixing_ratio:
         return None
@@ -58,9 +64,9 @@ def inline_input(evidence: Evidence) -> Inline | None:
         return None
     lines = [line for line in steps.lines if line.role == "input"]
     total = sum(line.seconds for line in lines)
-    spot = hottest(lines, total)
-    wait = steps.per_step("data_wait") * costs.exposed_ratio(steps, "data_wait")
-    dominant = spot if spot is not None and spot.share >= limits.dominant_line_ratio else None
+    hot = hottest(lines, total)
+    wait = steps.per_step("data_wait") * exposed_ratio(steps, "data_wait")
+    dominant = hot if hot is not None and hot.share >= limits.dominant_line_ratio else None
     if dominant is not None and dominant.is_line and is_gather(dominant.source, dominant.library):
         if wait < limits.hand_over_s:
             return None
@@ -68,19 +74,17 @@ def inline_input(evidence: Evidence) -> Inline | None:
     rolled = rollout(evidence, lines)
     if rolled is not None:
         dominant = hottest(rolled.inside if rolled.in_environment else rolled.asking, total)
-    handed_over = rolled is None and dominant is not None and dominant.library.startswith(_HAND_OVER)
     return Inline(
         wait_s=wait,
         saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
         statement=_statement(lines) or steps.source_loop,
         hot=dominant,
-        handed_over=handed_over,
+        handed_over=rolled is None and dominant is not None and dominant.library.startswith(_HAND_OVER),
         top=tuple(
-            f"{line.place}{quoted(line)} takes {units.share(line.seconds / total)} of it"
+            f"{line.place}{quoted(line)} takes {share(line.seconds / total)} of it"
             for line in sorted(lines, key=lambda line: -line.seconds)[:2]
         ),
         rollout=rolled if dominant is not None else None,
-        behind=_behind(steps) if handed_over else None,
     )
 
 
@@ -89,43 +93,100 @@ def filled(evidence: Evidence, inline: Inline) -> str:
     place, loop = inline.statement, evidence.steps.source_loop
     if place is None or loop is None or place.file != loop.file:
         return ""
-    return _filled(text_of(evidence, place.file), place.line, loop.line)
+    body = next((one.text for one in loops_around(evidence, place) if one.line == loop.line), "")
+    takes_from, puts = line_text(evidence, place), set(_PUTS.findall(body))
+    if _PUTS.search(takes_from):
+        return ""
+    named = (name for name in sorted(puts) if re.search(rf"(?<![\w.]){re.escape(name)}\b", takes_from))
+    return next(named, "")
 
 
-@lru_cache(maxsize=64)
-def _filled(text: str, line: int, loop_line: int) -> str:
-    nodes = list(ast.walk(tree_of(text) or ast.Module([], [])))
-    loops = [one for one in nodes if isinstance(one, ast.For | ast.While) and one.lineno == loop_line]
-    calls = [one for loop in loops for one in ast.walk(loop) if isinstance(one, ast.Call)]
-    put = {
-        ast.unparse(one.func.value)
-        for one in calls
-        if isinstance(one.func, ast.Attribute) and _PUTS.match(one.func.attr) and (one.args or one.keywords)
-    }
-    for call in calls:
-        if not call.lineno <= line <= (call.end_lineno or call.lineno):
-            continue
-        taken = [call.func.value] if isinstance(call.func, ast.Attribute) else []
-        puts = isinstance(call.func, ast.Attribute) and _PUTS.match(call.func.attr)
-        for name in () if puts else map(ast.unparse, (*taken, *call.args)):
-            if name in put:
-                return name
-    return ""
+def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
+    """The line that dominates the loop's own input."""
+    inline = inline_input(evidence)
+    if inline is None or inline.hot is None:
+        return
+    steps, hot, rolled, wait = evidence.steps, inline.hot, inline.rollout, duration(inline.wait_s)
+    library = package_of(hot.lines[0].within)
+    collects = rolled is None and (library in STEP_THEM or in_framework(steps, hot.place))
+    again = "" if inline.handed_over or rolled or collects else repeating.repeated(evidence, hot, None)
+    ratio = share(inline.wait_s / steps.step_s)
+    background = f"made in the background it would save {duration(inline.saved_s)} of each step"
+    plain = not (inline.handed_over or rolled or collects)
+    part = hot.share
+    if collects:
+        message = (
+            f"{library or 'The framework'} plays its environment at {spot(hot.place)} for {wait} of each "
+            "step: the policy is asked for one action after the other."
+        )
+        advice = rollouts.ADVICE
+    elif inline.handed_over:
+        message = (
+            f"Each step waits {wait} at {spot(hot.place)} for a batch that another thread or process makes "
+            "too slowly."
+        )
+        advice = (
+            "Make what fills the queue cheaper, or use worker processes (a DataLoader with num_workers): "
+            "threads of one process run Python code one at a time."
+        )
+    elif rolled is not None:
+        part = max(rolled.inside_share, rolled.asking_share)
+        message, advice = _of_rollout(rolled, hot, wait), rollouts.ADVICE
+    else:
+        message = (
+            f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch, which the "
+            f"training loop does itself for {wait} of each step."
+        )
+        buffer = filled(evidence, inline)
+        computing = crowd(evidence, (steps.pid,)).computing(hot.on_cpu_ratio)
+        advice = of_buffer(buffer) if buffer else cheaper(evidence, hot, computing)
+    # Of a rollout nobody knows what more environments at once would save: a small one is left as it is.
+    cost = part * inline.wait_s
+    small = (rolled is not None or collects) and cost < evidence.limits.medium_ratio * steps.step_s
+    made = "the wait takes" if inline.handed_over else "making batches takes"
+    process = "" if inline.handed_over else ", in the training process"
+    yield cause(
+        evidence,
+        finding_id,
+        cost_s=cost,
+        ci95=phase_interval(steps, cost, "data_wait"),
+        message=message,
+        advice=advice + repeating.advice(again),
+        numbers=[
+            f"{made} {wait} of each step ({ratio}){process}",
+            takes(hot),
+            *([background] if plain else []),
+        ],
+        where=hot.place,
+        remedies=(*by_rows(hot.source), *repeating.remedies(again)) if plain else (),
+        severity="info" if small else None,
+        data={
+            "share_of_make": hot.share,
+            "statement": str(inline.statement or ""),
+            **repeating.data(again),
+        },
+    )
 
 
-def _behind(steps: Steps) -> LoaderUse | None:
-    """The loader whose workers made batches that the training loop was not seen to ask for: a thread does."""
-    made = [one for one in steps.loaders if one.role == "unused" and 2 * len(one.make_s) >= steps.num_steps]
-    return max(made, key=lambda one: float(one.make_s.sum()), default=None)
+def _of_rollout(rolled: Rollout, hot: LineGroup, wait: str) -> str:
+    stepped, line = spot(rolled.place), spot(hot.place)
+    whole = f"of the {wait} that each step's rollout takes"
+    if rolled.in_environment:
+        most = f", most of it {hot.what} at {line}" if hot.place != rolled.place else ""
+        return f"The environment stepped at {stepped} takes {share(rolled.inside_share)} {whole}{most}."
+    return (
+        f"The policy is asked for one answer after the other: {share(rolled.asking_share)} {whole}, most of "
+        f"it {hot.what} at {line}; the environment stepped at {stepped} takes {share(rolled.inside_share)}."
+    )
 
 
 def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
     """What one maker beside the step would save: the shorter of the two, as far as the cores allow."""
     steps = evidence.steps
-    busy = sum(steps.per_step(phase) for phase in costs.BUSY_PHASES)
+    busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
     met = crowd(evidence, (steps.pid,))
     make_cpu = wait_s * met.computing(on_cpu) * met.got
-    cores_full = (make_cpu + costs.step_cpu_s(evidence, busy, wait_s, make_cpu)) / max(1.0, evidence.cores)
+    cores_full = (make_cpu + step_cpu_s(evidence, busy, wait_s, make_cpu)) / max(1.0, evidence.cores)
     return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))
 
 

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator
 from typing import Final, Literal
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import sources
-from hotloop.written import Written, tree_of
+from hotloop.findings import Place
 
 What = Literal["evaluation", "checkpoint"]
 
@@ -23,9 +21,11 @@ _OTHER: Final = frozenset(
     ["accumulation", "max", "num", "sanity", "warmup", "limit", "total", "epoch", "epochs"]
 )
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+#: A keyword that is given a number, and the call before it on its line.
+_KEYWORD: Final = re.compile(r"(?:(?P<called>\w+)\([^()]*?)?\b(?P<name>[a-z_]\w*)=(?P<value>\d+)\b")
 
 
-def written(evidence: Evidence, what: What, every: float) -> Written | None:
+def asked_by(evidence: Evidence, what: What, every: float) -> tuple[Place, str] | None:
     """The keyword that asks for it so often: ``eval_steps=5``, ``ModelCheckpoint(every_n_train_steps=1)``.
 
     Only of a training that a framework runs whole: a loop of the user's says itself what it does when. None
@@ -36,21 +36,13 @@ def written(evidence: Evidence, what: What, every: float) -> Written | None:
         return None
     wanted = {round(every), round(every / max(1.0, steps.backwards_per_update))}
     found = [
-        Written(file=file, line=keyword.value.lineno, text=ast.unparse(keyword))
+        (Place(file=file, line=number), f"{one['name']}={one['value']}")
         for file, text in sources(evidence).items()
-        for call, keyword in _keywords(tree_of(text))
-        if isinstance(keyword.value, ast.Constant)
-        and type(keyword.value.value) is int
-        and keyword.value.value in wanted
-        and asks(what, ast.unparse(call.func).rpartition(".")[2], keyword.arg or "")
+        for number, line in enumerate(text.splitlines(), 1)
+        for one in _KEYWORD.finditer(line)
+        if int(one["value"]) in wanted and asks(what, one["called"] or "", one["name"])
     ]
     return found[0] if len(found) == 1 else None
-
-
-def _keywords(tree: ast.Module | None) -> Iterator[tuple[ast.Call, ast.keyword]]:
-    for call in ast.walk(tree) if tree is not None else ():
-        if isinstance(call, ast.Call):
-            yield from ((call, keyword) for keyword in call.keywords)
 
 
 def asks(what: What, called: str, name: str) -> bool:

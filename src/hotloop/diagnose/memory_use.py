@@ -1,4 +1,4 @@
-"""Memory over time, as the launcher sampled it: how much, how fast it grows, how long until the limit."""
+"""Memory over time, as the launcher sampled it and the probe noted it: how much, its growth, the limit."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.diagnose.crowding import span_since_command
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.series import mann_kendall_z, theil_sen
+from hotloop.diagnose.series import steady_growth
 from hotloop.diagnose.worker_memory import private, shared_since_fork
 from hotloop.findings import Severity
 from hotloop.record.recording import Recording
@@ -20,6 +19,8 @@ Floats = npt.NDArray[np.float64]
 
 #: Fewer samples than this in the last three fifths show no line.
 _MIN_SAMPLES = 8
+#: Mann-Kendall is sure of growth from here on.
+_SURE_Z = 3.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,11 +40,8 @@ class Growth:
 
 
 def growth(seconds: Floats, values: Floats, *, goes_on: bool = True) -> Growth | None:
-    """The growth of a series in its last three fifths, None where it is no steady line.
-
-    A line is steady when Mann-Kendall is sure of it and, with ``goes_on``, both its halves grow, the later
-    at least half as fast: what levels off (a cache that is full, an allocator that has what it needs) is no
-    leak.
+    """The growth of a series in its last three fifths, None where it is no steady line: what levels off (a
+    cache that is full, an allocator that has what it needs) is no leak.
     """
     known = np.isfinite(seconds) & np.isfinite(values)
     t, v = seconds[known], values[known]
@@ -51,13 +49,8 @@ def growth(seconds: Floats, values: Floats, *, goes_on: bool = True) -> Growth |
     t, v = t[late], v[late]
     if len(t) < _MIN_SAMPLES:
         return None
-    t, v = _thinned(t, v)
-    half = len(t) // 2
-    first, second = theil_sen(t[:half], v[:half]), theil_sen(t[half:], v[half:])
-    if mann_kendall_z(v) < 3 or (goes_on and (first <= 0 or second < 0.5 * first)):
-        return None
-    slope = theil_sen(t, v)
-    if slope <= 0:
+    slope = steady_growth(t, v, z=_SURE_Z, goes_on=goes_on)
+    if slope is None:
         return None
     rest = v - slope * t
     error = float(np.std(rest)) / max(1e-9, float(np.std(t)) * np.sqrt(len(t)))
@@ -75,10 +68,9 @@ def in_span(evidence: Evidence, pid: int) -> tuple[Floats, Floats]:
     columns = evidence.recording.process_system.get(pid, {})
     if not {"t_s", "rss_bytes"} <= set(columns):
         return np.zeros(0), np.zeros(0)
-    start, end = span_since_command(evidence)
-    seconds = np.asarray(columns["t_s"], float)
-    inside = (seconds >= start) & (seconds <= end)
-    return seconds[inside], private(columns)[inside]
+    seconds, values = np.asarray(columns["t_s"], float), private(columns)
+    inside = (seconds >= evidence.span[0]) & (seconds <= evidence.span[1]) & np.isfinite(values)
+    return seconds[inside], values[inside]
 
 
 def paced(evidence: Evidence, seconds: Floats) -> Floats:
@@ -86,17 +78,11 @@ def paced(evidence: Evidence, seconds: Floats) -> Floats:
     pace.
     """
     steps = evidence.steps
-    start, end = span_since_command(evidence)
+    start, end = evidence.span
     if steps.num_steps < 2:
         return seconds
     done = np.interp(seconds - start + steps.span[0], steps.end_s, np.arange(1.0, steps.num_steps + 1))
     return np.asarray(start + done * (end - start) / steps.num_steps, float)
-
-
-def worker_pids(evidence: Evidence) -> tuple[int, ...]:
-    """The DataLoader workers of the rank spoken about."""
-    process = next((one for one in evidence.recording.ranks if one.pid == evidence.steps.pid), None)
-    return tuple(worker.pid for worker in process.workers) if process is not None else ()
 
 
 def limit_bytes(evidence: Evidence) -> float | None:
@@ -161,9 +147,21 @@ def severity_by_time(seconds: float | None) -> Severity:
     return "high" if seconds < 3600 else "medium"
 
 
-def _thinned(t: Floats, v: Floats, most: int = 200) -> tuple[Floats, Floats]:
-    """At most so many points: the statistics look at all pairs."""
-    if len(t) <= most:
-        return t, v
-    picked = np.linspace(0, len(t) - 1, most).astype(int)
-    return t[picked], v[picked]
+def device_notes(evidence: Evidence) -> list[dict[str, Any]]:
+    """The ``memory`` notes of the rank spoken about that tell of a device, in order."""
+    return [note for note in evidence.notes("memory") if (note.get("device_reserved") or 0) > 0]
+
+
+def device_column(found: list[dict[str, Any]], name: str) -> npt.NDArray[np.float64]:
+    """One field of the notes, nan where it is missing; ``t`` in seconds."""
+    values = np.array(
+        [float(note.get(name, np.nan) if note.get(name) is not None else np.nan) for note in found]
+    )
+    return values / 1e9 if name == "t" else values
+
+
+def device_capacity_bytes(evidence: Evidence) -> float | None:
+    """Memory of the first GPU, None when unknown."""
+    gpus = evidence.machine.get("gpus") or ()
+    value = gpus[0].get("memory_bytes") if gpus and isinstance(gpus[0], dict) else None
+    return float(value) if value else None

@@ -37,7 +37,6 @@ OVERLAPS: tuple[Overlap, ...] = (
     Overlap(loser="input/too-few-workers", winner="input/worker-transport"),
     Overlap(loser="input/shallow-prefetch", winner="input/worker-transport"),
     Overlap(loser="input/too-many-workers", winner="input/worker-transport"),
-    Overlap(loser="config/too-many-workers-for-cores", winner="input/too-many-workers"),
     # A growing cache is a named reason for growth.
     Overlap(loser="memory/worker-copies", winner="memory/unbounded-cache"),
     Overlap(loser="memory/host-growth", winner="memory/unbounded-cache"),

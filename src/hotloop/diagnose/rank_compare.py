@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from statistics import mean
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import Hotspot, hottest
+from hotloop.diagnose.groups import LineGroup, hottest
 from hotloop.measure.steps import LineCost, Steps
 from hotloop.phases import PHASES
 
@@ -27,63 +28,67 @@ class RankLoad:
         """Its own work."""
         return sum(self.own.values())
 
+
+@dataclass(frozen=True, kw_only=True)
+class Lead:
+    """The rank with the most work of its own, beside the others. Seconds per step.
+
+    ``ahead_s`` is its lead over their mean, ``waits_s`` what they spend where ranks meet beyond it, ``gap_s``
+    its lead in the ``phase`` in which it exceeds them most.
+    """
+
+    slowest: RankLoad
+    others: tuple[RankLoad, ...]
+    ahead_s: float
+    waits_s: float
+    phase: str
+    gap_s: float
+
     @property
-    def shared_s(self) -> float:
-        """What it spends in the phases in which ranks meet."""
-        return sum(self.shared.values())
+    def ranks(self) -> list[RankLoad]:
+        """All of them, in their order."""
+        return sorted((self.slowest, *self.others), key=lambda load: load.steps.rank)
 
 
-def loads(evidence: Evidence) -> tuple[RankLoad, ...]:
-    """The load of each rank that trained; empty for a single rank."""
+def lead(evidence: Evidence) -> Lead | None:
+    """The lead of one rank; None for a single rank."""
     ranks = [rank for rank in evidence.ranks if rank.num_steps >= evidence.limits.min_steps]
     if len(ranks) < 2:
-        return ()
+        return None
     meets = max((rank.waits_inside for rank in ranks), key=len)
-    return tuple(
+    alone = [name for name in PHASES if name not in ("startup", *meets)]
+    loads = [
         RankLoad(
             steps=rank,
-            own={name: rank.per_step(name) for name in PHASES if name not in ("startup", *meets)},
+            own={name: rank.per_step(name) for name in alone},
             shared={name: rank.per_step(name) for name in meets},
         )
         for rank in ranks
+    ]
+    slowest = max(loads, key=lambda load: load.own_s)
+    others = tuple(load for load in loads if load is not slowest)
+    gaps = {phase: slowest.own[phase] - mean(load.own[phase] for load in others) for phase in alone}
+    phase = max(gaps, key=lambda name: gaps[name])
+    met = mean(sum(load.shared.values()) for load in others)
+    return Lead(
+        slowest=slowest,
+        others=others,
+        ahead_s=slowest.own_s - mean(load.own_s for load in others),
+        waits_s=met - sum(slowest.shared.values()),
+        phase=phase,
+        gap_s=gaps[phase],
     )
 
 
-def lead(all_loads: tuple[RankLoad, ...]) -> tuple[RankLoad, float]:
-    """The rank with the most work of its own, and its lead over the mean of the others (s per step)."""
-    slowest = max(all_loads, key=lambda load: load.own_s)
-    others = [load.own_s for load in all_loads if load is not slowest]
-    return slowest, slowest.own_s - sum(others) / len(others)
-
-
-def waiting_s(all_loads: tuple[RankLoad, ...], slowest: RankLoad) -> float:
-    """Seconds per step the others spend where ranks meet beyond the slowest rank: waiting."""
-    others = [load.shared_s for load in all_loads if load is not slowest]
-    return sum(others) / len(others) - slowest.shared_s
-
-
-def largest_difference(slowest: RankLoad, all_loads: tuple[RankLoad, ...]) -> tuple[str, float]:
-    """The phase of its own in which the slowest rank exceeds the others most, and by how much per step."""
-    others = [load.own for load in all_loads if load is not slowest]
-    gaps = {
-        phase: seconds - sum(other[phase] for other in others) / len(others)
-        for phase, seconds in slowest.own.items()
-    }
-    phase = max(gaps, key=lambda name: gaps[name])
-    return phase, gaps[phase]
-
-
-def line_apart(
-    slowest: Steps, all_loads: tuple[RankLoad, ...], phase: str, gap_s: float, dominant_ratio: float
-) -> tuple[Hotspot, float] | None:
+def line_apart(found: Lead, dominant_ratio: float) -> tuple[LineGroup, float] | None:
     """The line that most of the slowest rank's excess in a phase is spent in, and the seconds per step that
     the others spend there on average; None where no line stands out, or where it is only slower there.
     """
-    others = [load.steps for load in all_loads if load.steps is not slowest]
+    slowest, phase = found.slowest.steps, found.phase
     elsewhere: dict[tuple[str, int], float] = {}
-    for other in others:
-        for place, seconds in _seconds_by_line(other, phase).items():
-            elsewhere[place] = elsewhere.get(place, 0.0) + seconds / len(others)
+    for other in found.others:
+        for place, seconds in _seconds_by_line(other.steps, phase).items():
+            elsewhere[place] = elsewhere.get(place, 0.0) + seconds / len(found.others)
     own = _seconds_by_line(slowest, phase)
     excess: list[LineCost] = []
     for line in slowest.lines:
@@ -92,7 +97,7 @@ def line_apart(
             continue
         kept = 1 - elsewhere.get(place, 0.0) / own[place]
         excess.append(replace(line, seconds=line.seconds * kept, num_samples=round(line.num_samples * kept)))
-    spot = hottest(excess, gap_s * slowest.num_steps)
+    spot = hottest(excess, found.gap_s * slowest.num_steps)
     if spot is None or spot.share < dominant_ratio:
         return None
     places = {(line.place.file, line.place.line) for line in spot.lines}

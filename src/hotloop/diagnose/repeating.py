@@ -1,92 +1,83 @@
-"""Functions of the input that may be called with the same arguments again, as their text shows."""
+"""What one hot line of the input allows: results that are kept, random draws, what makes it cheaper."""
 
 from __future__ import annotations
 
-import ast
 import re
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
 from typing import Final
 
-from hotloop.diagnose.causes import reachable
+from hotloop.diagnose.causes import reachable, spot
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import Hotspot
-from hotloop.diagnose.reading import is_random, may_vary
-from hotloop.diagnose.source import dataset_text, text_of
+from hotloop.diagnose.groups import LineGroup
+from hotloop.diagnose.line_kinds import decodes, is_random, may_vary, opens, sleeps
+from hotloop.diagnose.source import dataset_text, function_text
 from hotloop.findings import Place
 from hotloop.measure.steps import LoaderUse
-from hotloop.written import tree_of
 
-REMEDY: Final = "keep-results"
-_FUNCTIONS: Final = (ast.FunctionDef, ast.AsyncFunctionDef)
+REMEDY: Final = "memoize"
 #: Asked for another result each time, by number or one after the other, or called once.
 _NEVER: Final = ("__getitem__", "__getitems__", "__next__", "__iter__", "__init__", "main")
-_DRAWS: Final = re.compile(
-    r"random|\brand(n|int|perm|range|_like|n_like)?\b|\buniform\b|\bshuffle\b|\bchoices?\b|\brng\b|\bjitter"
-    r"|\baug|\bsample\(|\bdropout\b|\bsecrets\b|\buuid",
-    re.IGNORECASE,
-)
-#: Of a dataset: it may hold what draws under these names.
-_MAY_DRAW: Final = re.compile(rf"{_DRAWS.pattern}|transform", re.IGNORECASE)
-_KEPT: Final = re.compile(r"\b(lru_cache|cache|cached|memoize|property|contextmanager|njit|jit|compile)\b")
-#: Who calls these for what they do.
+#: A text with one of these keeps results already, gives several, or is called for what it does.
 _DOES: Final = re.compile(
-    r"\bprint\(|\.write\w*\(|\bglobal\s+\w|\bget_worker_info\b|\.backward\(|\.savefig\("
+    r"@.*\b(lru_cache|cache|cached|memoize|property|contextmanager|njit|jit|compile)\b|\byield\b|\bawait\b"
+    r"|^\s*self\.[\w.]+ [+*/-]?= |\bprint\(|\.write\w*\(|\bglobal\s+\w|\bget_worker_info\b|\.backward\("
+    r"|\.savefig\(",
+    re.M,
 )
-_MOST: Final = 2
-_DEPTH: Final = 3
+#: A function that takes something beside itself and gives something back.
+_GIVES: Final = re.compile(r"def \w+\(\s*(self\s*,\s*)?(?!self\b)\**\w.*\breturn\s+\S", re.S)
 
 
 def repeated(
-    evidence: Evidence, spot: Hotspot | None, loader: LoaderUse | None, *, collate: bool = False
+    evidence: Evidence, hot: LineGroup | None, loader: LoaderUse | None, *, collate: bool = False
 ) -> str:
-    """The functions around the spot whose results may be kept, as ``keep-results`` wants them named: the one
+    """The functions around the spot whose results may be kept, as ``memoize`` wants them named: the one
     reached first and the innermost; "" where there is none.
 
     Samples of a dataset that draws nothing are kept whole, by their number: no function is named for those.
     """
-    if spot is None:
+    if hot is None:
         return ""
-    if loader is not None and not (collate or loader.settings.get("iterable") or _may_draw(evidence, loader)):
-        return ""
-    apart = set() if loader is None else {collate_name(loader.settings)} - set(DEFAULT_COLLATE)
+    if loader is not None and not (collate or loader.settings.get("iterable")):
+        text = dataset_text(evidence, loader)
+        if not (is_random(text) or "transform" in text):
+            return ""
+    never = {*_NEVER, *({collate_name(loader.settings)} - {*DEFAULT_COLLATE} if loader is not None else ())}
     loop = evidence.steps.source_loop
-    if loop is not None:
-        apart.add(loop.function.rpartition(".")[2])
-    top = max(spot.lines, key=lambda line: line.seconds)
-    named = []
+    top = max(hot.lines, key=lambda line: line.seconds)
+    named: list[str] = []
     for place in (*reversed(top.callers), top.place):
-        name = _function(text_of(evidence, place.file), place.line)
-        known = reachable(place, name) if name.rpartition(".")[2] not in apart else None
-        if known and known not in named and not _holds(loop, place, name, evidence):
+        known = reachable(place, place.function)
+        trains = loop is not None and (loop.file, loop.function) == (place.file, place.function)
+        if not known or trains or place.function.rpartition(".")[2] in never or known in named:
+            continue
+        if may_be_kept(function_text(evidence, place)):
             named.append(known)
-    return ",".join([*named[:1], *named[1:][-(_MOST - 1) :]])
+    return ",".join(dict.fromkeys([*named[:1], *named[-1:]]))
 
 
-def _may_draw(evidence: Evidence, loader: LoaderUse) -> bool:
-    return bool(_MAY_DRAW.search(dataset_text(evidence, loader)))
+def may_be_kept(text: str) -> bool:
+    """Whether a function of this text takes something, gives something back, and does nothing else."""
+    return bool(_GIVES.search(text)) and not _DOES.search(text) and not is_random(text)
 
 
-def draws(evidence: Evidence, spot: Hotspot, loader: LoaderUse | None) -> bool:
+def draws(evidence: Evidence, hot: LineGroup, loader: LoaderUse | None) -> bool:
     """Whether what makes the samples at a spot may draw random numbers: the functions it was reached through,
-    what those name in their files, and a library's transforms.
+    and a library's transforms.
     """
     if loader is not None and may_vary(map(str, loader.dataset.get("transforms") or ())):
         return True
     loop = evidence.steps.source_loop
-    top = max(spot.lines, key=lambda line: line.seconds)
-    for place in (top.place, *top.callers):
-        text = text_of(evidence, place.file)
-        tree = tree_of(text)
-        if tree is None:
-            continue
-        at = loop.line if loop is not None and loop.file == place.file else 0
-        for node in (one for _, one in _definitions(tree) if _contains(one, place.line)):
-            reached = () if _contains(node, at) else _reached(text, tree, node)
-            if any(is_random(one) or _DRAWS.search(one) for one in reached):
-                return True
-    return False
+    top = max(hot.lines, key=lambda line: line.seconds)
+    return any(
+        is_random(function_text(evidence, place))
+        for place in (top.place, *top.callers)
+        if loop is None or not _same_function(place, loop)
+    )
+
+
+def _same_function(a: Place, b: Place) -> bool:
+    return (a.file, a.function) == (b.file, b.function)
 
 
 def advice(named: str) -> str:
@@ -107,83 +98,28 @@ def data(named: str) -> dict[str, str]:
     return {"function": named} if named else {}
 
 
-def _holds(loop: Place | None, place: Place, name: str, evidence: Evidence) -> bool:
-    """Whether the training loop is in this function."""
-    if loop is None or loop.file != place.file:
-        return False
-    return _function(text_of(evidence, loop.file), loop.line) == name
-
-
-@lru_cache(maxsize=1024)
-def _function(text: str, line: int) -> str:
-    """The function around a line as modules name it, where what it gives may follow from its arguments."""
-    tree = tree_of(text)
-    if tree is None:
-        return ""
-    for owner, node in _definitions(tree):
-        if _contains(node, line) and _may_be_kept(text, tree, node, owner):
-            return f"{owner}.{node.name}" if owner else node.name
-    return ""
-
-
-def _contains(node: ast.stmt, line: int) -> bool:
-    return node.lineno <= line <= (node.end_lineno or node.lineno)
-
-
-def _definitions(tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef]]:
-    """Functions of a module, and of its classes with the class's name."""
-    for node in tree.body:
-        if isinstance(node, ast.FunctionDef):
-            yield "", node
-        elif isinstance(node, ast.ClassDef):
-            yield from ((node.name, one) for one in node.body if isinstance(one, ast.FunctionDef))
-
-
-def _may_be_kept(text: str, tree: ast.Module, node: ast.FunctionDef, owner: str) -> bool:
-    decorators = " ".join(map(ast.unparse, node.decorator_list))
-    if node.name in _NEVER or _KEPT.search(decorators):
-        return False
-    taken = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
-    first = 1 if owner and "staticmethod" not in decorators else 0
-    if len(taken) <= first and node.args.vararg is None:
-        return False
-    own = list(_own_nodes(node))
-    if any(isinstance(one, ast.Yield | ast.YieldFrom | ast.Await) for one in own):
-        return False
-    if not any(isinstance(one, ast.Return) and one.value is not None for one in own):
-        return False
-    if any(isinstance(one, ast.Assign | ast.AugAssign) and _sets_attribute(one) for one in own):
-        return False
-    reached = _reached(text, tree, node)
-    return not any(_DRAWS.search(one) or _DOES.search(one) for one in reached)
-
-
-def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
-    """What is written in a function, without the functions within it."""
-    for child in ast.iter_child_nodes(node):
-        yield child
-        if not isinstance(child, (*_FUNCTIONS, ast.Lambda)):
-            yield from _own_nodes(child)
-
-
-def _sets_attribute(node: ast.Assign | ast.AugAssign) -> bool:
-    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-    return any(isinstance(one, ast.Attribute) for one in targets)
-
-
-def _reached(text: str, tree: ast.Module, node: ast.FunctionDef) -> Sequence[str]:
-    """The text of a function and of those of its file that it names."""
-    known: dict[str, list[ast.FunctionDef]] = {}
-    for _, one in _definitions(tree):
-        known.setdefault(one.name, []).append(one)
-    found, todo = [node], [node]
-    for _ in range(_DEPTH):
-        names = {_name(part) for one in todo for part in ast.walk(one)}
-        todo = [one for name in sorted(names) for one in known.get(name, ()) if one not in found]
-        found += todo
-    lines = text.splitlines()
-    return ["\n".join(lines[one.lineno - 1 : one.end_lineno]) for one in found]
-
-
-def _name(node: ast.AST) -> str:
-    return node.id if isinstance(node, ast.Name) else node.attr if isinstance(node, ast.Attribute) else ""
+def cheaper(evidence: Evidence, hot: LineGroup, computing: float, loader: LoaderUse | None = None) -> str:
+    """The advice; ``computing`` is the share of its time the line wants a core."""
+    place = spot(hot.place)
+    if computing < 0.3 or sleeps(hot.source):
+        return (
+            f"Take the waiting out of {place}: fetch many samples at once, keep what was fetched, or prepare "
+            "it before training; workers hide what remains."
+        )
+    if opens(hot.source):
+        return (
+            f"Open once what {place} opens for every sample: in each worker, when it is first asked for a "
+            "sample, and keep it open."
+        )
+    if decodes(hot.source, hot.library):
+        return (
+            f"Decode less at {place}: store the images once at the size that is trained on, or decoded, as "
+            "arrays; decode at a fraction of the size (PIL's draft(), cv2.IMREAD_REDUCED_COLOR_2); workers "
+            "share what remains."
+        )
+    once = "do it once before training and store the result"
+    if draws(evidence, hot, loader):
+        once = "do once before training what comes before the first random draw"
+    if hot.nature == "python":
+        return f"Replace the Python work at {place} by one array operation per batch, or {once}."
+    return f"Make {place} cheaper: {once}, do it per batch instead of per sample, or do it on the device."

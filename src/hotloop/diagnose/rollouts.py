@@ -10,8 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import seconds_of
-from hotloop.diagnose.source import line_text, loops_around, texts
+from hotloop.diagnose.groups import seconds_of
+from hotloop.diagnose.source import line_text, loops_around, sources
 from hotloop.findings import Place
 from hotloop.measure.environments import steps_environment as stepped
 from hotloop.measure.steps import LineCost
@@ -68,7 +68,7 @@ def rollout(evidence: Evidence, lines: Sequence[LineCost]) -> Rollout | None:
 
 def steps_environment(evidence: Evidence) -> bool:
     """Whether a line of the user's code that this run went through steps an environment."""
-    lines = (line for text in texts(evidence) for line in text.splitlines() if ".step(" in line)
+    lines = (line for text in sources(evidence).values() for line in text.splitlines() if ".step(" in line)
     return any(stepped(line.strip()) for line in lines)
 
 

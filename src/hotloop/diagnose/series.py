@@ -18,10 +18,12 @@ Floats = npt.NDArray[np.float64]
 BETWEEN = ("startup", "evaluation", "checkpoint", "epoch_gap")
 INSIDE = tuple(phase for phase in PHASES if phase not in BETWEEN)
 _AT_ONCE = 1 << 16
-#: Of so few steps two are no rare ones.
+#: Of so few steps one is no rare one.
 _FEW_STEPS = 40
 #: A step that takes this part of the longest may be the same work over again.
 _AGAIN = 0.25
+#: The statistics look at all pairs of so many points.
+_MOST_POINTS = 200
 #: A level is so many blocks long, and on levels a series does less than this part of its change.
 _LEVEL, _WITHIN = 3, 0.25
 
@@ -37,13 +39,13 @@ def inside(steps: Steps) -> Floats:
 
 
 def one_off(steps: Steps, phase: str, seconds: float) -> bool:
-    """Whether most of so many seconds of a phase, over the span, lies in two steps at most: it comes once, as
-    what is made ready between two parts of a training. Where a third step is like them it comes again.
+    """Whether most of so many seconds of a phase, over the span, lies in one step, as what is made ready
+    between two parts of a training. Where a second step is like it, it comes again (each epoch, every N).
     """
     if steps.num_steps <= _FEW_STEPS:
         return False
     taken = np.sort(steps.phase(phase))
-    return bool(seconds - taken[:-2].sum() > 0.5 * seconds and taken[-3] < _AGAIN * taken[-1])
+    return bool(seconds - taken[:-1].sum() > 0.5 * seconds and taken[-2] < _AGAIN * taken[-1])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,6 +95,20 @@ def _in_levels(medians: Floats, count: int, change: float) -> bool:
     halves = [np.array_split(level, 2) for level in levels]
     within = sum(float(np.median(late) - np.median(early)) for early, late in halves)
     return within < _WITHIN * change
+
+
+def steady_growth(t: Floats, values: Floats, *, z: float, goes_on: bool = True) -> float | None:
+    """The slope of a series that grows steadily, else None: Mann-Kendall is sure of it and, with ``goes_on``,
+    both its halves grow, the later at least half as fast: what levels off is no leak.
+    """
+    picked = np.unique(np.linspace(0, len(t) - 1, min(len(t), _MOST_POINTS)).astype(int))
+    t, values = t[picked], values[picked]
+    half = len(t) // 2
+    first, second = theil_sen(t[:half], values[:half]), theil_sen(t[half:], values[half:])
+    if mann_kendall_z(values) < z or (goes_on and (first <= 0 or second < 0.5 * first)):
+        return None
+    slope = theil_sen(t, values)
+    return slope if slope > 0 else None
 
 
 def theil_sen(x: Floats, y: Floats) -> float:

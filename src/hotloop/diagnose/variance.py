@@ -1,4 +1,4 @@
-"""Waits that come from uneven batches rather than from too low a mean rate."""
+"""Waits that come from uneven batches rather than from too low a mean rate, replayed by ``model``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy.typing as npt
 from hotloop.diagnose import costs
 from hotloop.diagnose.costs import BUSY_PHASES, Feed
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.queueing import mean_wait, stretched
+from hotloop.model.simulate import waits
 
 Floats = npt.NDArray[np.float64]
 
@@ -32,14 +32,14 @@ class Uneven:
         self, *, make_s: Floats | None = None, prefetch: int | None = None, in_order: bool | None = None
     ) -> float:
         """The mean wait per step with something changed, scaled to the observed one."""
-        changed = mean_wait(
+        changed = waits(
             self.make_s if make_s is None else make_s,
             self.busy_s,
             workers=self.feed.workers,
             prefetch=self.prefetch if prefetch is None else prefetch,
             in_order=self.in_order if in_order is None else in_order,
-        )
-        return changed * self.feed.wait_s / self.replayed_s if self.replayed_s > 0 else 0.0
+        ).mean()
+        return float(changed) * self.feed.wait_s / self.replayed_s if self.replayed_s > 0 else 0.0
 
 
 def uneven(evidence: Evidence, *, keeps_up: bool = True) -> Uneven | None:
@@ -49,7 +49,7 @@ def uneven(evidence: Evidence, *, keeps_up: bool = True) -> Uneven | None:
     mean rate alone explains the wait (``make / workers`` above the step's own work): variance is not the
     cause then.
     """
-    feed = costs.feed(evidence)
+    feed = costs.feed_of(evidence)
     if feed is None or feed.workers == 0 or len(feed.loader.make_s) < 20 or feed.wait_s <= 0:
         return None
     # Drawing indices, and waiting for another loader.
@@ -70,8 +70,8 @@ def uneven(evidence: Evidence, *, keeps_up: bool = True) -> Uneven | None:
     prefetch = int(feed.loader.settings.get("prefetch_factor") or 2)
     in_order = feed.loader.settings.get("in_order") is not False
     count = max(len(make), len(busy))
-    make, busy = stretched(make, count), stretched(busy, count)
-    wait = mean_wait(make, busy, workers=feed.workers, prefetch=prefetch, in_order=in_order)
+    make, busy = np.resize(make, count), np.resize(busy, count)
+    wait = float(waits(make, busy, workers=feed.workers, prefetch=prefetch, in_order=in_order).mean())
     if not 0.5 * feed.wait_s <= wait <= 2 * feed.wait_s:
         return None
     return Uneven(feed=feed, make_s=make, busy_s=busy, prefetch=prefetch, in_order=in_order, replayed_s=wait)

@@ -10,10 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from hotloop.feed.accumulation import Accumulation as Accumulation
-    from hotloop.feed.autosizing import Budget as Budget
-    from hotloop.feed.autosizing import Measured as Measured
-    from hotloop.feed.autosizing import Sizes as Sizes
-    from hotloop.feed.autosizing import autosize as autosize
     from hotloop.feed.background import Background as Background
     from hotloop.feed.baking import Baked as Baked
     from hotloop.feed.baking import bake as bake
@@ -25,9 +21,6 @@ if TYPE_CHECKING:
     from hotloop.feed.cache.statistics import CacheStats as CacheStats
     from hotloop.feed.config import ConfigError as ConfigError
     from hotloop.feed.config import FeedConfig as FeedConfig
-    from hotloop.feed.converting import Rows as Rows
-    from hotloop.feed.converting import concatenated as concatenated
-    from hotloop.feed.converting import converted as converted
     from hotloop.feed.converting import stacked as stacked
     from hotloop.feed.determinism import check_deterministic as check_deterministic
     from hotloop.feed.errors import BakeError as BakeError
@@ -54,7 +47,6 @@ _EXPORTS = {
     name: f"hotloop.feed.{module}"
     for module, names in {
         "accumulation": "Accumulation",
-        "autosizing": "Budget Measured Sizes autosize",
         "background": "Background",
         "baking": "Baked bake",
         "budget": "memory_budget usable_cores",
@@ -62,7 +54,7 @@ _EXPORTS = {
         "cache.dataset": "CachedDataset cached",
         "cache.statistics": "CacheStats",
         "config": "ConfigError FeedConfig",
-        "converting": "Rows concatenated converted stacked",
+        "converting": "stacked",
         "determinism": "check_deterministic",
         "errors": "BakeError CacheError DamagedBakeError FeedError StaleBakeError WorkerError",
         "hitrate": "expected_hit_rate",

@@ -1,6 +1,6 @@
-"""``num_workers="auto"``: an iterator whose workers come, go and change their kind while it runs.
+"""``num_workers="auto"``: an iterator whose workers come and go while it runs.
 
-Every batch is timed and told to a ``Sizer``; what it wants is put in force without stopping: new workers get
+Every batch is timed and given to a ``Sizer``; what it wants is applied without stopping: new workers get
 tasks once they are up, those too many get none and end when the search is over. Batches come in order
 throughout. Without workers a batch is made where it is asked for.
 """
@@ -9,31 +9,24 @@ from __future__ import annotations
 
 import os
 from dataclasses import replace
-from pathlib import Path
 from time import perf_counter, process_time, thread_time
 from typing import Any, Final
 
 import torch
 from torch.utils.data import IterableDataset
 
-from hotloop import units
 from hotloop.feed import budget
-from hotloop.feed.autosizing import PREFETCH_FACTORS
 from hotloop.feed.engine import Engine
 from hotloop.feed.errors import WorkerError
 from hotloop.feed.inline import LocalReader, may_be_local
 from hotloop.feed.measuring import Fed
-from hotloop.feed.member import Member, Task
-from hotloop.feed.reading import gather_of
+from hotloop.feed.reading import gather_of, is_at_hand
 from hotloop.feed.ring import SPARE_SLOTS, STARTING
 from hotloop.feed.sizing import ONE_WORKER, Sizer
-from hotloop.feed.threads import SPARE, ThreadEngine, ThreadProcess
-from hotloop.feed.throughput import INLINE, Method, Setting
-from hotloop.feed.worker import HERE, Setup
+from hotloop.feed.throughput import INLINE, PREFETCH_FACTORS, Method, Setting
+from hotloop.feed.worker import Setup
+from hotloop.feed.workers import Member, Task
 
-_ONE_THREAD: Final = Setting("thread", 1, 2)
-#: Above this share of the time the interpreter is held: threads would hold up training.
-_GIL_HELD: Final = 0.2
 #: How often memory is looked at; it takes a millisecond.
 _LOOK_EVERY_S: Final = 1.0
 _END_WITHIN_S: Final = 5.0
@@ -44,91 +37,36 @@ _OF: Final = 256
 
 
 def sizer_for(loader: Any) -> Sizer:
-    """The controller for a loader on this machine: what it may choose among, and where it begins.
+    """The controller for a loader on this machine: what it may choose among.
 
-    Processes where the dataset is a stranger's. The training process itself only makes batches when nothing
-    depends on being in a worker; a thread beside training only where the dataset gathers whole batches, which
-    it does without random numbers and mostly without the interpreter.
+    The training process itself only makes batches when nothing depends on being in a worker; it begins with
+    that where all samples are at hand.
     """
-    gathers = gather_of(loader.dataset) is not None
-    methods: list[Method] = ["process"] if loader.worker_method != "thread" else ["thread"]
+    methods: list[Method] = ["process"]
     if may_be_local(loader):
         methods.append("inline")
-        if gathers and loader.worker_method == "auto":
-            methods.append("thread")
     free = budget.usable_memory_bytes() - budget.headroom_bytes()
     return Sizer(
         cores=budget.usable_cores(),
         memory_bytes=max(0, free) // budget.local_world_size(),
-        start=_ONE_THREAD if "thread" in methods else ONE_WORKER,
+        start=INLINE if "inline" in methods and is_at_hand(loader.dataset) else ONE_WORKER,
         methods=methods,
     )
 
 
 def refuse(loader: Any) -> None:
-    """Say what cannot be sized while it runs.
+    """Refuse what cannot be sized while it runs.
 
     Raises:
-        ValueError: the dataset divides its samples by the number of workers.
+        ValueError: the dataset divides its samples by the number of workers, or workers are to be threads.
     """
     if isinstance(loader.dataset, IterableDataset):
         raise ValueError(
             "num_workers='auto' needs a dataset with indices: an IterableDataset divides its samples by the "
             "number of workers, which must not change while it is read"
         )
-
-
-class Files:
-    """The files that came to be open in the training process while it read batches itself.
-
-    A worker forked afterwards would share their positions with it, and read other bytes than it asked for.
-    """
-
-    def __init__(self) -> None:
-        self._before: frozenset[str] | None = None
-        self._found: frozenset[str] = frozenset()
-
-    def begin(self) -> None:
-        """From now on batches are made here."""
-        if self._before is None:
-            self._before = self._now()
-
-    def end(self) -> None:
-        """From now on they are made elsewhere: what is opened here is the script's own."""
-        self._found, self._before = self._opened(), None
-
-    def opened(self) -> str:
-        """One of them that is still open; empty if there is none."""
-        return min(self._opened(), default="")
-
-    def _opened(self) -> frozenset[str]:
-        now = self._now()
-        return now & self._found if self._before is None else (now & self._found) | (now - self._before)
-
-    @staticmethod
-    def _now() -> frozenset[str]:
-        found = set()
-        folder = Path("/proc/self/fd")
-        for link in folder.iterdir() if folder.is_dir() else ():
-            try:
-                target = str(link.readlink())
-            except OSError:
-                continue
-            if not _is_read(link.name):
-                continue  # a log, a table of results: no dataset's
-            if target.startswith("/") and not target.startswith(("/dev/", "/memfd:", "/proc/")):
-                found.add(target)
-        return frozenset(found)
-
-
-def _is_read(descriptor: str) -> bool:
-    """Whether it was not opened for writing only."""
-    try:
-        lines = Path("/proc/self/fdinfo", descriptor).read_text().splitlines()
-    except OSError:
-        return False  # closed meanwhile
-    flags = next((line.split()[1] for line in lines if line.startswith("flags:")), "0")
-    return int(flags, 8) & os.O_ACCMODE != os.O_WRONLY
+    if loader.worker_method == "thread":
+        raise ValueError("num_workers='auto' sizes worker processes: give threads a number")
 
 
 class _Gone:
@@ -148,18 +86,17 @@ class _Gone:
     send = flush = close = join = terminate = kill = nothing
 
 
-class AutoEngine(ThreadEngine):
+class AutoEngine(Engine):
     """The iterator of ``num_workers="auto"``."""
 
     def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
         self._sizer: Sizer = loader.sizing
-        self._files: Files = loader._files
-        self._gathers = gather_of(self._dataset) is not None
-        self._forks = _forks(loader)
-        self._setting = self._allowed(self._sizer.setting)
-        self._watch_files()
+        self._setting = self._sizer.setting
         self._num_workers = self._setting.num_workers
         self._room = SPARE_SLOTS + self._num_workers * int(loader.prefetch_factor)
+        context = loader.multiprocessing_context or torch.multiprocessing
+        #: A forked worker would share the positions of files that the dataset opened in this process.
+        self._shares_files = context.get_start_method() == "fork" and gather_of(self._dataset) is None
         self._local: LocalReader | None = None
         self._ended: list[Any] = []  # processes
         self._given_at = self._given_cpu_s = 0.0
@@ -184,7 +121,7 @@ class AutoEngine(ThreadEngine):
     def _dispatch(self) -> bool:
         """Give out tasks until as many are under way as are wanted; whether there was one to give."""
         given = False
-        while len(self._task_info) < self._setting.num_ahead and Engine._dispatch(self):
+        while len(self._task_info) < self._setting.num_ahead and super()._dispatch():
             given = True
         return given
 
@@ -197,13 +134,13 @@ class AutoEngine(ThreadEngine):
         ready = [member for member in wanted if not self._is_starting(member)]
         return min(ready or wanted, key=lambda member: (member.num_to_make, member.num_tasks))
 
+    def _living(self) -> list[Member]:
+        return [one for one in self._workers if not isinstance(one, _Gone)]
+
     def _wanted(self) -> list[Member]:
-        members = [one for one in self._workers if _method_of(one) == self._setting.method]
-        return members[: self._setting.num_workers]
+        return self._living()[: self._setting.num_workers]
 
     def _num_ready(self) -> int:
-        if not self._setting.num_workers:
-            return 0
         return sum(not self._is_starting(member) for member in self._wanted())
 
     def _is_starting(self, member: Member) -> bool:
@@ -228,7 +165,7 @@ class AutoEngine(ThreadEngine):
                     num_bytes=num_bytes,
                     method=method,
                     num_workers=self._num_ready(),
-                    main_cpu_s=cpu_s - self._given_cpu_s - (made_cpu_s if method == "thread" else 0.0),
+                    main_cpu_s=cpu_s - self._given_cpu_s,
                 )
             )
         self._given_cpu_s = process_time()
@@ -248,7 +185,7 @@ class AutoEngine(ThreadEngine):
         self._rcvd_idx = self._send_idx
         began, cpu_s = perf_counter(), thread_time()
         if self._local is None:
-            self._local = LocalReader(self._setup.reading, spare=SPARE, copy=self._copies, debug=self._debug)
+            self._local = LocalReader(self._setup.reading)
         try:
             batch = self._local.read(index)
         except Exception:  # one that cannot be made counts too, as from a worker
@@ -261,8 +198,7 @@ class AutoEngine(ThreadEngine):
     def _hand_out(self, task: Task) -> Any:
         reply = task.reply
         assert reply is not None
-        method: Method = "thread" if reply.kind == HERE else "process"
-        self._made = (reply.wall_ns / 1e9, reply.cpu_ns / 1e9, reply.used, method)
+        self._made = (reply.wall_ns / 1e9, reply.cpu_ns / 1e9, reply.used, "process")
         return super()._hand_out(task)
 
     # -- sizing ----------------------------------------------------------------------------------------------
@@ -270,25 +206,18 @@ class AutoEngine(ThreadEngine):
     def _observe(self, fed: Fed) -> None:
         sizer = self._sizer
         wanted = sizer.observe(fed)
-        if self._holds_interpreter():
-            share = units.share(self.gil.ratio)
-            wanted = sizer.forbid("thread", f"reading holds the interpreter {share} of its time")
         if self._given_at - self._looked_at > _LOOK_EVERY_S:
             self._looked_at = self._given_at
             self._ended = [process for process in self._ended if process.is_alive()]  # which also reaps
             wanted = self._relieve(wanted)
         if wanted != self._setting:
-            self._put_in_force(wanted)
+            self._apply(wanted)
             self._is_cheap = False
             return
-        surplus = len(self._workers) > len(self._wanted())
+        surplus = len(self._living()) > len(self._wanted())
         if sizer.is_settled and surplus:
             self._retire()
         self._is_cheap = sizer.is_settled and not surplus and fed.wait_s + fed.step_s < _CHEAP_S
-
-    def _holds_interpreter(self) -> bool:
-        methods = self._sizer.methods
-        return {"thread", "process"} <= methods and self.gil.is_known and self.gil.ratio > _GIL_HELD
 
     def _relieve(self, wanted: Setting) -> Setting:
         """Give memory back where it is short, and what is given back would help."""
@@ -297,50 +226,22 @@ class AutoEngine(ThreadEngine):
             return self._sizer.relieve(found.shortage_bytes, found.reason)
         return wanted
 
-    def _allowed(self, wanted: Setting) -> Setting:
-        """What is wanted, or what may be had where processes can no longer be started."""
-        shares = wanted.method == "process" and self._forks and not self._gathers
-        opened = self._files.opened() if shares else ""
-        if not opened:
-            return wanted
-        return self._sizer.forbid(
-            "process", f"reading here opened {opened}: a worker forked now would share its position"
-        )
-
-    def _watch_files(self) -> None:
-        if self._setting.method == "process":
-            self._files.end()
-        else:
-            self._files.begin()
-
-    def _put_in_force(self, wanted: Setting) -> None:
-        if self._num_missing(wanted) > 0:
-            wanted = self._allowed(wanted)
-        if wanted.method == "process" and self._num_missing(wanted) > 0:
-            self._end_threads()  # a process must not be forked beside threads
+    def _apply(self, wanted: Setting) -> None:
+        living = len(self._living())
+        if wanted.num_workers > living and self._local is not None and self._shares_files:
+            why = "batches were made here: a worker forked now would share the positions of open files"
+            wanted = self._sizer.limit(living, why)
         self._setting = wanted
-        self._watch_files()
         self._prefetch_factor = max(1, wanted.prefetch_factor)
         self._make_room()
         limit = self._ring.limit
         try:
-            for _ in range(self._num_missing(wanted)):
+            for _ in range(wanted.num_workers - living):
                 self.add_worker()
         except WorkerError as error:  # no more can be had: these will do
-            self._setting = self._sizer.limit(len(self._wanted()), str(error.message))
+            self._setting = self._sizer.limit(len(self._living()), str(error.message))
         self._ring.limit = limit
         self._dispatch()
-
-    def add_worker(self) -> Member:
-        """Start one more worker, of the kind that is wanted.
-
-        Raises:
-            WorkerError: the system refuses another process, pipe, or memory.
-        """
-        return super().add_worker() if self._setting.method == "thread" else Engine.add_worker(self)
-
-    def _num_missing(self, wanted: Setting) -> int:
-        return wanted.num_workers - sum(_method_of(member) == wanted.method for member in self._workers)
 
     def _make_room(self) -> None:
         """Slots for all batches ahead."""
@@ -351,26 +252,13 @@ class AutoEngine(ThreadEngine):
     def _retire(self) -> None:
         """End the workers that are not wanted and have nothing left to hand out."""
         wanted = self._wanted()
-        for member in self._workers:
-            if member not in wanted and not member.num_tasks and not isinstance(member, _Gone):
-                self._end(member)
-
-    def _end_threads(self) -> None:
-        threads = [member for member in self._workers if _method_of(member) == "thread"]
-        while any(task.reply is None and task.worker in threads for task in self._task_info.values()):
-            self._wait(None)
-        for member in threads:
-            self._end(member)
-
-    def _end(self, member: Member) -> None:
-        self._poll.unregister(member.link.replies)
-        del self._by_descriptor[member.link.replies]
-        member.link.close()
-        if _method_of(member) == "thread":
-            member.process.join()
-        else:
-            self._ended.append(member.process)
-        self._workers[self._workers.index(member)] = _Gone(member)  # type: ignore[call-overload]
+        for member in self._living():
+            if member not in wanted and not member.num_tasks:
+                self._poll.unregister(member.link.replies)
+                del self._by_descriptor[member.link.replies]
+                member.link.close()
+                self._ended.append(member.process)
+                self._workers[self._workers.index(member)] = _Gone(member)  # type: ignore[call-overload]
         while self._workers and isinstance(self._workers[-1], _Gone):
             self._workers.pop()
 
@@ -386,6 +274,9 @@ class AutoEngine(ThreadEngine):
         """Where this iterator is, so that another one can go on from there."""
         return {**super().state(), "num_workers": "auto"}
 
+    def _noted(self, member: Member, task: int) -> None:
+        """Which worker makes a batch is not fixed: nothing to repeat."""
+
     def _skip(self, state: dict[str, Any]) -> None:
         position = state["position"]
         done, beyond = position["num_done"], set(position["beyond"])
@@ -393,26 +284,11 @@ class AutoEngine(ThreadEngine):
             self.add_worker()
         while self._send_idx < max(beyond | {done - 1}) + 1:
             if self._send_idx < done or self._send_idx in beyond:
-                self._pass_over()
-            elif not Engine._dispatch(self):
+                number = self._send_idx
+                self._count(self._draw_again(number))
+                self._position.handed_out(number)
+            elif not super()._dispatch():
                 break
         self._position.check(position)
         self._rcvd_idx = done
         self._num_yielded = done + len(beyond)
-
-    def _pass_over(self) -> None:
-        number = self._send_idx
-        self._count(self._draw_again(number))
-        self._position.handed_out(number)
-
-
-def _forks(loader: Any) -> bool:
-    """Whether workers come to be with this process's open files, positions included."""
-    context = loader.multiprocessing_context or torch.multiprocessing
-    return bool(context.get_start_method() == "fork")
-
-
-def _method_of(member: Any) -> Method | None:
-    if isinstance(member, _Gone):
-        return None
-    return "thread" if isinstance(member.process, ThreadProcess) else "process"

@@ -10,12 +10,10 @@ of all draws is the one without a thread.
 from __future__ import annotations
 
 import os
-import pickle
 import threading
-import weakref
 from collections import deque
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, nullcontext
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import torch
@@ -27,8 +25,6 @@ T = TypeVar("T")
 
 #: Results dropped one after the other, after which nothing is made ahead any more.
 _MOST_DROPPED: Final = 8
-#: Seconds that a thread may take to end.
-_END_S: Final = 5.0
 #: What takes a generator.
 _DRAW: Final = frozenset([
     "rand", "randn", "randint", "randperm", "normal", "bernoulli", "multinomial", "poisson", "random_",
@@ -39,11 +35,10 @@ _HIDE: Final = frozenset([
     "rand_like", "randn_like", "randint_like", "dropout", "dropout_", "dropout1d", "dropout2d", "dropout3d",
     "native_dropout", "_fused_dropout", "alpha_dropout", "alpha_dropout_", "feature_dropout",
     "feature_dropout_", "feature_alpha_dropout", "feature_alpha_dropout_", "rrelu", "rrelu_",
-    "rrelu_with_noise",
-    "rrelu_with_noise_", "scaled_dot_product_attention", "binomial", "gumbel_softmax", "_sample_dirichlet",
-    "_standard_gamma", "lstm", "gru", "rnn_relu", "rnn_tanh", "multi_head_attention_forward",
-    "fractional_max_pool2d", "fractional_max_pool3d", "fractional_max_pool2d_with_indices",
-    "fractional_max_pool3d_with_indices",
+    "rrelu_with_noise", "rrelu_with_noise_", "scaled_dot_product_attention", "binomial", "gumbel_softmax",
+    "_sample_dirichlet", "_standard_gamma", "lstm", "gru", "rnn_relu", "rnn_tanh",
+    "multi_head_attention_forward", "fractional_max_pool2d", "fractional_max_pool3d",
+    "fractional_max_pool2d_with_indices", "fractional_max_pool3d_with_indices",
 ])  # fmt: skip
 
 
@@ -57,37 +52,34 @@ class Background(Generic[T]):
         make: what makes one batch. It must not read what the loop changes: weights, a buffer that it fills,
             the number of the step.
         depth: how many batches may lie ready; at least 1.
-        alone: nobody else draws from Python's or numpy's global generator before ``close()``. Without that
-            promise a function that draws from them is called when it is asked for, as without a thread.
         again: ``make`` may be called anew for a batch that was dropped. False for an iterator, whose batches
             would be lost: one whose first batch draws from torch's generator is asked as without a thread.
 
-    Calls that draw from torch's host generator get the numbers they would have got (see above); those that
-    draw on a device, or by a function that takes no generator, are made when they are asked for, and so
-    is everything in a process that was forked later. An exception of ``make`` is raised by the call that
-    would have raised it, and from then on nothing is made ahead. Autograd's mode and the device and stream of
-    CUDA are those of the first call. The thread ends with its last reader, or with the process. With
-    ``alone`` numpy's and Python's generators stand ahead until then, or until ``close()``: that puts them
-    back where what nobody asked for began, unless somebody drew since or ``make`` takes longer than 5 s.
+    Calls that draw from torch's host generator get the numbers they would have got. Calls that draw on a
+    device, by a function that takes no generator, or from numpy's or Python's global generator are made when
+    they are asked for, and so is everything in a process that was forked later. An exception of ``make`` is
+    raised by the call that would have raised it, and from then on nothing is made ahead. Autograd's mode and
+    the device and stream of CUDA are those of the first call. :attr:`why_not` says why nothing is made ahead.
 
     Raises:
         ValueError: ``depth`` is below 1.
     """
 
-    def __init__(
-        self, make: Callable[[], T], *, depth: int = 2, alone: bool = False, again: bool = True
-    ) -> None:
+    _pool: ThreadPoolExecutor | None = None
+
+    def __init__(self, make: Callable[[], T], *, depth: int = 2, again: bool = True) -> None:
         if depth < 1:
             raise ValueError(f"depth must be at least 1, got {depth}")
         self._make = make
         self._depth = depth
-        self._alone = alone
         self._again = again
         self._pid = os.getpid()
         self._calls = 0
         self._draws = False
         self._dropped = 0
-        self._ahead: _Ahead | None = None
+        self._ready: deque[Future[_Made | None]] = deque()
+        self._generator = torch.Generator()
+        self._failed = threading.Event()  # nothing is made behind an exception
         #: Why nothing is made ahead; "" where it is, or may yet be.
         self.why_not = ""
 
@@ -95,7 +87,7 @@ class Background(Generic[T]):
         """What the next call of ``make`` gives."""
         if self.why_not or os.getpid() != self._pid:
             return self._make()
-        return self._tried() if self._ahead is None else self._taken(self._ahead)
+        return self._tried() if self._pool is None else self._taken()
 
     def __iter__(self) -> Iterator[T]:
         return self
@@ -107,13 +99,19 @@ class Background(Generic[T]):
         """End the thread; what lies ready is dropped with its draws; calls are made as they are asked for."""
         self._end("it was closed")
 
+    def __del__(self) -> None:
+        if self._pool is not None and os.getpid() == self._pid:
+            own = threading.current_thread() in self._pool._threads
+            self._pool.shutdown(wait=not own, cancel_futures=True)
+
     def _end(self, why: str) -> None:
         self.why_not = why
-        if self._ahead is not None:
-            self._ahead.end()
-            self._ahead = None
+        if self._pool is not None:
+            self._drop()
+            self._pool.shutdown()
+            self._pool = None
 
-    # -- the first calls, made as they are asked for -----------------------------------------------------
+    # -- the first two calls, made as they are asked for -----------------------------------------------------
 
     def _tried(self) -> T:
         self._calls += 1
@@ -122,7 +120,8 @@ class Background(Generic[T]):
             return self._make() if self.why_not else self._watched()
         value = self._apart() if self._draws else self._make()
         if not self.why_not:
-            self._ahead = _Ahead(self._make, self._depth, keep=self._alone, apart=self._again)
+            self._pool = ThreadPoolExecutor(1, "hotloop-background")
+            self._go_on()
         return value
 
     def _watched(self) -> T:
@@ -131,7 +130,7 @@ class Background(Generic[T]):
         value = self._make()
         by_torch, *others = (one != other for one, other in zip(before, randomness.tokens(), strict=True))
         self._draws = by_torch
-        if any(others) and not self._alone:
+        if any(others):
             self.why_not = "it draws from Python's or numpy's generator, as others may"
         elif by_torch and not self._again:
             self.why_not = "what it draws from torch's generator could not be drawn anew"
@@ -140,54 +139,42 @@ class Background(Generic[T]):
     def _apart(self) -> T:
         """The second call, with a generator of its own: whether it draws from no other."""
         states = randomness.capture()
-        generator = torch.Generator()
-        generator.set_state(states.torch)
-        drawing = _Drawing(generator)
-        try:
-            with drawing:
-                value = self._make()
-        except _Hidden:
-            pass
-        except Exception:
-            if drawing.hidden is None:
-                torch.set_rng_state(generator.get_state())
-                raise
-        self.why_not = str(drawing.hidden or "")
-        if not self.why_not and not torch.equal(torch.get_rng_state(), states.torch):
+        self._generator.set_state(states.torch)
+        made = _made(self._make, self._generator, apart=True)
+        if isinstance(made.error, _Hidden):
+            self.why_not = str(made.error)
+        elif not torch.equal(torch.get_rng_state(), states.torch):
             self.why_not = "it draws from torch's generator in a way that cannot be told"
         if self.why_not:
             randomness.restore(states)
             return self._make()
-        torch.set_rng_state(generator.get_state())
+        torch.set_rng_state(made.after)
+        value: T = _value(made)
         return value
 
     # -- what was made ahead -----------------------------------------------------------------------------
 
-    def _taken(self, ahead: _Ahead) -> T:
-        made = ahead.first()
+    def _taken(self) -> T:
+        made = self._ready[0].result()
+        assert made is not None
         drew = not torch.equal(made.before, made.after)
-        if isinstance(made.error, _Hidden) or (
-            drew and not torch.equal(torch.get_rng_state(), made.before) and self._again
-        ):
-            return self._anew(ahead, made)
-        ahead.take()
+        elsewhere = drew and self._again and not torch.equal(torch.get_rng_state(), made.before)
+        if isinstance(made.error, _Hidden) or elsewhere:
+            return self._anew(made)
+        self._ready.popleft()
         if drew:
             self._dropped = 0
             torch.set_rng_state(made.after)
         if made.error is None:
-            value: T = made.value
-            return value
-        self._end("it raised an exception")
-        try:
-            raise made.error
-        finally:
-            del made, ahead  # or the traceback would keep them in a cycle
+            self._submit()
+        else:
+            self._end("it raised an exception")
+        value: T = _value(made)
+        return value
 
-    def _anew(self, ahead: _Ahead, made: _Made) -> T:
+    def _anew(self, made: _Made) -> T:
         """Somebody drew since: drop what lies ready, and make it as it is asked for."""
-        ahead.drop()
-        if made.others is not None:
-            randomness.restore_own(made.others)
+        self._drop()
         self._dropped += 1
         if isinstance(made.error, _Hidden):
             self._end(str(made.error))
@@ -195,8 +182,30 @@ class Background(Generic[T]):
             self._end("others draw from torch's generator in every step")
         value = self._make()
         if not self.why_not:
-            ahead.go_on(torch.get_rng_state())
+            self._go_on()
         return value
+
+    def _go_on(self) -> None:
+        """Make what follows from where the process's generator stands."""
+        self._generator.set_state(torch.get_rng_state())
+        self._failed.clear()
+        while len(self._ready) < self._depth:
+            self._submit()
+
+    def _submit(self) -> None:
+        assert self._pool is not None
+        surroundings = torch.is_grad_enabled(), _stream()
+        made = self._pool.submit(
+            _made_ahead, self._failed, self._make, self._generator, self._again, surroundings
+        )
+        self._ready.append(made)
+
+    def _drop(self) -> None:
+        """Forget what lies ready, and wait for what is being made."""
+        for future in self._ready:
+            if not future.cancel():
+                future.exception()
+        self._ready.clear()
 
 
 class _Hidden(BaseException):
@@ -204,13 +213,12 @@ class _Hidden(BaseException):
 
 
 class _Made(NamedTuple):
-    """What came of one call, and where generators stood before it and behind it."""
+    """What came of one call, and where the generator stood before it and behind it."""
 
     value: Any
     error: BaseException | None
     before: torch.Tensor
     after: torch.Tensor
-    others: tuple[Any, Any] | None
 
 
 class _Drawing(TorchFunctionMode):  # type: ignore[misc]
@@ -237,6 +245,47 @@ class _Drawing(TorchFunctionMode):  # type: ignore[misc]
         return func(*args, **given)
 
 
+def _made(
+    make: Callable[[], Any], generator: torch.Generator, apart: bool, surroundings: Any = None
+) -> _Made:
+    """One call, which draws from this generator."""
+    before, drawing = generator.get_state(), _Drawing(generator)
+    grad, stream = surroundings or (torch.is_grad_enabled(), None)
+    value, error = None, None
+    try:
+        with torch.set_grad_enabled(grad), torch.cuda.stream(stream):
+            if not apart:
+                value = make()
+            else:
+                with drawing:
+                    value = make()
+    except BaseException as caught:
+        error = caught
+    return _Made(value, drawing.hidden or error, before, generator.get_state())
+
+
+def _made_ahead(failed: threading.Event, *how: Any) -> _Made | None:
+    if failed.is_set():
+        return None
+    made = _made(*how)
+    if made.error is not None:
+        failed.set()
+    return made
+
+
+def _value(made: _Made) -> Any:
+    if made.error is None:
+        return made.value
+    try:
+        raise made.error
+    finally:
+        del made  # or the traceback would keep it in a cycle
+
+
+def _stream() -> Any:
+    return torch.cuda.current_stream() if torch.cuda.is_initialized() else None
+
+
 def _on_the_host(args: Any, kwargs: Any) -> bool:
     device = kwargs.get("device")
     if device is not None:
@@ -253,161 +302,3 @@ def _unlike_a_thread() -> str:
     if torch.get_default_device().type != "cpu":
         return "it is called with another default device"
     return ""
-
-
-class _Ahead:
-    """The thread, and what lies ready. Asked by one thread only."""
-
-    def __init__(self, make: Callable[[], Any], depth: int, *, keep: bool, apart: bool) -> None:
-        self._state = _State(depth, torch.get_rng_state())
-        given = self._state, make, _surroundings(), keep, apart
-        self._thread = threading.Thread(target=_run, args=given, name="hotloop-background", daemon=True)
-        self._thread.start()
-        # Not only at exit: where nobody asks any more, the thread and what it holds go.
-        self._finalizer = weakref.finalize(self, _ended, self._state, self._thread)
-
-    def first(self) -> _Made:
-        """What is handed out next."""
-        state = self._state
-        with state.changed:
-            while not state.ready:
-                if not self._thread.is_alive():
-                    raise RuntimeError("the thread that makes batches ended")
-                state.changed.wait(1.0)
-            return state.ready[0]
-
-    def take(self) -> None:
-        """It was handed out."""
-        with self._state.changed:
-            self._state.ready.popleft()
-            self._state.changed.notify_all()
-
-    def drop(self) -> None:
-        """Hold on, and forget what lies ready."""
-        state = self._state
-        with state.changed:
-            state.held = True
-            while state.busy:
-                state.changed.wait()
-            state.ready.clear()
-
-    def go_on(self, begin: torch.Tensor) -> None:
-        """Make what follows from here."""
-        state = self._state
-        with state.changed:
-            state.begin, state.held = begin, False
-            state.changed.notify_all()
-
-    def end(self) -> None:
-        """End the thread."""
-        self._finalizer()
-
-
-class _State:
-    """What the two threads share."""
-
-    def __init__(self, depth: int, begin: torch.Tensor) -> None:
-        self.depth = depth
-        self.begin: torch.Tensor | None = (
-            begin  # where the next call's draws begin; None: where the last ended
-        )
-        self.ready: deque[_Made] = deque()
-        self.changed = threading.Condition()
-        self.pid = os.getpid()
-        self.held = False
-        self.busy = False
-        self.over = False
-        self.late = False  # nobody waits for the thread any more
-        self.drawn: tuple[Any, Any] | None = None  # where the last call left numpy's and Python's generators
-
-
-def _run(state: _State, make: Callable[[], Any], surroundings: ExitStack, keep: bool, apart: bool) -> None:
-    generator = torch.Generator()
-    drawing = _Drawing(generator) if apart else nullcontext()
-    with surroundings:
-        while _due(state, generator):
-            with drawing as mode:
-                made = _made(make, generator, keep)
-                hidden = getattr(mode, "hidden", None)
-            if hidden is not None:
-                made = made._replace(error=hidden)
-            with state.changed:
-                state.busy = False
-                state.drawn = randomness.own() if keep else None
-                state.held = state.held or made.error is not None
-                state.ready.append(made)
-                state.changed.notify_all()
-            del made
-        _give_back(state)
-
-
-def _give_back(state: _State) -> None:
-    """Put numpy's and Python's generators back where what nobody asked for began, if nobody drew since."""
-    with state.changed:
-        unasked = state.ready[0].others if state.ready else None
-        state.ready.clear()
-        drew = pickle.dumps(randomness.own()) != pickle.dumps(state.drawn)
-        if unasked is not None and not drew and not state.late:
-            randomness.restore_own(unasked)
-
-
-def _due(state: _State, generator: torch.Generator) -> bool:
-    """Wait until another one is to be made; False where it is over."""
-    with state.changed:
-        while not state.over and (state.held or len(state.ready) >= state.depth):
-            state.changed.wait()
-        if state.begin is not None:
-            generator.set_state(state.begin)
-            state.begin = None
-        state.busy = not state.over
-        return state.busy
-
-
-def _made(make: Callable[[], Any], generator: torch.Generator, keep: bool) -> _Made:
-    before = generator.get_state()
-    others = randomness.own() if keep else None
-    value, error = None, None
-    try:
-        value = make()
-    except BaseException as caught:
-        error = caught
-    return _Made(value, error, before, generator.get_state(), others)
-
-
-def _surroundings() -> ExitStack:
-    """What holds for the calling thread, to be entered by another."""
-    return _Entered(torch.is_grad_enabled(), *_of_cuda())
-
-
-def _of_cuda() -> tuple[int, Any] | tuple[None, None]:
-    if not torch.cuda.is_initialized():
-        return None, None
-    return torch.cuda.current_device(), torch.cuda.current_stream()
-
-
-class _Entered(ExitStack):
-    """Enters autograd's mode, and the device and stream of CUDA."""
-
-    def __init__(self, grad: bool, device: int | None, stream: Any) -> None:
-        super().__init__()
-        self._grad, self._device, self._stream = grad, device, stream
-
-    def __enter__(self) -> _Entered:
-        super().__enter__()
-        self.enter_context(torch.set_grad_enabled(self._grad))
-        if self._device is not None:
-            torch.cuda.set_device(self._device)
-            self.enter_context(torch.cuda.stream(self._stream))
-        return self
-
-
-def _ended(state: _State, thread: threading.Thread) -> None:
-    if os.getpid() != state.pid:  # forked: there is no thread, and its lock may be held for ever
-        return
-    with state.changed:
-        state.over = True
-        state.changed.notify_all()
-    if thread is not threading.current_thread():
-        thread.join(_END_S)
-    with state.changed:
-        state.late = thread.is_alive() and thread is not threading.current_thread()

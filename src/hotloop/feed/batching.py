@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +11,7 @@ import torch
 from torch.utils.data import default_collate
 
 from hotloop.feed import layout
+from hotloop.feed.collating import Out
 from hotloop.feed.tree import Branch, Structure, unflatten
 
 _NUMBERS = {layout.INTEGER: torch.int64, layout.REAL: torch.float64, layout.BOOLEAN: torch.bool}
@@ -43,6 +44,7 @@ class Batch:
 
 def batch_dtype(kind: str, dtype: str) -> torch.dtype | None:
     """What ``default_collate`` makes of leaves of a kind and dtype; None where it has no tensor for them."""
+    dtype = dtype.partition("@")[0]
     if kind == layout.TENSOR:
         return layout.DTYPES[dtype]
     if kind not in (layout.ARRAY, layout.SCALAR):
@@ -51,6 +53,29 @@ def batch_dtype(kind: str, dtype: str) -> torch.dtype | None:
         return torch.from_numpy(np.empty(0, dtype)).dtype
     except (TypeError, ValueError):
         return None
+
+
+def filled(
+    fill: Callable[[torch.Tensor], None],
+    num: int,
+    dtype: str,
+    shape: tuple[int, ...],
+    kind: torch.dtype,
+    out: Out,
+) -> torch.Tensor:
+    """The batch of a leaf of this layout: ``fill`` copies the samples as they lie in memory."""
+    _, raw_shape, inverse = layout.ordered(dtype, shape)
+    batch = out((num, *shape), kind)
+    if not inverse:
+        fill(batch)
+        return batch
+    raw = torch.empty((num, *raw_shape), dtype=kind)
+    fill(raw)
+    samples = raw.permute(0, *(1 + dimension for dimension in inverse))
+    sample = torch.empty(raw_shape, device="meta").permute(inverse)
+    if torch.stack([sample]).stride()[1:] == sample.stride():  # channels last: torch keeps the order
+        return samples
+    return batch.copy_(samples)
 
 
 def empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

@@ -30,9 +30,6 @@ _UNITS: Final = {
 _SIZE: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*([A-Za-z]*)")
 _PERCENT: Final = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*%")
 
-#: Tasks stalled on memory for this share of ten seconds (PSI, ``some avg10``, in percent): memory is short.
-_STALLED_PERCENT: Final = 10.0
-
 
 def local_world_size() -> int:
     """Processes of this job on this machine, as torchrun tells (``LOCAL_WORLD_SIZE``); 1 without it."""
@@ -108,62 +105,16 @@ class Pressure:
         return self.shortage_bytes > 0
 
 
-class MemoryWatch:
-    """Tells when memory has become short since it last looked: for those who can give some back."""
-
-    def __init__(self, *, root: Path = ROOT) -> None:
-        self._root = root
-        self._events = self._count_events()
-
-    def pressure(self) -> Pressure:
-        """The shortage now: room below the headroom, or the cgroup or kernel reclaiming under stall.
-
-        Costs about twenty small reads of ``/proc`` and ``/sys``: once a second is plenty.
-        """
-        root = self._root
-        room, headroom = usable_memory_bytes(root=root), headroom_bytes(root=root)
-        events, before = self._count_events(), self._events
-        self._events = events
-        if room < headroom:
-            short = headroom - room
-            return Pressure(
-                shortage_bytes=short,
-                reason=f"{units.size(room)} of memory left, {units.size(headroom)} are to stay free",
-            )
-        if events > before:
-            return Pressure(
-                shortage_bytes=headroom // 2,
-                reason=f"the cgroup ran into its memory limit {events - before} times since the last look",
-            )
-        stalled = max((_stalled(path) for path in self._pressure_files()), default=0.0)
-        if stalled > _STALLED_PERCENT:
-            return Pressure(
-                shortage_bytes=headroom // 2,
-                reason=f"tasks stood still for memory {stalled:.0f} % of the last ten seconds",
-            )
-        return Pressure(shortage_bytes=0, reason=f"{units.size(room)} of memory can be taken")
-
-    def _count_events(self) -> int:
-        """How often the cgroups were throttled at ``memory.high`` or stopped at ``memory.max``, ever."""
-        total = 0
-        for folder in cgroups("memory", self._root):
-            for line in read(folder / "memory.events").splitlines():
-                name, _, value = line.partition(" ")
-                if name in ("high", "max", "oom", "oom_kill"):
-                    total += int(value)
-        return total
-
-    def _pressure_files(self) -> list[Path]:
-        own = [folder / "memory.pressure" for folder in cgroups("memory", self._root)]
-        return [path for path in own if path.is_file()] or [self._root / "proc/pressure/memory"]
-
-
-_watches: dict[Path, MemoryWatch] = {}
-
-
 def pressure(*, root: Path = ROOT) -> Pressure:
-    """The shortage of memory now, with this process's own :class:`MemoryWatch`."""
-    return _watches.setdefault(root, MemoryWatch(root=root)).pressure()
+    """The shortage of memory now: room below the headroom.
+
+    Costs some small reads of ``/proc`` and ``/sys``: once a second is plenty.
+    """
+    room, headroom = usable_memory_bytes(root=root), headroom_bytes(root=root)
+    if room < headroom:
+        words = f"{units.size(room)} of memory left, {units.size(headroom)} are to stay free"
+        return Pressure(shortage_bytes=headroom - room, reason=words)
+    return Pressure(shortage_bytes=0, reason=f"{units.size(room)} of memory can be taken")
 
 
 def _asked(spec: str | float | int | None, root: Path) -> float:
@@ -268,14 +219,6 @@ def _rlimit_room(root: Path) -> list[int]:
         if limit != resource.RLIM_INFINITY:
             room.append(limit - used[key])
     return room
-
-
-def _stalled(path: Path) -> float:
-    """``some avg10`` of a pressure file, in percent."""
-    for line in read(path).splitlines():
-        if line.startswith("some "):
-            return float(line.split("avg10=")[1].split()[0])
-    return 0.0
 
 
 def cgroups(controller: str, root: Path = ROOT) -> list[Path]:

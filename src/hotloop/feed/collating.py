@@ -17,12 +17,11 @@ Out = Callable[[tuple[int, ...], torch.dtype], torch.Tensor]
 _torch_stack = torch_collate.collate_tensor_fn
 
 
-def stacking(out: Callable[[int], Out | None], *, alike: bool = False) -> Callable[..., Any]:
+def stacking(out: Callable[[int], Out | None]) -> Callable[..., Any]:
     """A ``collate_tensor_fn`` that stacks into the memory of ``out(num_bytes)``.
 
     Where that is None, or the tensors are unusual, it is torch's own. As in torch's workers, a batch has the
-    dtype of its first sample; in the training process (``alike``) torch promotes and keeps graphs, so all
-    must be usual and of one dtype.
+    dtype of its first sample.
     """
 
     def collate_tensor_fn(batch: Sequence[torch.Tensor], *, collate_fn_map: Any = None) -> Any:
@@ -30,9 +29,7 @@ def stacking(out: Callable[[int], Out | None], *, alike: bool = False) -> Callab
         if not _is_usual(first):
             return _torch_stack(batch, collate_fn_map=collate_fn_map)
         memory = out(len(batch) * first.numel() * first.element_size())
-        if memory is None or (
-            alike and not all(_is_usual(one) and one.dtype is first.dtype for one in batch)
-        ):
+        if memory is None:
             return torch.stack(tuple(batch), 0)
         into = memory((len(batch), *first.shape), first.dtype)
         stack(batch, into)

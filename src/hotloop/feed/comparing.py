@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hotloop.feed.layout import ARRAY, PICKLED, TENSOR, Encoded, Field, encode
-from hotloop.feed.tree import flatten, paths
+from hotloop.feed.layout import ARRAY, PICKLED, TENSOR, Encoded, Field, encode, leaves_of
+from hotloop.feed.tree import paths
 
 
 class Snapshot(NamedTuple):
@@ -27,7 +27,7 @@ def snapshot(sample: Any) -> Snapshot:
     """
     encoded = encode(sample)
     copied = [payload.copy() for payload in encoded.payloads]
-    return Snapshot(Encoded(encoded.layout, copied), flatten(sample)[0])
+    return Snapshot(Encoded(encoded.layout, copied), leaves_of(sample))
 
 
 def differences(first: Snapshot, second: Snapshot) -> list[str]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pickle
-import select
 import time
 from collections import deque
 from typing import Any, Final
@@ -14,29 +13,22 @@ from torch.utils.data import _utils as torch_utils
 from torch.utils.data import dataloader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from hotloop.feed import death, pinning
-from hotloop.feed.board import Board, board_bytes
-from hotloop.feed.channel import Life
+from hotloop.feed import pinning
+from hotloop.feed.board import Board
 from hotloop.feed.errors import WorkerError
 from hotloop.feed.iterating import Iterating
-from hotloop.feed.member import Arrivals, Member, Task, start_process
 from hotloop.feed.memory import Mapping
 from hotloop.feed.packing import unpack
-from hotloop.feed.resume import Position, as_tensor, from_tensor
-from hotloop.feed.ring import MOST_WORKERS, PROGRESS_BYTES, SPARE_SLOTS, STARTING, STOP, Ring
-from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, HERE, REPLAY, TASK, Reply, Setup
+from hotloop.feed.resume import Position, Resuming, from_tensor
+from hotloop.feed.ring import SPARE_SLOTS, Ring
+from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, TASK, Reply, Setup
+from hotloop.feed.workers import Arrivals, Member, Task, Workers
 
 #: Whoever put something else in its place wants to see every batch.
 _TORCHS: Final = vars(dataloader)
-#: How often it is looked whether a silent worker still lives, should its pipe not have told.
-_LOOK_EVERY_S: Final = 1.0
-#: How often a task too large for its pipe is pushed on.
-_SEND_EVERY_S: Final = 0.001
-#: How long workers get to end by themselves (torch's own figure).
-_END_WITHIN_S: Final = 5.0
 
 
-class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
+class Engine(Resuming, Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
     """Iterates once (again and again with ``persistent_workers``) over a loader's batches.
 
     Order, the worker a batch comes from, and draws from random generators are those of torch's own iterator.
@@ -57,9 +49,6 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._failure: WorkerError | None = None
         self._hung = False
         self._last_state: dict[str, Any] | None = None
-        self._workers: list[Member] = []
-        self._poll = select.poll()
-        self._by_descriptor: dict[int, Member] = {}
         pins = self._pin_memory and pinning.can_pin(self._pin_memory_device)
         self._ring = Ring(
             map_slot=pinning.PinnedMapping if pins else Mapping,
@@ -67,7 +56,7 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             debug=loader.debug,
         )
         loader._rings.add(self._ring)
-        self._life = Life()
+        self._open()
         self._shutdown = False
         self._data_queue: Any = Arrivals(self._poll)
         self._epoch = resumed["epoch"] if resumed else 0
@@ -75,7 +64,6 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._boards: dict[int, Board] = {}
         self._setup = self._make_setup(loader)
         self._context = loader.multiprocessing_context or torch.multiprocessing
-        self._oom_kills = death.count_oom_kills()
         self._ring.limit = SPARE_SLOTS
         try:
             self._start_workers()
@@ -97,37 +85,6 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             states={worker: states for worker, (_, states) in self._states.items()},
         )
 
-    # -- workers ---------------------------------------------------------------------------------------------
-
-    def _start_workers(self) -> None:
-        for _ in range(self._num_workers):
-            self.add_worker()
-
-    def add_worker(self) -> Member:
-        """Start one more worker.
-
-        Raises:
-            WorkerError: the system refuses another process, pipe, or memory.
-        """
-        number = len(self._workers)
-        if number >= MOST_WORKERS:
-            raise WorkerError(f"more than {MOST_WORKERS} workers")
-        notes = board_bytes(self._setup.depth)
-        self._ring.progress[2 + 2 * number] = STARTING
-        try:
-            self._ring.file.reserve(notes, offset=PROGRESS_BYTES + number * notes)
-            member = start_process(self._context, self._setup, number, self._life)
-        except OSError as error:
-            raise death.not_started(number, error) from error
-        self._join(member)
-        return member
-
-    def _join(self, member: Member) -> None:
-        self._workers.append(member)
-        self._by_descriptor[member.link.replies] = member
-        self._poll.register(member.link.replies, select.POLLIN)
-        self._ring.limit += self._prefetch_factor
-
     # -- an epoch --------------------------------------------------------------------------------------------
 
     def _reset(self, loader: Any, first_iter: bool = False, resumed: dict[str, Any] | None = None) -> None:
@@ -146,7 +103,7 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._ready: deque[Task] = deque()  # in_order=False: in the order they came
         self._next_worker = 0
         self._is_draining = False
-        self._begin_epoch(loader)
+        self._begin_epoch()
         for member in self._workers:
             member.active, member.num_tasks = True, 0
         if resumed:
@@ -195,7 +152,7 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         """The worker after the last one; with ``in_order=False`` the next that has room."""
         workers = self._workers
         for _ in workers:
-            member = workers[self._next_worker]
+            member: Member = workers[self._next_worker]
             self._next_worker = (self._next_worker + 1) % len(workers)
             if member.active and (self._in_order or self._has_room(member)):
                 return member
@@ -255,10 +212,6 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         task.worker.num_tasks -= 1
         self._position.handed_out(task.number, task.worker.number)
         meta = reply.meta
-        if reply.kind == HERE:
-            self._free(task)
-            self._dispatch()
-            return self._pinned(meta)
         if reply.kind != BATCH or not reply.used:
             assert isinstance(meta, bytes)
             self._free(task)
@@ -285,47 +238,6 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             return batch
         return torch_utils.pin_memory.pin_memory(batch, self._pin_memory_device)
 
-    def _free(self, task: Task) -> None:
-        kept = task.reply is not None and task.reply.kept
-        (self._ring.discard if kept else self._ring.free)(task.slot)
-
-    # -- replies ---------------------------------------------------------------------------------------------
-
-    def _wait(self, deadline: float | None) -> None:
-        """Take in what has arrived, waiting for something to arrive.
-
-        Raises:
-            WorkerError: a worker is dead, or nothing came in time.
-        """
-        timeout = _LOOK_EVERY_S
-        if sum(member.link.flush() is False for member in self._workers):
-            timeout = _SEND_EVERY_S
-        if deadline is not None:
-            timeout = min(timeout, max(0.0, deadline - time.monotonic()))
-        # What comes out of turn wakes nobody: it is taken in with the rest.
-        turn = self._task_info.get(self._rcvd_idx) if self._in_order and not self._is_draining else None
-        if turn is not None:
-            turn.worker.link.watch.wait(timeout)
-            timeout = 0
-        events = self._poll.poll(timeout * 1000)
-        for descriptor, _ in events:
-            self._take_in(self._by_descriptor[descriptor])
-        if events:
-            return
-        for member in self._workers:
-            if not member.is_alive:
-                self._fail(member)
-        if deadline is not None and time.monotonic() >= deadline:
-            self._hung = True
-            task = self._task_info[min(self._task_info)]
-            raise death.timed_out(self._timeout, task.worker, self._task_info, self._ring.progress)
-
-    def _take_in(self, member: Member) -> None:
-        for message in member.link.receive():
-            self._arrived(member, Reply(*message))
-        if member.link.ended:
-            self._fail(member)
-
     def _arrived(self, member: Member, reply: Reply) -> None:
         task = self._task_info[reply.task]
         task.reply = reply
@@ -343,111 +255,9 @@ class Engine(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         elif not self._in_order:
             self._ready.append(task)
 
-    def _fail(self, member: Member) -> None:
-        self._failure = death.explain(member, self._task_info.values(), self._ring.progress, self._oom_kills)
-        self._last_state = self.state()
-        self._shutdown_workers()
-        raise self._failure
-
-    # -- resuming --------------------------------------------------------------------------------------------
-
-    @property
-    def has_ended(self) -> bool:
-        """Whether its workers are gone."""
-        return self._shutdown
-
-    def state(self) -> dict[str, Any]:
-        """Where this iterator is, so that another one can go on from there; also after a worker's death."""
-        if self._last_state is not None:
-            return self._last_state
-        oldest: dict[int, int] = {}
-        for number, task in self._task_info.items():  # the first is the oldest
-            oldest.setdefault(task.worker.number, number)
-        states = {
-            member.number: self._noted(member, oldest.get(member.number, self._send_idx))
-            for member in self._workers
-        }
-        return {
-            "position": self._position.state(),
-            "base_seed": self._base_seed,
-            "epoch": self._epoch,
-            "num_workers": self._num_workers,
-            "persistent": self._persistent_workers,
-            "states": as_tensor({worker: found for worker, found in states.items() if found is not None}),
-        }
-
-    def _noted(self, member: Member, task: int) -> tuple[int, bytes] | None:
-        """Random states of a worker before a task, and the task before which it noted them.
-
-        None: those it began with.
-        """
-        board = self._boards.get(member.number) or self._setup.board(member.number)
-        self._boards[member.number] = board
-        while True:
-            found = board.find(self._epoch, task)
-            if found is not None or not self._epoch or self._shutdown or not member.is_alive:
-                return found or self._states.get(member.number)
-            time.sleep(0.001)  # it notes its states when it reads that an epoch began
-
-    def _skip(self, state: dict[str, Any]) -> None:
-        """Draw what was drawn before; workers make again what their noted states do not cover."""
-        position, workers = state["position"], self._workers
-        done, beyond = position["num_done"], set(position["beyond"])
-        if self._setup.reading.is_iterable:
-            for worker, count in position["by_worker"].items():
-                for _ in range(count):
-                    self._pass(workers[worker])
-            self._next_worker = position["next_worker"] % len(workers)
-            done = self._send_idx
-        else:
-            while self._send_idx < max(beyond | {done - 1}) + 1:
-                if self._send_idx < done or self._send_idx in beyond:
-                    self._pass(workers[self._send_idx % len(workers)])
-                elif not self._dispatch():
-                    break
-            self._position.check(position)
-            self._next_worker = self._send_idx % len(workers)
-        self._rcvd_idx = done
-        self._num_yielded = done + len(beyond)
-
-    def _pass(self, member: Member) -> None:
-        """Leave out a batch that was handed out before."""
-        number = self._send_idx
-        first, data = self._count(self._draw_again(number))
-        self._position.handed_out(number, member.number)
-        if self._in_order and self._setup.seed_by == "worker":
-            if number >= self._states.get(member.number, (0, None))[0]:
-                member.send((REPLAY, number, first, data))
-        elif self._setup.reading.is_iterable:
-            member.send((REPLAY, number, first, data))
-
-    # -- the end ---------------------------------------------------------------------------------------------
-
-    def _shutdown_workers(self) -> None:
-        """End the workers; what they were making is lost. Batches handed out stay valid."""
-        if self._shutdown or self._pid != os.getpid() or torch_utils.python_exit_status:
-            return
-        self._shutdown = True
-        self._ring.progress[STOP] = 1
-        for member in self._workers:
-            member.link.close()
-        deadline = time.monotonic() + (0.0 if self._hung else _END_WITHIN_S)
-        for end in ("join", "terminate", "kill"):
-            for member in self._workers:
-                if end != "join" and member.is_alive:
-                    getattr(member.process, end)()
-                    deadline = time.monotonic() + 1.0
-                member.process.join(max(0.0, deadline - time.monotonic()))
-        for member in self._workers:
-            if not member.is_alive:
-                member.process.close()  # its descriptors: somebody may keep this iterator
-        self._life.close()
-        self._ring.file.close()  # batches that are held keep their windows, not the descriptor
-
-    def stop(self) -> None:
-        """End the workers at once, whatever they are at."""
-        self._hung = True
-        self._shutdown_workers()
+    def _free(self, task: Task) -> None:
+        kept = task.reply is not None and task.reply.kept
+        (self._ring.discard if kept else self._ring.free)(task.slot)
 
     def __del__(self) -> None:
         if self._shutdown or self._pid != os.getpid() or torch_utils.python_exit_status:

@@ -1,7 +1,7 @@
-"""Rules of thumb that training guides give for workers, prefetching and caches, as named choices.
+"""Rules of thumb that training guides give for workers and caches, as named choices.
 
-They contradict each other (for 64 cores and 4 GPUs: 4, 6, 8, 12 or 16 workers a rank); ``autosize`` measures
-instead and offers these by name. A source is the line of the project's requirements that quotes the guide.
+They contradict each other (for 64 cores and 4 GPUs: 4, 6, 8, 12 or 16 workers a rank); ``hotloop plan``
+predicts each beside what it proposes. A source is the line of the requirements that quotes the guide.
 """
 
 from __future__ import annotations
@@ -45,29 +45,6 @@ WORKERS: Final[Mapping[str, WorkersRule]] = MappingProxyType(
         "cores": WorkersRule("S3-24", "as many workers as cores", lambda c, r: c // r),
         "12-of-32": WorkersRule("S4-7, S4-18", _EIGHTHS, lambda c, r: c * 12 // 32 // r, 4),
         "16-of-32": WorkersRule("S4-19", "half of the cores, 8 batches ahead", lambda c, r: c // 2 // r, 8),
-    }
-)
-
-
-class PrefetchRule(NamedTuple):
-    """Batches ahead per worker from the dataset's length and the number of workers."""
-
-    source: str
-    says: str
-    factor: Callable[[int, int], int]
-
-
-def _by_length(num_samples: int, workers: int) -> int:
-    return 2 if num_samples < 1000 else 3 if num_samples <= 5000 else 4
-
-
-PREFETCH: Final[Mapping[str, PrefetchRule]] = MappingProxyType(
-    {
-        "default": PrefetchRule("S0-20", "2 per worker, as torch", lambda samples, workers: 2),
-        "dataset-length": PrefetchRule("S0-20", "2 below 1,000 samples, 3 up to 5,000, 4 above", _by_length),
-        "workers": PrefetchRule(
-            "S3-5", "as many as workers, at least 2", lambda samples, workers: max(2, workers)
-        ),
     }
 )
 

@@ -7,9 +7,8 @@ from typing import Any
 
 import torch
 
-from hotloop.feed.ahead import order_ahead
 from hotloop.feed.errors import FeedError
-from hotloop.feed.reading import Reading, as_sized, end_epoch_of, plan_of
+from hotloop.feed.reading import Reading, as_sized, end_epoch_of
 from hotloop.feed.resume import beginning_again
 
 
@@ -52,13 +51,9 @@ class Iterating:
             singly=loader.seed_by == "sample",
         )
 
-    def _begin_epoch(self: Any, loader: Any) -> None:
+    def _begin_epoch(self) -> None:
         self._num_samples = 0
         self._is_over = False
-        plan = plan_of(self._dataset)
-        order = order_ahead(loader) if plan is not None else None
-        if plan is not None and order is not None:
-            plan(order)
 
     def _end_epoch(self: Any) -> None:
         if not self._is_over:

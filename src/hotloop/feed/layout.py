@@ -1,14 +1,16 @@
 """Trees of tensors, arrays, bytes, text and numbers as one stretch of bytes, and back.
 
 A :class:`Layout` says where every leaf lies and what it is; it is plain, hashable, picklable data, so that
-samples of one shape share one. Payloads are aligned to 64 bytes. What has no plain form (sparse tensors,
-objects of the user's own) is pickled into its field.
+samples of one shape share one. Payloads are aligned to 64 bytes. Dimensions in another order than row by row
+(channels last, transposed, Fortran) come back in that order. What has no plain form (sparse tensors, objects
+of the user's own) is pickled into its field.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,7 +31,10 @@ DTYPES = {str(value): value for value in vars(torch).values() if isinstance(valu
 
 
 class Field(NamedTuple):
-    """One leaf: its kind, dtype (torch's or numpy's spelling, or empty), shape, and place in bytes."""
+    """One leaf: its kind, dtype (torch's or numpy's spelling, or empty), shape, and place in bytes.
+
+    Where the dimensions do not lie row by row, their order is part of the dtype: ``torch.uint8@1,2,0``.
+    """
 
     kind: str
     dtype: str
@@ -55,7 +60,7 @@ class Encoded(NamedTuple):
 
 def encode(tree: Any) -> Encoded:
     """The layout of a tree and the bytes of its leaves; big leaves are not copied."""
-    leaves, structure = flatten(tree)
+    leaves, structure = flatten(tree, _is_whole)
     fields, payloads, offset = [], [], 0
     for leaf in leaves:
         kind, dtype, shape, payload = _payload(leaf)
@@ -63,6 +68,16 @@ def encode(tree: Any) -> Encoded:
         payloads.append(payload)
         offset = round_up(offset + payload.nbytes, ALIGNMENT)
     return Encoded(Layout(structure, tuple(fields), offset), payloads)
+
+
+def leaves_of(tree: Any) -> list[Any]:
+    """The leaves of a tree, as :func:`encode` takes it apart."""
+    return flatten(tree, _is_whole)[0]
+
+
+def _is_whole(value: Any) -> bool:
+    """A dictionary that cannot be built from its items alone."""
+    return isinstance(value, defaultdict)
 
 
 def write(encoded: Encoded, into: NDArray[np.uint8]) -> None:
@@ -82,11 +97,16 @@ def read(layout: Layout, memory: NDArray[np.uint8], *, copy: bool) -> Any:
 def _payload(leaf: Any) -> tuple[str, str, tuple[int, ...], NDArray[np.uint8]]:
     kind = type(leaf)
     if kind is torch.Tensor and is_plain(leaf):
-        return TENSOR, str(leaf.dtype), tuple(leaf.shape), tensor_bytes(leaf)
+        order = _order(leaf.is_contiguous(), leaf.stride(), leaf.permute, lambda one: one.is_contiguous())
+        dtype = str(leaf.dtype) + (f"@{','.join(map(str, order))}" if order else "")
+        return TENSOR, dtype, tuple(leaf.shape), tensor_bytes(leaf.permute(order) if order else leaf)
     # A memmap is an array whose memory happens to lie in a file: what comes back is a plain array.
     if kind in (np.ndarray, np.memmap) and not leaf.dtype.hasobject and leaf.dtype.names is None:
-        flat = np.ascontiguousarray(leaf).reshape(-1)
-        return ARRAY, leaf.dtype.str, leaf.shape, flat.view(np.uint8)
+        plain = leaf.flags.c_contiguous
+        order = _order(plain, leaf.strides, leaf.transpose, lambda one: one.flags.c_contiguous)
+        dtype = leaf.dtype.str + (f"@{','.join(map(str, order))}" if order else "")
+        flat = np.ascontiguousarray(leaf.transpose(order) if order else leaf).reshape(-1)
+        return ARRAY, dtype, leaf.shape, flat.view(np.uint8)
     if kind is bytes:
         return BYTES, "", (), np.frombuffer(leaf, np.uint8)
     if kind is str:
@@ -99,7 +119,29 @@ def _payload(leaf: Any) -> tuple[str, str, tuple[int, ...], NDArray[np.uint8]]:
         return REAL, "", (), np.array([leaf], np.float64).view(np.uint8)
     if isinstance(leaf, np.generic) and leaf.dtype.kind in "biufcmM":
         return SCALAR, leaf.dtype.str, (), np.array([leaf]).view(np.uint8)
+    if isinstance(leaf, torch.Tensor) and leaf.grad_fn is not None:
+        raise TypeError("a tensor that belongs to a graph cannot be stored: detach() it")
     return PICKLED, "", (), np.frombuffer(pickle.dumps(leaf, pickle.HIGHEST_PROTOCOL), np.uint8)
+
+
+def _order(
+    is_plain: bool, strides: Sequence[int], permuted: Callable[[Any], Any], is_right: Callable[[Any], bool]
+) -> tuple[int, ...]:
+    """The dimensions from the outermost to the innermost; empty where they lie row by row, or not densely."""
+    if is_plain:
+        return ()
+    order = tuple(sorted(range(len(strides)), key=lambda dimension: -strides[dimension]))
+    return order if is_right(permuted(order)) else ()
+
+
+def ordered(dtype: str, shape: Sequence[int]) -> tuple[str, tuple[int, ...], tuple[int, ...]]:
+    """A field's dtype alone, the shape as it lies in memory, and how to permute that (empty: not at all)."""
+    plain, _, text = dtype.partition("@")
+    if not text:
+        return plain, tuple(shape), ()
+    order = tuple(map(int, text.split(",")))
+    inverse = tuple(sorted(range(len(order)), key=order.__getitem__))
+    return plain, tuple(shape[dimension] for dimension in order), inverse
 
 
 def is_plain(tensor: torch.Tensor) -> bool:
@@ -129,12 +171,15 @@ def tensor_view(memory: NDArray[np.uint8], dtype: torch.dtype, shape: Sequence[i
 def _leaf(field: Field, memory: NDArray[np.uint8], copy: bool) -> Any:
     stretch = memory[field.offset : field.offset + field.num_bytes]
     if field.kind == TENSOR:
+        dtype, shape, inverse = ordered(field.dtype, field.shape)
         if not field.num_bytes:
-            return torch.empty(field.shape, dtype=DTYPES[field.dtype])
-        return tensor_view(stretch.copy() if copy else stretch, DTYPES[field.dtype], field.shape)
+            return torch.empty(field.shape, dtype=DTYPES[dtype])
+        tensor = tensor_view(stretch.copy() if copy else stretch, DTYPES[dtype], shape)
+        return tensor.permute(inverse) if inverse else tensor
     if field.kind == ARRAY:
-        array = stretch.view(field.dtype).reshape(field.shape)
-        return array.copy() if copy else array
+        dtype, shape, inverse = ordered(field.dtype, field.shape)
+        array = (stretch.copy() if copy else stretch).view(dtype).reshape(shape)
+        return array.transpose(inverse) if inverse else array
     if field.kind == SCALAR:
         return stretch.view(field.dtype)[0]
     if field.kind == BYTES:

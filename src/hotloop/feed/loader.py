@@ -12,13 +12,14 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
 
-from hotloop.feed import auto, beside, threads
+from hotloop.feed import auto
 from hotloop.feed.engine import Engine
 from hotloop.feed.errors import FeedError
 from hotloop.feed.inline import InlineIterator
 from hotloop.feed.resume import VERSION, generators_of
 from hotloop.feed.ring import Ring
 from hotloop.feed.sizing import Sizer
+from hotloop.feed.threads import ThreadIterator, needs_no_workers, refuse
 from hotloop.feed.tree import flatten
 
 _METHODS = ("auto", "process", "thread", "beside")
@@ -36,12 +37,13 @@ class Loader(DataLoader):  # type: ignore[misc]
         copy: Always hand out copies.
         debug: Fill slots that are given back with 0xFF (not a number), and raise where a batch that was given
             back is still held when its slot is about to be written again.
-        num_workers: As torch's; or ``"auto"``: begin with one worker, measure, and change their number, their
-            batches ahead and their kind while it runs (:attr:`sizing` says what was chosen and why). Which
-            worker makes a batch is then not fixed: random transforms repeat only with ``seed_by="sample"``.
+        num_workers: As torch's; or ``"auto"``: begin with one worker, measure, and change their number and
+            their batches ahead while it runs; where none help, the training process makes the batches
+            (:attr:`sizing` says what was chosen and why). Which worker makes a batch is then not fixed:
+            random transforms repeat only with ``seed_by="sample"``.
         worker_method: ``process``, ``thread`` (for datasets that leave the interpreter free and may be read
-            by several threads at once), or ``auto``: what is faster if ``num_workers="auto"``, else
-            processes. ``beside``: processes, and none once all samples lie in a cache (``keep``) or a bake
+            by several threads at once), or ``auto``: processes, or the training process itself if
+            ``num_workers="auto"``. ``beside``: processes, and none once all samples lie in a cache or a bake
             with nothing left to do afterwards: a thread of this process then copies the batches. More
             batches a second where little runs between them, fewer where Python holds the interpreter.
         seed_by: ``worker``: random numbers as with torch, they depend on ``num_workers``. ``sample``: every
@@ -118,9 +120,8 @@ class Loader(DataLoader):  # type: ignore[misc]
             **extra,
         )
         self._sizer: Sizer | None = None
-        self._files = auto.Files()
         if worker_method == "thread":
-            threads.refuse(self)
+            refuse(self)
         if self._auto:
             auto.refuse(self)
 
@@ -143,12 +144,19 @@ class Loader(DataLoader):  # type: ignore[misc]
 
     def __iter__(self) -> Any:
         kept: Any = self.__dict__["_iterator"]
-        if kept is None or not isinstance(kept, Engine):
+        if not isinstance(kept, Engine | ThreadIterator):
             return super().__iter__()
         if kept.has_ended or self._resumed is not None:
             self._iterator = None
             kept._shutdown_workers()
             return super().__iter__()
+        if type(kept) is Engine and not kept.is_under_way and needs_no_workers(self):
+            self._iterator, self._seed_again = None, kept._base_seed
+            kept._shutdown_workers()
+            try:
+                return super().__iter__()
+            finally:
+                self._seed_again = None
         if not kept.is_under_way or sys.getrefcount(kept) <= _NOBODY_ELSE:
             return super().__iter__()
         self._iterator = None  # its epoch goes on in somebody's hands: this is another one
@@ -170,11 +178,11 @@ class Loader(DataLoader):  # type: ignore[misc]
             iterator = auto.AutoEngine(self, resumed)
         elif self.num_workers == 0:
             iterator = InlineIterator(self, resumed)
-        elif self.worker_method == "thread":
-            iterator = threads.ThreadEngine(self, resumed)
+        elif self.worker_method == "thread" or needs_no_workers(self):
+            iterator = ThreadIterator(self, resumed)
         else:
             self.check_worker_number_rationality()
-            iterator = (beside.BesideEngine if beside.suits(self) else Engine)(self, resumed)
+            iterator = Engine(self, resumed)
         self._num_iterators += 1
         self._left = None
         self._latest = weakref.ref(iterator)

@@ -6,10 +6,8 @@ import math
 import statistics
 from typing import Final, NamedTuple
 
-from hotloop.feed.throughput import Method, Setting
+from hotloop.feed.throughput import BatchCost, Method, Setting
 
-#: Batches a block holds at most; older ones are forgotten.
-REMEMBERED: Final = 512
 #: Costs changed when a batch takes this many times more or less, or an iteration this share longer.
 _COSTS_CHANGED: Final = 1.5
 _SLOWER: Final = 0.1
@@ -41,19 +39,15 @@ class Block:
         self.fed.append(fed)
         self.seconds += fed.wait_s + fed.step_s
 
-    def extend(self, other: Block) -> None:
-        """Take in what was measured later under the same setting; the oldest is forgotten."""
-        self.fed = [*self.fed, *other.fed][-REMEMBERED:]
-
     @property
     def wait_s(self) -> float:
         """Mean seconds the training thread waited."""
-        return sum([fed.wait_s for fed in self.fed]) / len(self.fed)
+        return statistics.fmean(fed.wait_s for fed in self.fed)
 
     @property
     def step_s(self) -> float:
         """Median seconds between batches: a checkpoint or an evaluation in between is not the step."""
-        return statistics.median([fed.step_s for fed in self.fed])
+        return statistics.median(fed.step_s for fed in self.fed)
 
     @property
     def iteration_s(self) -> float:
@@ -63,7 +57,7 @@ class Block:
     @property
     def fetch_s(self) -> float:
         """Mean seconds to make a batch."""
-        return sum([fed.fetch_s for fed in self.fed]) / len(self.fed)
+        return statistics.fmean(fed.fetch_s for fed in self.fed)
 
     @property
     def error(self) -> float:
@@ -76,6 +70,23 @@ class Block:
         if len(rounds) < 3:
             return 1.0
         return statistics.stdev(rounds) / math.sqrt(len(rounds)) / max(self.iteration_s, 1e-9)
+
+    def cost(self) -> BatchCost:
+        """What a batch costs, for the closed form."""
+        fetch_s, step_s = self.fetch_s, self.step_s
+        waits = sorted(fed.wait_s for fed in self.fed)
+        # Where batches stood ready, the shortest waits are what taking one costs.
+        ready = self.setting.method == "process" and fetch_s < 0.8 * step_s * self.setting.num_workers
+        times = tuple(fed.fetch_s / max(fetch_s, 1e-12) for fed in self.fed)
+        return BatchCost(
+            fetch_s=fetch_s,
+            fetch_cpu_s=statistics.fmean(fed.fetch_cpu_s for fed in self.fed),
+            step_s=step_s,
+            step_cpu_s=statistics.median(fed.main_cpu_s for fed in self.fed),
+            receive_s=waits[len(waits) // 10] if ready else BatchCost.receive_s,
+            spread=statistics.pstdev(times),
+            seen=times if len(times) >= 48 else (),
+        )
 
 
 def has_changed(settled: Block, block: Block) -> bool:

@@ -6,26 +6,31 @@ A hit costs reading the kept value and the stages after the cut; a miss costs al
 from __future__ import annotations
 
 import dataclasses
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
 from torch.utils.data import IterableDataset
 
+from hotloop import units
 from hotloop.feed.budget import memory_budget, usable_cores
 from hotloop.feed.determinism import Verdict, check_deterministic, spread
-from hotloop.feed.plan_words import notes_on, table
 from hotloop.feed.stage_costs import StageCost, measure_stages
 from hotloop.feed.stages import find_pipeline
 
 #: A cache that saves less of a sample's time than this is not worth its memory.
 WORTHWHILE = 0.1
 
+_WIDTH = 80
+#: A stage that makes its input this much larger is an expansion to leave to the device.
+_EXPANSION = 3.5
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Cut:
     """Caching after one stage: what fits, and what a sample then takes.
 
-    ``fraction`` of the samples fits and hits from the second epoch on (policy ``keep``). ``hit_s`` is what a
+    ``fraction`` of the samples fits and hits from the second epoch on. ``hit_s`` is what a
     hit takes with the stages after the cut; ``time_s`` and ``cpu_s`` are means over hits and misses.
     ``needed_fraction`` is what would have to fit for the workers to keep up; None: unknown, or not reachable
     by caching here. ``refused`` says why nothing can be cached here, where it cannot.
@@ -72,7 +77,7 @@ class CachePlan:
         return dataclasses.asdict(self)
 
     def __str__(self) -> str:
-        return table(self)
+        return _table(self)
 
 
 def plan_cache(
@@ -137,7 +142,7 @@ def plan_cache(
         needed_fraction=max(0.0, 1 - miss_rate / consumption_per_s) if consumption_per_s else None,
         verdict=verdict,
     )
-    return dataclasses.replace(plan, notes=notes_on(plan, pipeline.why_whole))
+    return dataclasses.replace(plan, notes=_notes_on(plan, pipeline.why_whole))
 
 
 def refusals(stages: Sequence[StageCost], verdict: Verdict) -> list[str]:
@@ -196,3 +201,109 @@ def needed_fraction(miss_s: float, hit_s: float, allowed_s: float) -> float | No
     if hit_s > allowed_s:
         return None
     return (miss_s - allowed_s) / (miss_s - hit_s)
+
+
+def _table(plan: CachePlan) -> str:
+    """The plan as text of at most 80 columns."""
+    lines = [
+        f"{plan.dataset}: {plan.num_samples:,} samples, {units.size(plan.max_bytes)} for the cache, "
+        f"{_count(plan.num_workers, 'worker')}",
+        f"measured on {_count(plan.num_measured, 'sample')}, one thread, ms a sample",
+        "",
+        f"{'stage':<21}{'ms':>9}{'10-90 %':>15}{'CPU ms':>9}{'kept':>11}{'fits':>7}{'ms then':>8}",
+    ]
+    for stage, cut in zip(plan.stages, plan.cuts, strict=True):
+        spread = f"{_ms(stage.low_s)}-{_ms(stage.high_s)}"
+        row = f"{stage.name[:20]:<21}{_ms(stage.time_s):>9}{spread:>15}{_ms(stage.cpu_s):>9}"
+        if cut.refused:
+            word = cut.refused if len(cut.refused) <= 14 else cut.refused[:13] + "…"
+            lines.append(f"{row}{units.size(stage.num_bytes):>11} {word}"[:_WIDTH])
+        else:
+            lines.append(
+                f"{row}{units.size(stage.num_bytes):>11}{units.share(cut.fraction):>7}{_ms(cut.time_s):>8}"
+            )
+    lines.append(f"{'a sample':<21}{_ms(plan.time_s):>9}{'':>15}{_ms(plan.cpu_s):>9}")
+    lines.append("")
+    for text in (_advice(plan), *plan.notes):
+        lines += _wrapped(text)
+    return "\n".join(lines)
+
+
+def _notes_on(plan: CachePlan, why_whole: str) -> tuple[str, ...]:
+    """What a reader should know besides the table."""
+    notes = [_sustained(plan), _remainder(plan), _late_expansion(plan)]
+    if why_whole:
+        notes.append(f"Its stages could not be told apart: {why_whole}. Name them with @stage.")
+    if plan.verdict.state_changes:
+        notes.append(f"Reading changes the dataset ({plan.verdict.state_changes[0]}); a hit will not.")
+    return tuple(note for note in notes if note)
+
+
+def _advice(plan: CachePlan) -> str:
+    best = plan.best
+    if best is None:
+        refused = [cut for cut in plan.cuts if cut.refused]
+        if len(refused) == len(plan.cuts):
+            return f"No stage can be cached: {refused[0].refused if plan.verdict else plan.verdict}."
+        return "No cache: none of the stages would save a tenth of a sample's time within this memory."
+    where = "" if best.stage == plan.stages[-1].name else f', stage="{best.stage}"'
+    return (
+        f"Cache after {best.stage}: cached(dataset{where}, max_bytes={plan.max_bytes}). "
+        f"{units.share(best.fraction)} of the samples fit and hit from the second epoch on: "
+        f"{_ms(plan.time_s)} ms a sample become {_ms(best.time_s)} ms "
+        f"(CPU {_ms(plan.cpu_s)} ms become {_ms(best.cpu_s)} ms)."
+    )
+
+
+def _sustained(plan: CachePlan) -> str:
+    rate = (
+        f"{_count(plan.num_workers, 'worker')} sustain {units.rate(plan.miss_rate_per_s)} samples/s uncached"
+    )
+    if plan.consumption_per_s is None or plan.needed_fraction is None:
+        return f"{rate}. Give consumption_per_s to learn how much of the dataset has to fit."
+    wanted = f"training takes {units.rate(plan.consumption_per_s)}"
+    if plan.needed_fraction == 0:
+        return f"{rate}, {wanted}: the loader keeps up without a cache."
+    text = f"{rate}, {wanted}: c* = {units.share(plan.needed_fraction)} of the samples must hit"
+    best = plan.best
+    if best is None:
+        return text + "."
+    if best.needed_fraction is None:
+        return f"{text}; what follows {best.stage} is too slow even if all hit: take more workers."
+    enough = "fits" if best.fraction >= best.needed_fraction else f"{units.share(best.fraction)} fits"
+    return f"{text}, {units.share(best.needed_fraction)} with the work after {best.stage}; {enough}."
+
+
+def _remainder(plan: CachePlan) -> str:
+    if plan.best is None or plan.best.fraction == 1:
+        return ""
+    total = units.size(plan.best.num_bytes * plan.num_samples)
+    return f"All of it would take {total}: with cached(..., disk=FOLDER) the rest comes from a local disk."
+
+
+def _late_expansion(plan: CachePlan) -> str:
+    """Eight bits before, floats after: keep and ship the bytes."""
+    for before, stage in zip(plan.stages, plan.stages[1:], strict=False):
+        floats = any(dtype.startswith(("float", "bfloat")) for dtype in stage.dtypes)
+        if "uint8" in before.dtypes and floats and stage.num_bytes > _EXPANSION * before.num_bytes > 0:
+            return (
+                f"{stage.name} turns uint8 into {', '.join(stage.dtypes)}, "
+                f"{units.size(before.num_bytes)} into {units.size(stage.num_bytes)} a sample. "
+                "Cache and ship the uint8 and do this on the device."
+            )
+    return ""
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _ms(seconds: float) -> str:
+    value = seconds * 1e3
+    if value >= 100:
+        return f"{value:,.0f}"
+    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+
+
+def _wrapped(text: str) -> list[str]:
+    return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)

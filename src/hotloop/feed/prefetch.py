@@ -17,7 +17,6 @@ from typing import Any, NamedTuple
 
 import torch
 
-from hotloop.feed.coding import CodedBatches, Lookup
 from hotloop.feed.tree import Leaf, flatten, unflatten
 
 
@@ -33,12 +32,6 @@ class DevicePrefetcher:
         transform: applied to every batch on the device, as if it were the first line of the loop's body (it
             runs on the loop's own stream, so random numbers are drawn in the loop's order). The place to turn
             uint8 into float: a quarter of the bytes cross the bus.
-        as_bytes: float32 and float64 tensors that hold at most 256 values, or 256 in each channel, as images
-            do that were made of bytes, travel as one byte a value, from the workers on, and become what they
-            were on the device: the same bits, looked up in a table that each worker learns. Needs a
-            DataLoader with workers that end with the epoch; a batch that does not fit travels as it is, and
-            :attr:`why_not` says where none can. Not for the CPU, where looking up costs more than carrying
-            bytes saves.
 
     Tensors anywhere in the batch are copied, in dictionaries, sequences, named tuples and dataclasses; an
     object with a ``to`` method of its own is moved by it, when its batch is handed out; everything else stays
@@ -49,7 +42,6 @@ class DevicePrefetcher:
     loader's own is ``depth`` batches ahead.
 
     Raises:
-        TypeError: ``as_bytes`` of something that is no DataLoader.
         ValueError: ``depth`` is below 0.
     """
 
@@ -60,7 +52,6 @@ class DevicePrefetcher:
         *,
         depth: int = 2,
         transform: Callable[[Any], Any] | None = None,
-        as_bytes: bool = False,
     ) -> None:
         if depth < 0:
             raise ValueError(f"depth must be at least 0, got {depth}")
@@ -68,11 +59,6 @@ class DevicePrefetcher:
         self.device = torch.device(device)
         self.depth = depth
         self.transform = transform
-        coded = CodedBatches(loader) if as_bytes else None
-        self._as_bytes = as_bytes
-        self._coded = None if self.device.type == "cpu" else coded
-        self._batches = loader if self._coded is None else self._coded
-        self._look_up = Lookup()
         self._side: Any = None
         self._latest: Callable[[], _Ahead | None] = lambda: None
 
@@ -96,17 +82,8 @@ class DevicePrefetcher:
             raise AttributeError(name)
         return getattr(self.loader, name)
 
-    @property
-    def why_not(self) -> str:
-        """Why no batch travels as bytes, "" where those that fit do."""
-        if self._coded is not None:
-            return self._coded.why_not()
-        return "on the CPU it would cost more than it saves" if self._as_bytes else "as_bytes=False"
-
     def _finished(self, batch: Any) -> Any:
         """A batch on the device as the loop gets it."""
-        if self._coded is not None:
-            batch = self._look_up(batch)
         return batch if self.transform is None else self.transform(batch)
 
     @property
@@ -136,7 +113,7 @@ class _AsAsked:
 
     def __init__(self, owner: DevicePrefetcher) -> None:
         self._owner = owner
-        self._source = iter(owner._batches)
+        self._source = iter(owner.loader)
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -178,7 +155,7 @@ class _Ahead:
         self._queue: deque[_Copied | _Failed] = deque()
         self._in_flight: deque[tuple[Any, Any]] = deque()  # (event on the side stream, host batch)
         self._moving: deque[tuple[Any, Any]] = deque()  # (event on the loop's stream, host tensors)
-        self._source = iter(owner._batches)
+        self._source = iter(owner.loader)
         self._keeps_state = hasattr(owner.loader, "state_dict")
         #: The loader's state as of the batch handed out last; None when the loader's own says it.
         self.state = self._loader_state()

@@ -21,6 +21,7 @@ from hotloop.feed.layout import tensor_bytes
 #: Samples compared with their own transform, at least (or all, where there are fewer), besides the first and
 #: last of every chunk.
 NUM_CHECKED: Final = 32
+_REWRITE: Final = "write it for one more dimension in front, or keep it in __getitem__"
 
 
 class NotVectorizable(FeedError, ValueError):  # noqa: N818 - the finding itself
@@ -112,12 +113,12 @@ class _Apply:
             raise NotVectorizable(
                 f"{self.name} works on one sample, but on {len(chunk)} at once it raises "
                 f"{type(error).__name__}: {error}",
-                hint="write it for one more dimension in front, or keep it in __getitem__",
+                hint=_REWRITE,
             ) from error
         if done.ndim == 0 or len(done) != len(chunk):
             raise NotVectorizable(
                 f"{self.name} makes shape {tuple(done.shape)} of {len(chunk)} samples at once",
-                hint="write it for one more dimension in front, or keep it in __getitem__",
+                hint=_REWRITE,
             )
         return done
 
@@ -154,17 +155,13 @@ def _expected(data: Any, as_read: Any, index: int, apply: _Apply) -> Any:
 
 
 def _compare(got: Any, wanted: Any, index: int, name: str, *, rtol: float, atol: float) -> None:
-    if tuple(got.shape) != tuple(wanted.shape):
-        raise NotVectorizable(
-            f"{name} gives shape {tuple(wanted.shape)} for sample {index} alone "
-            f"and {tuple(got.shape)} for it among others",
-            hint="write it for one more dimension in front, or keep it in __getitem__",
-        )
-    if got.dtype != wanted.dtype:
-        raise NotVectorizable(
-            f"{name} gives {wanted.dtype} for sample {index} alone and {got.dtype} for it among others",
-            hint="say which with dtype=",
-        )
+    for what in ("shape", "dtype"):
+        alone, among = getattr(wanted, what), getattr(got, what)
+        if alone != among:
+            raise NotVectorizable(
+                f"{name} gives {what} {alone} for sample {index} alone and {among} for it among others",
+                hint=_REWRITE if what == "shape" else "say which with dtype=",
+            )
     if _same(got, wanted):
         return
     one, other = _numpy(wanted), _numpy(got)

@@ -40,17 +40,6 @@ def restore(states: RandomStates) -> None:
         torch.cuda.set_rng_state_all(list(states.cuda))
 
 
-def own() -> tuple[Any, Any]:
-    """The states of numpy's and Python's global generators."""
-    return np.random.get_state(legacy=False), random.getstate()
-
-
-def restore_own(states: tuple[Any, Any]) -> None:
-    """Put both back where :func:`own` found them."""
-    np.random.set_state(states[0])
-    random.setstate(states[1])
-
-
 def seed_all(seed: int) -> None:
     """Seed every generator with its own number. Not ``torch.manual_seed``: that reaches into CUDA unasked."""
     torch.random.default_generator.manual_seed(seed)

@@ -149,13 +149,6 @@ def is_at_hand(dataset: Any) -> bool:
     return found is not None and bool(found())
 
 
-def plan_of(dataset: Any) -> Callable[[list[int]], None] | None:
-    """A dataset's ``plan_epoch(indices)``, through any chain of ``Subset``; None where there is none."""
-    if type(dataset) is Subset:
-        return _beneath(dataset, plan_of)
-    return _offered(dataset, "plan_epoch") if getattr(dataset, "_wants_plan", True) else None
-
-
 def _beneath(subset: Any, found_of: Callable[[Any], Any]) -> Callable[..., Any] | None:
     inner, kept = found_of(subset.dataset), subset.indices
     if inner is None:

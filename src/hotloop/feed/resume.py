@@ -8,6 +8,7 @@ tells a sampler that cannot be repeated from one that can.
 from __future__ import annotations
 
 import pickle
+import time
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,6 +20,7 @@ import torch
 
 from hotloop.feed import randomness
 from hotloop.feed.errors import FeedError
+from hotloop.feed.worker import REPLAY
 
 VERSION: Final = 2
 
@@ -170,3 +172,72 @@ def _restore_sampler(sampler: Any, state: dict[str, Any]) -> None:
         sampler.load_state_dict(state["own"])
     if "epoch" in state and sampler.epoch != state["epoch"]:
         sampler.set_epoch(state["epoch"])
+
+
+class Resuming:
+    """Comes among the bases of an iterator over worker processes: its state, and going on from one."""
+
+    def state(self: Any) -> Any:
+        """Where this iterator is, so that another one can go on from there; also after a worker's death."""
+        if self._last_state is not None:
+            return self._last_state
+        oldest: dict[int, int] = {}
+        for number, task in self._task_info.items():  # the first is the oldest
+            oldest.setdefault(task.worker.number, number)
+        states = {
+            member.number: self._noted(member, oldest.get(member.number, self._send_idx))
+            for member in self._workers
+        }
+        return {
+            "position": self._position.state(),
+            "base_seed": self._base_seed,
+            "epoch": self._epoch,
+            "num_workers": self._num_workers,
+            "persistent": self._persistent_workers,
+            "states": as_tensor({worker: found for worker, found in states.items() if found is not None}),
+        }
+
+    def _noted(self: Any, member: Any, task: int) -> Any:
+        """Random states of a worker before a task, and the task before which it noted them.
+
+        None: those it began with.
+        """
+        board = self._boards.get(member.number) or self._setup.board(member.number)
+        self._boards[member.number] = board
+        while True:
+            found = board.find(self._epoch, task)
+            if found is not None or not self._epoch or self._shutdown or not member.is_alive:
+                return found or self._states.get(member.number)
+            time.sleep(0.001)  # it notes its states when it reads that an epoch began
+
+    def _skip(self: Any, state: dict[str, Any]) -> None:
+        """Draw what was drawn before; workers make again what their noted states do not cover."""
+        position, workers = state["position"], self._workers
+        done, beyond = position["num_done"], set(position["beyond"])
+        if self._setup.reading.is_iterable:
+            for worker, count in position["by_worker"].items():
+                for _ in range(count):
+                    self._pass(workers[worker])
+            self._next_worker = position["next_worker"] % len(workers)
+            done = self._send_idx
+        else:
+            while self._send_idx < max(beyond | {done - 1}) + 1:
+                if self._send_idx < done or self._send_idx in beyond:
+                    self._pass(workers[self._send_idx % len(workers)])
+                elif not self._dispatch():
+                    break
+            self._position.check(position)
+            self._next_worker = self._send_idx % len(workers)
+        self._rcvd_idx = done
+        self._num_yielded = done + len(beyond)
+
+    def _pass(self: Any, member: Any) -> None:
+        """Leave out a batch that was handed out before."""
+        number = self._send_idx
+        first, data = self._count(self._draw_again(number))
+        self._position.handed_out(number, member.number)
+        if self._in_order and self._setup.seed_by == "worker":
+            if number >= self._states.get(member.number, (0, None))[0]:
+                member.send((REPLAY, number, first, data))
+        elif self._setup.reading.is_iterable:
+            member.send((REPLAY, number, first, data))

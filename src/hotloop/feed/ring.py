@@ -113,7 +113,9 @@ class Ring:
         slot = self._choose(worker)
         slot.worker = worker
         if self._debug and (lease := slot.lease()) is not None:
-            raise FeedError(*_still_held(slot, lease))
+            raise FeedError(
+                f"batch {lease.batch} was given back and is still held: its slot is written again now"
+            )
         return slot
 
     def _choose(self, worker: int) -> Slot:
@@ -199,14 +201,3 @@ def offset_of(slot: int) -> int:
 def progress_of(file: SharedFile) -> Any:
     """The words of the first pages, as a flat view of 64-bit integers."""
     return memoryview(file.map(PROGRESS_BYTES).array().view(np.int64))  # type: ignore[arg-type]
-
-
-def _still_held(slot: Slot, lease: Lease) -> tuple[str]:
-    from hotloop.feed.holders import holders
-
-    mapping = slot.mapping
-    found = holders(mapping.address, mapping.num_bytes) if mapping is not None else []
-    where = "; ".join(found) or "nobody that could be found (an array, or native code)"
-    return (
-        f"batch {lease.batch} was given back and is still held by {where}: its slot is written again now",
-    )

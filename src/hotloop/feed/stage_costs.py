@@ -10,21 +10,17 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from hotloop.feed import randomness
 from hotloop.feed.holdings import generators_kept
 from hotloop.feed.layout import encode, read, write
 from hotloop.feed.pipelines.pipeline import Pipeline
-from hotloop.feed.tree import flatten
 
 #: Reading samples stops after this long, once there are as many as a spread needs.
 MEASURE_S = 10.0
 ENOUGH_SAMPLES = 5
 #: Samples whose stored form is read back, to know what a hit costs.
 READ_BACK = 5
-#: Elements of an array that are looked at to see whether they come from eight bits.
-LOOKED_AT = 65_536
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -33,9 +29,8 @@ class StageCost:
 
     ``time_s``, ``cpu_s`` and ``num_bytes`` are means a sample; ``low_s`` and ``high_s`` the 10th and 90th
     percentile of the time. ``num_bytes`` is what caching after this stage keeps, ``hit_s`` what reading that
-    back takes. ``dtypes`` are those of the output's tensors and arrays, ``num_elements`` how many they have;
-    ``is_eight_bit`` if its floats are but 0 to 255, as they are or divided by 255. ``unstorable`` says
-    why the output cannot be kept, where it cannot.
+    back takes. ``dtypes`` are those of the output's tensors and arrays. ``unstorable`` says why the output
+    cannot be kept, where it cannot.
     """
 
     name: str
@@ -46,9 +41,7 @@ class StageCost:
     num_bytes: float
     hit_s: float
     dtypes: tuple[str, ...]
-    num_elements: int
     num_samples: int
-    is_eight_bit: bool = False
     unstorable: str = ""
 
 
@@ -61,8 +54,6 @@ class _Marks:
     num_bytes: list[int] = dataclasses.field(default_factory=list)
     hits_s: list[float] = dataclasses.field(default_factory=list)
     dtypes: tuple[str, ...] = ()
-    num_elements: int = 0
-    is_eight_bit: bool = True
     unstorable: str = ""
 
 
@@ -120,10 +111,8 @@ def _note_output(mark: _Marks, value: Any, read_back: bool) -> None:
         return
     fields = [field for field in encoded.layout.fields if field.dtype]
     mark.dtypes = tuple(sorted({_plain(field.dtype) for field in fields}))
-    mark.num_elements = sum(int(np.prod(field.shape)) for field in fields)
     mark.num_bytes.append(encoded.layout.num_bytes)
     if read_back:
-        mark.is_eight_bit = mark.is_eight_bit and _is_eight_bit(value)
         memory = np.empty(encoded.layout.num_bytes, np.uint8)
         write(encoded, memory)
         began = time.perf_counter()
@@ -131,24 +120,9 @@ def _note_output(mark: _Marks, value: Any, read_back: bool) -> None:
         mark.hits_s.append(time.perf_counter() - began)
 
 
-def _is_eight_bit(value: Any) -> bool:
-    """Whether there are floats, and all of them come from eight bits."""
-    arrays = [np.asarray(leaf) for leaf in flatten(value)[0] if isinstance(leaf, (torch.Tensor, np.ndarray))]
-    floats = [array.ravel()[:LOOKED_AT] for array in arrays if array.dtype.kind == "f"]
-    return bool(floats) and all(map(_comes_from_eight_bits, floats))
-
-
-def _comes_from_eight_bits(values: NDArray[np.floating[Any]]) -> bool:
-    if values.size == 0 or not np.isfinite(values).all() or values.min() < 0 or values.max() > 255:
-        return False
-    scaled = values * 255 if values.max() <= 1 else values
-    whole = np.rint(scaled)
-    # Masks and labels have few values; they are no pictures.
-    return bool(np.abs(scaled - whole).max() < 1e-3 and len(np.unique(whole)) > 16)
-
-
 def _plain(dtype: str) -> str:
     """One spelling for torch's and numpy's names: ``torch.uint8`` and ``|u1`` are ``uint8``."""
+    dtype = dtype.partition("@")[0]
     return dtype.removeprefix("torch.") if dtype.startswith("torch.") else np.dtype(dtype).name
 
 
@@ -163,8 +137,6 @@ def _cost(name: str, mark: _Marks) -> StageCost:
         num_bytes=float(np.mean(mark.num_bytes or [0])),
         hit_s=float(np.median(mark.hits_s or [0.0])),
         dtypes=mark.dtypes,
-        num_elements=mark.num_elements,
         num_samples=len(mark.times_s),
-        is_eight_bit=mark.is_eight_bit and not mark.unstorable and bool(mark.num_bytes),
         unstorable=mark.unstorable,
     )

@@ -1,12 +1,11 @@
 """The stages of a dataset's pipeline: found, named, and cut in two after one of them.
 
-Three forms are understood. Whatever is not one of them is a single stage, ``__getitem__``.
+Two forms are understood. Whatever is not one of them is a single stage, ``__getitem__``.
 
 * A dataset that applies an attribute ``transform``, ``transforms`` or ``target_transform`` (or any that holds
   a list of ``transforms``): ``source`` is its own reading, then comes every transform by its class name. A
   ``Compose`` is taken apart, nested ones as well.
 * Functions marked ``@stage("decode")`` that ``__getitem__`` calls once each, on values it only passes along.
-* A ``stages`` attribute: pairs of name and function; the first takes the index, every other the value before.
 
 Of several stages of one name the first is ``Resize#1``, the second ``Resize#2``.
 """
@@ -24,7 +23,6 @@ from hotloop.feed.pipelines.composed import find_composed
 from hotloop.feed.pipelines.marked import MarkedPipeline, StageError, find_marked, stage
 from hotloop.feed.pipelines.pipeline import (
     WHOLE,
-    ListedPipeline,
     Pipeline,
     Remaining,
     SubsetPipeline,
@@ -41,19 +39,11 @@ def find_pipeline(dataset: Any, *, index: int = 0) -> Pipeline:
         if type(inner) is Pipeline:
             return Pipeline(dataset, inner.why_whole)
         return SubsetPipeline(inner, dataset.indices)
-    if _are_stages(getattr(dataset, "stages", None)):
-        return ListedPipeline(dataset)
     with randomness.preserved(), generators_kept(dataset):
         marked = find_marked(dataset, index)
         if isinstance(marked, MarkedPipeline):
             return marked
         return Pipeline(dataset, marked) if marked else find_composed(dataset, index)
-
-
-def _are_stages(value: Any) -> bool:
-    if not isinstance(value, (list, tuple)) or not value:
-        return False
-    return all(isinstance(pair, (list, tuple)) and len(pair) == 2 and callable(pair[1]) for pair in value)
 
 
 def split_after(dataset: Any, after: str | int, *, index: int = 0) -> tuple[Any, Remaining]:

@@ -1,91 +1,35 @@
 """Batches made by threads of the training process: for work that leaves the interpreter free.
 
-A thread is a member of the engine as a worker process is, but what it makes is not copied between processes.
-A dataset that holds the interpreter (pure Python) would hold up training: :class:`GilShare` tells how much.
+What a thread makes is not copied between processes. A dataset that holds the interpreter (pure Python) would
+hold up training.
 """
 
 from __future__ import annotations
 
-import atexit
-import contextlib
-import os
 import pickle
-import queue
-import sys
 import threading
-import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from time import perf_counter, perf_counter_ns, sleep, thread_time_ns
+from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import TimeoutError as FutureTimeoutError
 from typing import Any, Final
 
-import torch
-from torch._utils import ExceptionWrapper
+from torch.utils.data import IterableDataset, default_collate
+from torch.utils.data import _utils as torch_utils
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from hotloop.feed.channel import Watch
-from hotloop.feed.engine import Engine
-from hotloop.feed.inline import LocalReader
-from hotloop.feed.member import Member
-from hotloop.feed.reading import Reading
-from hotloop.feed.ring import FETCHING, WAITING
-from hotloop.feed.worker import EPOCH, EXHAUSTED, FAILED, HERE, REPLAY, TASK, Reply, _portable
+from hotloop.feed import budget, pinning
+from hotloop.feed.errors import WorkerError
+from hotloop.feed.inline import LocalReader, may_be_local
+from hotloop.feed.iterating import Iterating
+from hotloop.feed.reading import gather_of, is_at_hand
+from hotloop.feed.resume import Position, as_tensor
 
-#: A thread that gets the interpreter back this much too late was kept from it (the switch interval is 5 ms).
-_TICK_S: Final = 2e-4
-_LATE_S: Final = 1e-3
-#: Batches of one thread that may wait or be held before new ones get fresh memory.
-SPARE: Final = 16
-#: Watched for this long, the answer is known.
-_ENOUGH_S: Final = 0.05
-_END_WITHIN_S: Final = 5.0
-
-
-@dataclass
-class GilShare:
-    """How much of the time in which batches were made another thread could not run."""
-
-    watched_s: float = 0.0
-    late_s: float = 0.0
-
-    @property
-    def is_known(self) -> bool:
-        """Watched for long enough, or nothing to find out: this Python has no such lock."""
-        return self.watched_s >= _ENOUGH_S or not gil_enabled()
-
-    @property
-    def ratio(self) -> float:
-        """From 0 (free) to 1 (held all the time); 0 while nothing was seen."""
-        return self.late_s / self.watched_s if self.watched_s and gil_enabled() else 0.0
-
-    def watch(self, is_over: Callable[[], bool]) -> None:
-        """While a batch is being made and this thread would only wait: how late does it wake?"""
-        while not is_over() and not self.is_known:
-            began, delayed_s = perf_counter(), _run_delay_s()
-            sleep(_TICK_S)
-            delayed_s = _run_delay_s() - delayed_s  # no core was free: that is no lock
-            took_s = perf_counter() - began - delayed_s
-            self.watched_s += took_s
-            if took_s - _TICK_S > _LATE_S:
-                self.late_s += took_s - _TICK_S
-
-
-def _run_delay_s() -> float:
-    """Seconds this thread has waited for a core, ever; 0 where the kernel does not count."""
-    try:
-        with open("/proc/thread-self/schedstat", "rb") as file:  # noqa: PTH123 - a few microseconds
-            return int(file.read().split()[1]) / 1e9
-    except (OSError, IndexError, ValueError):
-        return 0.0
-
-
-def gil_enabled() -> bool:
-    """Whether this Python runs one thread at a time."""
-    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
+#: Batches of data at hand under way beyond those the threads are at: more would leave the processor's caches.
+_WAITING: Final = 1
 
 
 def refuse(loader: Any) -> None:
-    """Say what threads cannot do, before they would do it wrongly.
+    """Refuse what threads cannot do.
 
     Raises:
         ValueError: the loader's arguments need processes.
@@ -97,199 +41,172 @@ def refuse(loader: Any) -> None:
         )
     if loader.worker_init_fn is not None:
         raise ValueError("worker_method='thread' starts no worker process for worker_init_fn to run in")
-    if loader.num_workers > 1 and isinstance(loader.dataset, torch.utils.data.IterableDataset):
+    if loader.num_workers > 1 and isinstance(loader.dataset, IterableDataset):
         raise ValueError("an IterableDataset has one position: with worker_method='thread', num_workers=1")
 
 
-class _ThreadLink:
-    """To and from a thread, with the methods of the pipes to a process; a byte a reply wakes who polls."""
+def needs_no_workers(loader: Any) -> bool:
+    """Whether every sample lies in a cache or a bake and may be copied in the training process.
 
-    def __init__(self) -> None:
-        self.replies, self._bell = os.pipe()
-        self.watch = Watch(self.replies, spin_s=0.0)  # awake, it would hold the interpreter
-        self.ended = False
-        self.tasks: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
-        self._made: deque[Reply] = deque()
-        self._lock = threading.Lock()
-
-    def send(self, message: tuple[Any, ...]) -> None:
-        """A message the thread will read when it comes to it."""
-        self.tasks.put(message)
-
-    def reply(self, reply: Reply) -> None:
-        """In the thread: a batch is made."""
-        with self._lock:  # after close() the descriptor's number may be somebody else's
-            if not self.ended:
-                self._made.append(reply)
-                os.write(self._bell, b".")
-
-    def receive(self) -> list[Reply]:
-        """What was made; call it when there is something to read."""
-        return [self._made.popleft() for _ in os.read(self.replies, 1 << 12)]
-
-    def flush(self) -> bool:
-        """Nothing is ever left to send."""
-        return True
-
-    def close(self) -> None:
-        """Let the thread end after what it is at."""
-        with self._lock:
-            if self.ended:
-                return
-            self.ended = True
-            os.close(self.replies)
-            os.close(self._bell)
-        self.tasks.put(None)
+    Slots of workers are pinned and watched (``debug``); what is gathered here is not. No code of the user's
+    runs: no sample is read, no random number is drawn.
+    """
+    return (
+        loader.worker_method == "beside"
+        and gather_of(loader.dataset) is not None
+        and loader.batch_sampler is not None
+        and loader.collate_fn is default_collate
+        and may_be_local(loader)
+        and getattr(loader, "in_order", True)
+        and not loader.debug
+        and not (loader.pin_memory and pinning.can_pin(loader.pin_memory_device or None))
+        and is_at_hand(loader.dataset)
+    )
 
 
-class ThreadProcess:
-    """A thread with what the engine asks of a process."""
-
-    exitcode = None
-
-    def __init__(self, thread: threading.Thread) -> None:
-        self._thread = thread
-        self.pid = os.getpid()
-
-    def is_alive(self) -> bool:
-        """Whether it runs."""
-        return self._thread.is_alive()
-
-    def join(self, timeout: float | None = None) -> None:
-        """Wait for it to end."""
-        if self._thread is not threading.current_thread():
-            self._thread.join(timeout)
-
-    def terminate(self) -> None:
-        """A thread cannot be ended from outside; it ends after its batch, and with the process."""
-
-    kill = close = terminate
-
-
-def start_thread(reading: Reading, number: int, progress: Any, *, copy: bool, debug: bool) -> Member:
-    """A member of the engine that makes batches in a thread of this process."""
-    link = _ThreadLink()
-    thread = started(_serve, (reading, link, number, progress, copy, debug), number, link.tasks)
-    return Member(number, ThreadProcess(thread), link)  # type: ignore[arg-type]  # the same methods
-
-
-def started(
-    target: Callable[..., None], args: tuple[Any, ...], number: int, tasks: queue.SimpleQueue[Any]
-) -> threading.Thread:
-    """A thread that makes batches until it finds None among its tasks, or the interpreter ends."""
-    thread = threading.Thread(target=target, args=args, name=f"feed-{number}", daemon=True)
-    _making[thread] = tasks
-    thread.start()
-    return thread
-
-
-_making: Final[weakref.WeakKeyDictionary[threading.Thread, queue.SimpleQueue[Any]]] = (
-    weakref.WeakKeyDictionary()
-)
-
-
-def end(threads: list[threading.Thread]) -> None:
-    """Let threads that were :func:`started` end after what they are at, and wait for it a few seconds."""
-    deadline = perf_counter() + _END_WITHIN_S
-    for thread in threads:
-        _making[thread].put(None)
-    for thread in threads:
-        if thread is not threading.current_thread():
-            thread.join(max(0.0, deadline - perf_counter()))
-
-
-@atexit.register
-def _end_all() -> None:
-    """The interpreter ends daemon threads where they are: inside torch's C++ that aborts the process."""
-    threads = [thread for thread in list(_making) if thread.is_alive()]
-    for thread in threads:
-        with contextlib.suppress(queue.Empty):
-            while True:
-                _making[thread].get_nowait()
-    end(threads)
-
-
-def _serve(reading: Reading, link: _ThreadLink, number: int, progress: Any, copy: bool, debug: bool) -> None:
-    mark = 1 + 2 * number
-
-    def note(place: int) -> None:
-        progress[mark + 1] = place
-
-    def watch(indices: Iterator[Any]) -> Iterator[Any]:
-        for position, index in enumerate(indices):
-            note(position)
-            yield index
-
-    def new_reader() -> LocalReader:
-        return LocalReader(reading, spare=SPARE, copy=copy, debug=debug, watch=watch, note=note)
-
-    reader = new_reader()
-    note(WAITING)
-    while (message := link.tasks.get()) is not None and not link.ended:
-        if message[0] == TASK:
-            _, task, _, capacity, _, data = message
-            progress[mark] = task
-            note(FETCHING)
-            link.reply(made(reading, reader, task, capacity, pickle.loads(data)))
-            note(WAITING)
-        elif message[0] == REPLAY and reading.is_iterable:
-            _replay(reader, pickle.loads(message[3]))
-        elif message[0] == EPOCH:
-            reader = new_reader()
-
-
-def _replay(reader: LocalReader, index: Any) -> None:
-    """Read on past a batch that was handed out before the loader was resumed."""
-    try:
-        reader.read(index)
-    except Exception:
-        pass  # whoever resumed has seen it
-
-
-def made(reading: Reading, reader: LocalReader, task: int, capacity: int, index: Any) -> Reply:
-    """A batch made in this thread, or what came of trying."""
-    began, cpu = perf_counter_ns(), thread_time_ns()
-    kind: int = HERE
-    made: Any = b""
-    try:
-        made = reader.read(index)
-    except Exception as error:
-        if isinstance(error, StopIteration) and reading.is_iterable:
-            kind = EXHAUSTED
-        else:
-            where = f"in DataLoader thread, batch {task} (samples {index!r:.200})"
-            kind, made = FAILED, _portable(ExceptionWrapper(where=where))
-    return Reply(kind, task, capacity, 0, False, perf_counter_ns() - began, thread_time_ns() - cpu, made, ())
-
-
-class ThreadEngine(Engine):
-    """The iterator of ``worker_method="thread"``: ``num_workers`` threads, otherwise as with processes.
+class ThreadIterator(Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
+    """The iterator of ``worker_method="thread"``, and of ``"beside"`` once all samples are at hand.
 
     Samples are made as without workers: ``get_worker_info()`` is None, and random transforms draw from the
-    generators of this process, in no fixed order.
+    generators of this process, in no fixed order. A batch that no thread has begun is made by the caller.
     """
 
     def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
-        self.gil = GilShare()
-        self._debug = bool(loader.debug)
-        super()._begin(loader, resumed)
+        self._hung = False
+        self._is_stream = self._dataset_kind != 0
+        threads = self._num_workers
+        self._most_drawn = threads * int(loader.prefetch_factor)
+        self._most_begun = self._most_drawn
+        if loader.worker_method == "beside":
+            threads = max(1, min(threads, int(budget.usable_cores()) - 1))
+            self._most_begun = min(self._most_drawn, threads + _WAITING)
+        self._pool = ThreadPoolExecutor(threads, thread_name_prefix="feed")
+        self._epoch = resumed["epoch"] if resumed else 0
+        self._drawn: deque[tuple[int, Any]] = deque()
+        self._begun: deque[tuple[int, Any, Future[Any]]] = deque()
+        self._start(loader, resumed)
 
-    def add_worker(self) -> Member:
-        """Start one more thread."""
-        member = start_thread(
-            self._setup.reading,
-            len(self._workers),
-            self._ring.progress,
-            copy=self._copies,
-            debug=self._debug,
-        )
-        self._join(member)
-        return member
+    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+        super()._reset(loader, first_iter)
+        if not first_iter:
+            self._drop()
+            self._epoch += 1
+            self._start(loader, None)
 
-    def _wait(self, deadline: float | None) -> None:
-        if not self.gil.is_known:
-            self.gil.watch(lambda: bool(self._poll.poll(0)))
-        super()._wait(deadline)
+    def _start(self, loader: Any, resumed: dict[str, Any] | None) -> None:
+        self._position = Position(loader)
+        self._num_drawn = 0
+        self._reader = LocalReader(self._reading(loader))
+        self._begin_epoch()
+        if resumed:
+            self._sampler_iter = iter(self._index_sampler)
+            self._skip(resumed["position"])
+        self._fill()
 
-    def _noted(self, member: Member, task: int) -> None:
-        """Threads have no generators of their own."""
+    def _fill(self) -> None:
+        """Draw and begin batches as early as for worker processes."""
+        while len(self._drawn) + len(self._begun) < self._most_drawn and self._draw_next():
+            pass
+        while self._drawn and len(self._begun) < self._most_begun:
+            number, index = self._drawn.popleft()
+            self._begun.append((number, index, self._pool.submit(self._reader.read, index)))
+
+    def _draw_next(self) -> bool:
+        try:
+            index = self._draw()
+        except StopIteration:
+            return False
+        self._count(index)
+        self._drawn.append((self._num_drawn - 1, index))
+        return True
+
+    def _count(self, index: Any) -> None:
+        self._position.drew(index, pickle.dumps(index, pickle.HIGHEST_PROTOCOL))
+        self._num_drawn += 1
+
+    def _next_data(self) -> Any:
+        if not self._begun:
+            self._end_epoch()
+            raise StopIteration
+        number, index, future = self._begun.popleft()
+        try:
+            batch = self._made(number, index, future)
+        except StopIteration:  # an iterable dataset has no more
+            self._drop()
+            self._end_epoch()
+            raise
+        except Exception as error:
+            self._position.handed_out(number)
+            error.add_note(f"in DataLoader thread, batch {number} (samples {index!r:.200})")
+            self._fill()
+            raise
+        self._position.handed_out(number)
+        self._fill()
+        if self._pin_memory:
+            return torch_utils.pin_memory.pin_memory(batch, self._pin_memory_device)
+        return batch
+
+    def _made(self, number: int, index: Any, future: Future[Any]) -> Any:
+        if not self._is_stream and not self._timeout and future.cancel():
+            return self._reader.read(index)
+        try:
+            return future.result(self._timeout or None)
+        except FutureTimeoutError:
+            if future.done():
+                raise  # the dataset's own
+            self._hung = True
+            raise WorkerError(
+                f"DataLoader timed out after {self._timeout} seconds: "
+                f"batch {number} (samples {index!r:.200}) is not made",
+                hint="raise timeout if that is slow by nature; py-spy dump --pid shows where a thread stands",
+            ) from None
+
+    def _drop(self) -> None:
+        for _, _, future in self._begun:
+            future.cancel()
+        self._begun.clear()
+        self._drawn.clear()
+
+    def _end_epoch(self) -> None:
+        super()._end_epoch()
+        if not self._persistent_workers:
+            self._shutdown_workers()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether its threads are gone."""
+        return self._pool._shutdown
+
+    def _shutdown_workers(self) -> None:
+        self._drop()
+        own = threading.current_thread() in self._pool._threads
+        self._pool.shutdown(wait=not own and not self._hung)
+
+    def state(self) -> dict[str, Any]:
+        """Where this iterator is, so that another one can go on from there, with worker processes too."""
+        return {
+            "position": self._position.state(),
+            "base_seed": self._base_seed,
+            "epoch": self._epoch,
+            "num_workers": self._num_workers,
+            "persistent": self._persistent_workers,
+            # What was made here needs not be made again by a worker.
+            "states": as_tensor(dict.fromkeys(range(self._num_workers), (self._num_drawn, None))),
+        }
+
+    def _skip(self, position: dict[str, Any]) -> None:
+        for number in range(position["num_done"]):
+            index = self._draw_again(number)
+            self._count(index)
+            if self._is_stream:
+                self._reader.read(index)
+            self._position.handed_out(number)
+        self._position.check(position)
+        self._num_yielded = position["num_done"]
+
+    def __del__(self) -> None:
+        if not hasattr(self, "_pool"):
+            return
+        if self.when_left is not None and self.is_under_way and not torch_utils.python_exit_status:
+            self.when_left(self.state())
+        self._shutdown_workers()

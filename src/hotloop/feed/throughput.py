@@ -21,6 +21,8 @@ Method = Literal["inline", "thread", "process"]
 #: Below this spread of batch times (standard deviation / mean) the closed form is right within 2 %.
 STEADY: Final = 0.1
 _NUM_DRAWN: Final = 512
+#: Batches ahead per worker: tried in this order where the times of batches vary; else the first.
+PREFETCH_FACTORS: Final = (2, 3, 4, 6, 8)
 
 
 class Setting(NamedTuple):
@@ -100,7 +102,9 @@ def best(
     return next(pair for pair in predicted if pair[1] <= fastest * (1 + within))
 
 
-def process_settings(cost: BatchCost, *, most: int, prefetch_factors: Sequence[int]) -> Iterator[Setting]:
+def process_settings(
+    cost: BatchCost, *, most: int, prefetch_factors: Sequence[int] = PREFETCH_FACTORS
+) -> Iterator[Setting]:
     """Worker counts worth a look, fewest first: up to what keeps pace with the step, for tails half more."""
     needed = (cost.fetch_s + cost.overhead_s) / max(cost.step_s + cost.receive_s, 1e-9)
     highest = max(1, min(most, math.ceil(needed * (1.5 if cost.spread >= STEADY else 1.0)) + 1))

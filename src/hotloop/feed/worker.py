@@ -32,8 +32,6 @@ EPOCH: Final = 2
 BATCH: Final = 0
 FAILED: Final = 1
 EXHAUSTED: Final = 2
-#: Made in the training process: ``meta`` is the batch itself.
-HERE: Final = 3
 
 #: What is left of a batch travels in the reply up to this size, else it lies in the slot.
 _INLINE_BYTES: Final = 2048

@@ -17,7 +17,7 @@ import numpy as np
 
 from hotloop import units
 from hotloop.diagnose.limits import Limits
-from hotloop.diagnose.series import mann_kendall_z, theil_sen
+from hotloop.diagnose.series import steady_growth
 
 Sample = Mapping[str, float]
 
@@ -28,8 +28,8 @@ _WINDOW_S: Final = 60.0
 #: ... this often, and must be seen so many times running: what fills up and stops is no alarm.
 _LOOK_EVERY_S: Final = 10.0
 _LOOKS: Final = 3
-#: Points in a window: fewer show no line, more are thinned out.
-_FEWEST, _MOST = 30, 120
+#: Points in a window: fewer show no line.
+_FEWEST = 30
 #: A limit further away than this is no news.
 _AHEAD_S: Final = 30 * 60.0
 
@@ -187,10 +187,4 @@ class Forecast:
         t, used = np.array(self._points, float).T
         if len(t) < _FEWEST or t[-1] - t[0] < 0.5 * _WINDOW_S:
             return None
-        picked = np.unique(np.linspace(0, len(t) - 1, min(len(t), _MOST)).astype(int))
-        t, used = t[picked], used[picked]
-        half = len(t) // 2
-        first, second = theil_sen(t[:half], used[:half]), theil_sen(t[half:], used[half:])
-        if mann_kendall_z(used) < Limits().trend_z or first <= 0 or second < 0.5 * first:
-            return None
-        return theil_sen(t, used)
+        return steady_growth(t, used, z=Limits().trend_z)

@@ -45,7 +45,6 @@ CATALOGUE: Final = (
     Point("torch.autograd", ("backward", "grad"), _TORCH, "backward; Tensor.backward goes through it"),
     Point("torch.utils.checkpoint", ("checkpoint",), _TORCH, "whether activations are recomputed"),
     Point("torch.optim.optimizer.Optimizer", ("zero_grad", "state_dict"), _TORCH, "the rest of an update"),
-    Point("torch.optim.optimizer.Optimizer", ("load_state_dict",), _TORCH, "whether a state was loaded"),
     Point("torch.nn.utils", ("clip_grad_norm_", "clip_grad_value_"), _TORCH, "gradient clipping"),
     Point("torch.nn.utils.clip_grad", ("clip_grad_norm_", "clip_grad_value_"), _TORCH, "where it is defined"),
     Point(
@@ -123,9 +122,6 @@ CATALOGUE: Final = (
         "viewers served by the training thread",
     ),
     Point("select", ("select",), _PYTHON, "viewers polled by the training thread"),
-    Point("selectors.SelectSelector", ("select",), _PYTHON, "the same"),
-    Point("selectors.PollSelector", ("select",), _PYTHON, "the same"),
-    Point("selectors.EpollSelector", ("select",), _PYTHON, "the same"),
     Point("signal", ("signal",), _PYTHON, "the script's own handler of the sampler's signal goes first"),
     Point("argparse.ArgumentParser", ("parse_known_args",), _PYTHON, "what was configured"),
     Point("argparse._ActionsContainer", ("add_argument",), _PYTHON, "which options there are"),

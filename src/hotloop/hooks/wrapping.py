@@ -15,12 +15,10 @@ from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
 from types import CodeType, FrameType, FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.hooks.imports import IMPORT_FILE
-
-if TYPE_CHECKING:
-    from hotloop.hooks.registry import Switch
+from hotloop.hooks.switch import Switch
 
 #: ``begin(args, kwargs, frame)``: before the call; ``frame`` is the caller's. What it returns is handed to
 #: ``end``; None leaves this call unobserved.
@@ -155,9 +153,7 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
     )
     if not filename:
         filename = code.co_filename if code is not None else _tensor_file()
-        if filename.endswith(
-            "torch/_compile.py"
-        ):  # a function that dynamo is told not to enter: nor this one
+        if filename.endswith("torch/_compile.py"):  # dynamo is told not to enter it: nor this one
             filename = IMPORT_FILE
     if filename == IMPORT_FILE:  # dynamo never enters it
         source = source.replace("is_compiling()", "False")

@@ -56,6 +56,9 @@ class Outcome:
     abandoned: bool = False  # hotloop was told twice to end and left the command running
     passed_on: tuple[int, ...] = ()  # signals hotloop was sent meanwhile
     warnings: tuple[str, ...] = ()
+    ended_for: str = ""  # why hotloop ended it
+    dropped: tuple[str, ...] = ()  # what it would have written or deleted, where that is thrown away
+    started: bool = True  # False where its writes could not be kept from the user's files after all
 
     @property
     def wall_s(self) -> float:

@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from hotloop.launch.machine import memory_limit_bytes, memory_used_in_cgroup
+from hotloop.launch.machine import memory_limit_bytes, memory_used_in_cgroup, used_bytes
 from hotloop.units import duration, size
 
 #: After an interrupt a run has this long to end in an orderly way.
@@ -117,16 +117,5 @@ def free_memory() -> tuple[float, float]:
     limit, used = memory_limit_bytes(), memory_used_in_cgroup()
     if limit is not None and used is not None:
         with contextlib.suppress(OSError, ValueError):
-            held = int(used.read_text()) - _given_back(used.parent)
-            return min(free, limit - held), min(total, limit)
+            return min(free, limit - used_bytes(used)[1]), min(total, limit)
     return free, total
-
-
-def _given_back(folder: Path) -> int:
-    """The page cache that a cgroup gives back first."""
-    with contextlib.suppress(OSError):
-        for line in (folder / "memory.stat").read_text().splitlines():
-            name, _, value = line.partition(" ")
-            if name in ("inactive_file", "total_inactive_file"):
-                return int(value)
-    return 0

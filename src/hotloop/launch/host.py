@@ -8,7 +8,7 @@ from typing import Final
 
 import psutil
 
-from hotloop.launch.machine import memory_used_in_cgroup
+from hotloop.launch.machine import memory_used_in_cgroup, used_bytes
 
 _VMSTAT: Final = {
     "pgmajfault": "major_faults",
@@ -80,17 +80,10 @@ class Host:
         if self._cgroup is None:
             return {}
         try:
-            used = float(self._cgroup.read_text(encoding="ascii"))
-            cached = _inactive_file(self._cgroup.parent / "memory.stat")
-            return {"cgroup_memory_bytes": used, "cgroup_working_set_bytes": max(0.0, used - cached)}
+            used, working = used_bytes(self._cgroup)
+            return {"cgroup_memory_bytes": used, "cgroup_working_set_bytes": working}
         except (OSError, ValueError):
             return {}
-
-
-def _inactive_file(stat: Path) -> float:
-    """Page cache that a cgroup gives back first; v1 sums it over the groups below in ``total_``."""
-    sizes = dict(line.split(" ", 1) for line in _lines(stat))
-    return float(sizes.get("total_inactive_file", sizes.get("inactive_file", 0.0)))
 
 
 def _memory() -> dict[str, float]:

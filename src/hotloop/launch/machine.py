@@ -14,7 +14,7 @@ import os
 import platform
 import resource
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -70,26 +70,30 @@ def cpu_quota() -> float | None:
 
 def memory_limit_bytes() -> int | None:
     """The tightest memory limit of the cgroups this process is in, None without one."""
-    limits = []
-    for folder in cgroup_folders("memory"):
-        for name in ("memory.max", "memory.limit_in_bytes"):
-            text = _read(folder / name)
-            if text and text != "max" and int(text) < _NO_LIMIT:
-                limits.append(int(text))
-    return min(limits, default=None)
+    return min((limit for limit, _ in _memory_limits()), default=None)
 
 
 def memory_used_in_cgroup() -> Path | None:
     """The file that tells how much memory the limited cgroup uses now, None without a limit."""
+    return next((usage for _, usage in _memory_limits()), None)
+
+
+def used_bytes(usage: Path) -> tuple[float, float]:
+    """What a cgroup uses, with and without the page cache given back first. Raises OSError, ValueError."""
+    used = float(usage.read_text(encoding="ascii"))
+    sizes = dict(line.split(" ", 1) for line in _read(usage.parent / "memory.stat").splitlines())
+    cached = float(sizes.get("total_inactive_file", sizes.get("inactive_file", 0.0)))  # v1 has both
+    return used, max(0.0, used - cached)
+
+
+def _memory_limits() -> Iterator[tuple[int, Path]]:
+    """Every memory limit of these cgroups, with the file that tells how much is used."""
+    names = (("memory.max", "memory.current"), ("memory.limit_in_bytes", "memory.usage_in_bytes"))
     for folder in cgroup_folders("memory"):
-        for limit, usage in (
-            ("memory.max", "memory.current"),
-            ("memory.limit_in_bytes", "memory.usage_in_bytes"),
-        ):
+        for limit, usage in names:
             text = _read(folder / limit)
             if text and text != "max" and int(text) < _NO_LIMIT:
-                return folder / usage
-    return None
+                yield int(text), folder / usage
 
 
 def _quota_in(folder: Path) -> float | None:

@@ -15,18 +15,18 @@ import numpy as np
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
 from hotloop.logs import histories, recognize, tensorboard, trace
-from hotloop.logs.along import changed_along
 from hotloop.logs.log import Log
 from hotloop.logs.part import Change, Part, Point, Source
 from hotloop.logs.pattern import compiled
 from hotloop.logs.reading import BAD, head
-from hotloop.logs.rules import cadence, device, input, memory, numerics, ranks, trend
-from hotloop.logs.sections import sections
+from hotloop.logs.rules import ranks, resources, training, trend
 from hotloop.logs.settled import settle
 from hotloop.logs.text import Read, TextReader
-from hotloop.logs.words import recognized, verdict
+from hotloop.logs.words import changed_along, recognized, sections, verdict
 
-_RULES: Final = (numerics.check, trend.check, input.check, memory.check, cadence.check, device.check)
+_RULES: Final = (
+    training.losses, trend.check, resources.data, resources.memory, training.pauses, resources.device
+)  # fmt: skip
 _ORDER: Final = ("high", "medium", "low", "info")
 _MAX_POINTS: Final = 400
 _MAX_FILES: Final = 256

@@ -11,6 +11,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.stats import robust_deviation
+
 Floats = npt.NDArray[np.float64]
 
 #: A change of level that is worth a person's attention.
@@ -53,7 +55,7 @@ def _without_outliers(logs: Floats, width: int = 7) -> Floats:
     half = width // 2
     padded = np.pad(logs, half, mode="edge")
     around = np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
-    spread = 3 * max(_NOISE_FLOOR, 1.4826 * float(np.median(np.abs(logs - around))))
+    spread = 3 * max(_NOISE_FLOOR, robust_deviation(logs - around, around=0.0))
     return np.clip(logs, around - spread, around + spread)
 
 
@@ -71,8 +73,7 @@ def _noise(logs: Floats) -> float:
 
 
 def _deviation(logs: Floats, lag: int) -> float:
-    apart = logs[lag:] - logs[:-lag]
-    return 1.4826 * float(np.median(np.abs(apart - np.median(apart)))) / float(np.sqrt(2))
+    return robust_deviation(logs[lag:] - logs[:-lag]) / float(np.sqrt(2))
 
 
 def _pelt(logs: Floats, noise: float, least: int) -> list[int]:

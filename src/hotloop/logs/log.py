@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
 from hotloop.findings import Finding, Place, Severity
+from hotloop.findings.table import ENTRIES
 from hotloop.logs.changes import level, segments
 from hotloop.logs.meanings import PHASE_ROLES
 from hotloop.logs.part import Phase
@@ -133,13 +134,32 @@ class Log:
         good = good[1:] if len(good) > 8 else good
         return float(np.average(found[1][good], weights=found[0].columns["weight"][good]))
 
-    def at(self, line: float) -> Place:
-        """A line of this file."""
-        return Place(file=self.file, line=int(line))
-
-    def costed(self, finding: Finding, share: float) -> Finding:
-        """The finding with what it costs: a share of the step."""
+    def finding(
+        self,
+        finding_id: str,
+        message: str,
+        evidence: tuple[str, ...],
+        line: float,
+        *,
+        advice: str = "",
+        share: float = 0.0,
+        severity: Severity | None = None,
+        remedies: tuple[str, ...] = (),
+        data: dict[str, Any] | None = None,
+    ) -> Finding:
+        """A finding at a line of this file that costs a share of the step; with the advice of its home where
+        none is given.
+        """
         share = min(1.0, max(0.0, share))
-        severity = severity_of(share)
-        cost = share * self.step_s if self.step_s is not None else 0.0
-        return Finding(**{**finding.__dict__, "share": share, "severity": severity, "cost_s_per_step": cost})
+        return Finding(
+            id=finding_id,
+            message=message,
+            advice=advice or ENTRIES[finding_id].advice,
+            evidence=evidence,
+            cost_s_per_step=share * (self.step_s or 0.0),
+            share=share,
+            severity=severity or severity_of(share),
+            where=Place(file=self.file, line=int(line)),
+            remedies=remedies,
+            data=data or {},
+        )

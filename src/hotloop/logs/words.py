@@ -1,4 +1,4 @@
-"""What was recognized in a log and what it says, in words."""
+"""What was recognized in a log, what it says in words, and facts of it that are no verdict."""
 
 from __future__ import annotations
 
@@ -8,8 +8,12 @@ import numpy as np
 
 from hotloop import units
 from hotloop.findings import Finding
-from hotloop.logs.changes import LEAST_VALUES
+from hotloop.logs.changes import LEAST_VALUES, level
 from hotloop.logs.log import REST, Log
+from hotloop.logs.part import Section
+from hotloop.logs.rates import Series
+from hotloop.logs.streams import Stream
+from hotloop.logs.templates import Floats
 
 _ROLES = {
     "time": "step time", "data_time": "data time", "rate": "steps/s", "sample_rate": "samples/s",
@@ -86,3 +90,150 @@ def verdict(log: Log, findings: Sequence[Finding]) -> str:
     if log.stages:
         return f"{log.stages[0].name} takes {units.share(log.stages[0].share)} of {len(log.stages)} stages."
     return "Nothing in this file says how fast it trains." if log.read.streams else ""
+
+
+# What else changed
+
+
+_WORDS = {
+    "data_time": "data time", "forward": "forward", "backward": "backward", "optimizer": "optimizer",
+    "transfer": "transfer", "collective": "collective", "loss": "loss", "lr": "learning rate",
+    "batch_size": "batch size", "host_bytes": "host memory", "device_bytes": "device memory",
+    "system_bytes": "system memory", "gpu_util": "GPU utilization", "hit_rate": "cache hit rate",
+}  # fmt: skip
+_LEAST = 0.2
+_NEAR = 2
+
+
+def changed_along(log: Log, series: Series, at: int) -> tuple[str, ...]:
+    """Other numbers whose level is another one there, and a new epoch that begins there; one text each."""
+    edges = [*log.starts, len(series.line)]
+    i = log.starts.index(at)
+    begin, turn, end = series.line[edges[i - 1]], series.line[at], series.line[edges[i + 1] - 1]
+    said = []
+    for role, words in _WORDS.items():
+        found = log.column(role)
+        if found is None:
+            continue
+        lines = found[0].columns["line"]
+        near = role in ("loss", "lr")  # these move by themselves: only what jumps right there counts
+        before = level(found[1][(lines >= begin) & (lines < turn)][-_NEAR if near else 0 :])
+        after = level(found[1][(lines >= turn) & (lines <= end)][: _NEAR if near else None])
+        if _differs(role, before, after, found[1][(lines >= begin) & (lines < turn)]):
+            said.append(f"{words} goes from {_value(role, before)} to {_value(role, after)} there")
+    return (*said, *_epoch(series, at))
+
+
+def _differs(role: str, before: float, after: float, earlier: Floats) -> bool:
+    if not (np.isfinite(before) and np.isfinite(after)):
+        return False
+    ratio = after / before
+    if role in ("loss", "lr") and 0.5 < ratio < 2:  # both move anyway
+        return False
+    spread = float(np.nanquantile(earlier, 0.9) / max(1e-30, np.nanquantile(earlier, 0.1)))
+    return (ratio > 1 + _LEAST or ratio < 1 - _LEAST) and max(ratio, 1 / ratio) > 0.8 * spread
+
+
+def _epoch(series: Series, at: int) -> tuple[str, ...]:
+    epoch = series.stream.get("epoch")
+    if epoch is None or at == 0:
+        return ()
+    lines = series.stream.columns["line"]
+    here = epoch[min(int(np.searchsorted(lines, series.line[at])), len(epoch) - 1)]
+    before = epoch[min(int(np.searchsorted(lines, series.line[at - 1])), len(epoch) - 1)]
+    if here == before + 1 and float(here).is_integer():
+        return (f"epoch {here:.0f} begins there",)
+    return ()
+
+
+def _value(role: str, value: float) -> str:
+    if role.endswith("_bytes"):
+        return units.size(value)
+    if role in ("loss", "lr", "batch_size"):
+        return f"{value:.3g}"
+    if role in ("gpu_util", "hit_rate"):
+        return units.share(value)
+    return units.duration(value)
+
+
+# Sections
+
+
+def sections(log: Log) -> tuple[Section, ...]:
+    """Whatever there is, in this order."""
+    found = (_pauses(log), _memory(log), _gpus(log))
+    return tuple(section for section in found if section is not None)
+
+
+def _pauses(log: Log) -> Section | None:
+    kinds, span = log.read.pauses.kinds, log.read.pauses.span_s
+    if not kinds or span <= 0:
+        return None
+    ordered = sorted(kinds.items(), key=lambda item: -item[1].seconds)
+    return Section(
+        title=f"Pauses between lines of training ({units.duration(span)} in all)",
+        lines=tuple(
+            f"{kind:<12} {pause.count:>5,} x {units.duration(pause.seconds / pause.count):<11} "
+            f"{units.share(pause.seconds / span):>5}   longest at line {pause.line:,}"
+            for kind, pause in ordered
+        ),
+        data={
+            kind: {"count": p.count, "seconds": p.seconds, "longest_s": p.longest_s, "line": p.line}
+            for kind, p in ordered
+        },
+    )
+
+
+def _memory(log: Log) -> Section | None:
+    lines, data = [], {}
+    names = {"host_bytes": "process", "device_bytes": "device", "system_bytes": "system"}
+    for role, name in names.items():
+        found = log.column(role)
+        if found is None or found[0].get("gpu_util") is not None:
+            continue
+        good = found[1][np.isfinite(found[1])]
+        if len(good) < 2:
+            continue
+        first, most, last = float(good[0]), float(good.max()), float(good[-1])
+        lines.append(
+            f"{name:<8} {units.size(first)} first, {units.size(last)} last, {units.size(most)} at most"
+        )
+        data[name] = {"first_bytes": first, "last_bytes": last, "max_bytes": most}
+    return Section(title="Memory", lines=tuple(lines), data=data) if lines else None
+
+
+def _gpus(log: Log) -> Section | None:
+    own = [stream for stream in log.read.streams if stream.get("gpu_util") is not None]
+    if not own:
+        return None
+    lines, data = [], {}
+    for stream in own[:64]:
+        name = stream.name if stream.name.startswith("GPU") else "GPU"
+        values = _means(stream)
+        lines.append(_gpu_line(name, values))
+        data[name] = values
+    return Section(title="Devices, means over the samples", lines=tuple(lines), data=data)
+
+
+def _means(stream: Stream) -> dict[str, float]:
+    out = {}
+    for role in ("gpu_util", "power", "power_limit", "device_bytes", "device_limit", "temperature"):
+        column = stream.get(role)
+        if column is not None:
+            out[role] = float(np.nanmean(column))
+    util = stream.columns["gpu_util"]
+    out["idle_share"] = float(np.mean(util[np.isfinite(util)] < 0.1))
+    return out
+
+
+def _gpu_line(name: str, values: dict[str, float]) -> str:
+    parts = [
+        f"busy {units.share(values['gpu_util'])} (idle in {units.share(values['idle_share'])} of samples)"
+    ]
+    if "power" in values:
+        limit = f" of {values['power_limit']:.0f}" if "power_limit" in values else ""
+        parts.append(f"{values['power']:.0f}{limit} W")
+    if "device_bytes" in values:
+        limit = f" of {units.size(values['device_limit'])}" if "device_limit" in values else ""
+        parts.append(f"{units.size(values['device_bytes'])}{limit}")
+    return f"{name:<6} " + ", ".join(parts)

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.measure.evaluation import Events, Lives, Regions
+from hotloop.measure.evaluation import Regions
+from hotloop.measure.passes import Events, Lives
 from hotloop.measure.spans import Bools, Ints, Spans, Table
 from hotloop.measure.stepping import Stepping
 from hotloop.phases import COLUMN, PHASES
@@ -46,13 +48,51 @@ AT_ONCE = 1 << 16
 NO_ROW = 0
 #: The key of time after the script had ended; no sample explains it.
 AT_EXIT = 0xFFFF
-#: Fetches for evaluation are another neighbour than fetches for training.
-EVAL_FETCH = 255
+
+
+class At(IntEnum):
+    """What a step last did, or does next."""
+
+    NOTHING = 0
+    FETCHED = 1  # a batch for training
+    FORWARD = 2  # that training uses
+    BACKWARD = 3
+    UPDATED = 4
+    EVALUATED = 5
+    TURN = 6  # an iterator for training begins, or has no more batches
+    EXIT = 7  # the script ended
+
+    @classmethod
+    def before(cls, key: int) -> At:
+        """What was done before a gap, of its key."""
+        return cls(key >> 13)
+
+    @classmethod
+    def after(cls, key: int) -> At:
+        """What is done after a gap."""
+        return cls((key >> 10) & 7)
+
+
+def happened(spans: Spans, events: Events, lives: Lives, trained: Bools, evaluates: Bools) -> Bytes:
+    """[rows] what each row does for the step (``At``)."""
+    kind = spans.kind
+    ended = (kind == row.FETCH) & ((spans.flags & row.FETCH_END) != 0)
+    found = np.zeros(len(spans), np.uint8)
+    feeds = events.used & (lives.of_row >= 0)
+    found[feeds & lives.training_row] = At.FETCHED
+    found[feeds & lives.training_row & (ended | (kind == row.ITER))] = At.TURN
+    found[trained] = At.FORWARD
+    found[events.work & (kind == row.BACKWARD)] = At.BACKWARD
+    found[events.step & (kind != row.BACKWARD)] = At.UPDATED
+    found[evaluates | (feeds & ~lives.training_row)] = At.EVALUATED
+    return found
 
 
 @dataclass(frozen=True, kw_only=True)
 class Gaps:
-    """Pieces of time without a row, sorted. ``key`` tells the kinds of row before (high byte) and after."""
+    """Pieces of time without a row, sorted. ``key`` holds what the step did before and does after (``At``,
+    three bits each), and the kinds of row before and after (five each).
+    """
 
     start: Ints
     end: Ints
@@ -143,7 +183,7 @@ def _holds(saves: tuple[Ints, Ints, Ints], times: Ints) -> Bools:
 
 def find_gaps(
     spans: Spans,
-    trains: Bools,
+    done: Bytes,
     regions: Regions,
     saves: tuple[Ints, Ints, Ints],
     stepping: Stepping,
@@ -155,10 +195,8 @@ def find_gaps(
     tops = np.flatnonzero(spans.level == 0)
     starts = np.append(begin, spans.end[tops])
     ends = np.append(spans.start[tops], wall)
-    kinds = np.full(len(tops) + 2, NO_ROW, np.uint16)  # of the row before and the row after each gap
-    kinds[1:-1] = np.where((spans.kind[tops] == row.FETCH) & ~trains[tops], EVAL_FETCH, spans.kind[tops])
-    key = kinds[:-1] << np.uint16(8) | kinds[1:]
-    del tops, kinds
+    key = _place_keys(spans.kind[tops], done[tops])
+    del tops
     kept = ends > starts
     starts = starts[kept]  # one after the other: in a long recording each of them is large
     ends = ends[kept]
@@ -178,6 +216,20 @@ def find_gaps(
     phase[evaluates] = COLUMN["evaluation"]
     phase[(starts < min(stepping.ready, left)) & ~evaluates] = COLUMN["startup"]
     return Gaps(start=starts, end=ends, key=key, phase=phase)
+
+
+def _place_keys(kind: Bytes, done: Bytes) -> npt.NDArray[np.uint16]:
+    """[rows + 1] the keys of the gaps around outermost rows, from their kinds and what they did."""
+    num = len(kind)
+    kinds = np.full(num + 2, NO_ROW, np.uint16)
+    kinds[1:-1] = kind
+    marked = done > 0
+    own = np.append(At.NOTHING, done).astype(np.uint16)
+    before = own[np.maximum.accumulate(np.append(0, np.where(marked, np.arange(1, num + 1), 0)))]
+    following = np.append(np.where(marked, np.arange(1, num + 1), 0), 0)
+    following[following == 0] = num + 1
+    after = np.append(own, At.NOTHING)[np.minimum.accumulate(following[::-1])[::-1]]
+    return np.asarray(before << 13 | after << 10 | kinds[:-1] << 5 | kinds[1:], np.uint16)
 
 
 def _inside(starts: Ints, ends: Ints, cuts: Ints) -> tuple[Ints, Ints]:

@@ -1,48 +1,42 @@
-"""Which iterators train and which evaluate, and where the evaluations lie."""
+"""Forwards that train nothing, decided by rows, and the evaluations that they make up.
+
+A forward trains if a backward can use it before the next update. Without gradients none can: in every step
+such a forward is part of it (a teacher, a target network), in some steps only it evaluates. So does what runs
+after the last update on a batch of a loader. No source is read and no name decides.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Iterable
+from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
+from hotloop.measure.passes import Events, Lives
+from hotloop.measure.places import Places, Stack
 from hotloop.measure.spans import Bools, Ints, Spans, Table
+from hotloop.measure.stepping import Stepping
 from hotloop.record import rows as row
 
+#: A forward without gradients in more of the steps than this is part of the step.
+PART_OF_STEP_RATIO = 0.5
+#: With fewer steps a frequency says nothing.
+LEAST_STEPS = 4
 #: A mark this close to an evaluation belongs to it (ns): switching modes of a large model takes milliseconds.
 MARK_REACH_NS = 25_000_000
+#: Evaluations do not grow over rows of these: a figure is reported as one.
+_DRAWS = tuple(row.LOG_OPS.index(name) for name in ("image", "figure"))
 
-#: An evaluation batch followed by this many updates before the next batch feeds no training step.
-UPDATES_PER_EVALUATION_BATCH = 5
-
-
-@dataclass(frozen=True, kw_only=True)
-class Lives:
-    """Every pass over a DataLoader: one ``iter()`` until its last batch. Arrays over lives unless marked."""
-
-    of_row: npt.NDArray[np.int32]  # [rows] the life of a FETCH, ITER or SHUTDOWN row; -1 for others
-    iterator: Ints  # iterator id
-    loader: Ints  # loader id, 0 unknown
-    trains: Bools
-    num_batches: Ints
-    training_row: Bools  # [rows] FETCH, ITER and SHUTDOWN rows of passes that train
-    goes_on: Bools  # began before these rows, which are a later piece of a long recording
-
-    def __len__(self) -> int:
-        return len(self.iterator)
+Function = tuple[str, str, int]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Events:
-    """The rows that tell training from evaluation: masks over the spans."""
+class Untrained:
+    """What the forwards that train nothing are for. Masks over the spans."""
 
-    used: Bools  # not inside a fetch, a save or the like
-    fetch: Bools
-    work: Bools  # backward, optimizer, or an optimizer step that the scaler skipped
-    step: Bools  # optimizer step or skipped one, outermost
-    skipped: Bools
-    eval_flags: Bools  # forward of a trained module with gradients and training mode off
+    evaluates: Bools
+    acts: Bools  # asks for what is trained on next: a rollout of a policy
+    shows: Bools  # an image for a viewer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,148 +55,6 @@ class Regions:
         return (at >= 0) & (times < self.end[np.maximum(at, 0)])
 
 
-def dominated(spans: Spans) -> Bools:
-    """[n] rows inside a fetch, an iterator's start or end, or a save: they are part of it."""
-    kind = spans.kind
-    return spans.inside(
-        (kind == row.FETCH) | (kind == row.ITER) | (kind == row.SHUTDOWN) | (kind == row.SAVE)
-    )
-
-
-def events_of(spans: Spans) -> Events:
-    """Marks the rows that the step rule and the roles are about."""
-    kind = spans.kind
-    used = ~dominated(spans)
-    optimizer = (kind == row.OPTIMIZER) & used
-    step = optimizer & ~spans.inside(optimizer)
-    skipped = (kind == row.SCALER) & (spans.obj == 1) & used
-    if skipped.any():
-        holding = np.zeros(len(spans), np.bool_)
-        for index in reversed(spans.by_level()[1:]):
-            inner = index[optimizer[index] | holding[index]]
-            holding[spans.parent[inner]] = True
-        skipped &= ~holding
-    step |= skipped
-    backward = (kind == row.BACKWARD) & used
-    if not step.any():
-        step = backward & ~spans.inside(backward)
-    return Events(
-        used=used,
-        fetch=(kind == row.FETCH) & used,
-        work=step | backward,
-        step=step,
-        skipped=skipped,
-        eval_flags=_eval_flags(spans, used),
-    )
-
-
-def _eval_flags(spans: Spans, used: Bools) -> Bools:
-    forward = (spans.kind == row.FORWARD) & used
-    grad = (spans.flags & row.FORWARD_GRAD) != 0
-    training = (spans.flags & row.FORWARD_TRAINING) != 0
-    trained = np.zeros(row.U16_MAX + 1, np.bool_)
-    trained[spans.obj[forward & grad & training]] = True
-    return np.asarray(forward & ~grad & ~training & trained[spans.obj])
-
-
-def lives_of(spans: Spans, events: Events, loader_of: dict[int, int], *, later: bool = False) -> Lives:
-    """Splits fetches into passes and gives each pass its role; ``later``: rows came before these."""
-    owned = np.isin(spans.kind, (row.FETCH, row.ITER, row.SHUTDOWN)) & events.used
-    index = np.flatnonzero(owned)
-    of_row = np.full(len(spans), -1, np.int32)
-    if not len(index):
-        none = np.zeros(0, np.int64)
-        return Lives(
-            of_row=of_row,
-            iterator=none,
-            loader=none,
-            trains=none.astype(np.bool_),
-            num_batches=none,
-            training_row=np.zeros(len(spans), np.bool_),
-            goes_on=none.astype(np.bool_),
-        )
-    order = index[np.argsort(spans.obj[index], kind="stable")]
-    obj = spans.obj[order].astype(np.int64)
-    opens = spans.kind[order] == row.ITER
-    opens[0] = True
-    opens[1:] |= obj[1:] != obj[:-1]
-    life = np.cumsum(opens) - 1
-    of_row[order] = life
-    count = int(life[-1]) + 1
-    iterator = obj[opens]
-    loader = _loaders(spans, order[opens], iterator, loader_of)
-    fetches = np.flatnonzero(events.fetch)
-    real = fetches[(spans.flags[fetches] & row.FETCH_END) == 0]
-    num_batches = np.bincount(of_row[real], minlength=count).astype(np.int64)
-    trains = _training_lives(spans, events, of_row, loader, fetches, num_batches)
-    training_row = np.zeros(len(spans), np.bool_)
-    training_row[index] = trains[of_row[index]]
-    return Lives(
-        of_row=of_row, iterator=iterator, loader=loader, trains=trains, num_batches=num_batches,
-        training_row=training_row, goes_on=(spans.kind[order[opens]] != row.ITER) & later,
-    )  # fmt: skip
-
-
-def with_training(lives: Lives, passes: Bools) -> Lives:
-    """The same with more passes that are part of training."""
-    trains = lives.trains | passes
-    return replace(
-        lives, trains=trains, training_row=(lives.of_row >= 0) & np.append(trains, False)[lives.of_row]
-    )
-
-
-def _loaders(spans: Spans, first: Ints, iterator: Ints, loader_of: dict[int, int]) -> Ints:
-    named = np.array([loader_of.get(int(i), 0) for i in iterator], np.int64)
-    value = np.where(spans.kind[first] == row.ITER, spans.value[first].astype(np.int64), 0)
-    return np.where(value > 0, value, named)
-
-
-def _training_lives(
-    spans: Spans,
-    events: Events,
-    of_row: npt.NDArray[np.int32],
-    loader: Ints,
-    fetches: Ints,
-    num_batches: Ints,
-) -> Bools:
-    """A pass trains if a backward or an update lies between its batches, unless they go to evaluation."""
-    count = len(loader)
-    work = spans.start[np.flatnonzero(events.work)]
-    life = of_row[fetches]
-    before = np.searchsorted(work, spans.start[fetches])  # work done when the fetch began
-    first = np.full(count, len(work) + 1, np.int64)
-    last = np.full(count, -1, np.int64)
-    np.minimum.at(first, life, before)
-    np.maximum.at(last, life, before)
-    between = last > first
-
-    asked = spans.start[np.flatnonzero(events.used & np.isin(spans.kind, (row.FETCH, row.ITER)))]
-    upcoming = np.append(asked, np.iinfo(np.int64).max)[np.searchsorted(asked, spans.start[fetches], "right")]
-    until_next = np.searchsorted(work, upcoming) - before
-    evaluates = _feeds_evaluation(spans, events, fetches)
-    evaluates &= (until_next == 0) | (until_next >= UPDATES_PER_EVALUATION_BATCH)
-    votes = np.bincount(life[evaluates], minlength=count)
-    trains = between & (votes * 2 <= np.maximum(num_batches, 1))
-
-    single = (num_batches[life] == 1) & (until_next > 0) & ~evaluates
-    trains[life[single]] = True
-    # One batch, and that of another loader beside it: what the other passes of its loader do.
-    # A look at a batch before training is none of them.
-    unclear = life[(num_batches[life] == 1) & (until_next == 0) & (before > 0) & ~evaluates]
-    trains[unclear] |= (loader[unclear] > 0) & np.isin(loader[unclear], loader[trains])
-    if not len(work):  # killed before the first backward: a gradient was being built for these batches
-        forward = events.used & (spans.kind == row.FORWARD) & ((spans.flags & row.FORWARD_GRAD) != 0)
-        trains[:] = bool(forward.any()) or not (events.used & (spans.kind == row.FORWARD)).any()
-    return trains
-
-
-def _feeds_evaluation(spans: Spans, events: Events, fetches: Ints) -> Bools:
-    """[fetches] whether the next forward, backward or update after the batch is an evaluation forward."""
-    model = np.flatnonzero(events.work | ((spans.kind == row.FORWARD) & events.used))
-    flags = np.append(events.eval_flags[model], False)
-    return flags[np.searchsorted(spans.start[model], spans.end[fetches])]
-
-
 def eval_forwards(spans: Spans, events: Events, lives: Lives) -> Bools:
     """[rows] forwards that evaluate: by their flags, or because an evaluation batch feeds them."""
     forward = np.flatnonzero((spans.kind == row.FORWARD) & events.used)
@@ -217,14 +69,6 @@ def eval_forwards(spans: Spans, events: Events, lives: Lives) -> Bools:
     return result
 
 
-def without_batch(spans: Spans, events: Events, lives: Lives) -> Bools:
-    """[rows] forwards by their flags like evaluation that no evaluation batch feeds."""
-    forward = np.flatnonzero(events.eval_flags)
-    result = np.zeros(len(spans), np.bool_)
-    result[forward] = ~_evaluation_batches(spans, events, lives, forward)[0]
-    return result
-
-
 def _evaluation_batches(spans: Spans, events: Events, lives: Lives, rows: Ints) -> tuple[Bools, Bools]:
     """Whether the last batch or update before each of these rows, and the next one after it, is a batch for
     evaluation.
@@ -235,6 +79,102 @@ def _evaluation_batches(spans: Spans, events: Events, lives: Lives, rows: Ints) 
     kinds = np.concatenate([[False], evaluates[items], [False]])
     at = np.searchsorted(spans.start[items], spans.start[rows], side="right")
     return kinds[at], kinds[at + 1]
+
+
+def untrained(
+    spans: Spans,
+    events: Events,
+    lives: Lives,
+    stepping: Stepping,
+    flagged: Bools,
+    named: Bools,
+    acting: set[int],
+) -> Untrained:
+    """Sorts the forwards that train nothing; ``flagged`` are those of ``eval_forwards``, ``named`` those in a
+    function that the user calls evaluation.
+
+    ``acting``: groups of forwards (site and flags) known from an earlier piece to ask for what is trained on.
+    """
+    forward = (spans.kind == row.FORWARD) & events.used & ~spans.inside(events.work)
+    built = (spans.flags & row.FORWARD_GRAD) != 0
+    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
+    evaluates, acts, shows = flagged.copy(), np.zeros(len(spans), np.bool_), np.zeros(len(spans), np.bool_)
+    fed = np.zeros(len(spans), np.bool_)
+    index = np.flatnonzero(forward)
+    fed[index] = _evaluation_batches(spans, events, lives, index)[0]
+    trailing = forward & in_span & _after_last_update(spans, events, lives, stepping, forward & built)
+    models = (spans.flags & row.FORWARD_PARAMS) != 0  # a criterion or a metric has no parameters
+    evaluates |= trailing & built & models
+    served = forward & _after_socket(spans, events)
+    asked = np.flatnonzero(forward & ~built & ~fed & models)
+    group = (spans.site[asked].astype(np.int64) << 8) | spans.flags[asked]
+    begun = spans.start[events.step]
+    for key in np.unique(group):
+        mine = asked[group == key]
+        within = mine[in_span[mine]]
+        steps = len(np.unique(stepping.of(spans.start[within])))
+        rare = len(stepping) >= LEAST_STEPS and steps <= PART_OF_STEP_RATIO * len(stepping)
+        marked = bool(events.eval_flags[mine].all())
+        if len(within) and 2 * served[within].sum() > len(within):
+            shows[mine], evaluates[mine] = True, False
+        elif len(within) and 2 * trailing[within].sum() > len(within):
+            evaluates[mine] = True
+        elif marked or not len(within):  # switched to evaluation mode, or before and after training only
+            evaluates[mine] &= rare or len(stepping) < LEAST_STEPS or not len(within)
+        elif (
+            rare
+            and not stepping.by_loader
+            and (key in acting or (len(begun) and spans.start[mine[0]] < begun[0]))
+        ):
+            acting.add(int(key))
+            acts[mine] = True
+        elif rare:
+            evaluates[mine] = True
+    evaluates |= named & forward & (~built | trailing)
+    return Untrained(
+        evaluates=evaluates & (named | ~acts), acts=acts & in_span & ~named, shows=shows & in_span & ~named
+    )
+
+
+def named_evaluation(spans: Spans, places: Places, functions: str) -> Bools:
+    """[rows] those reached through functions of ``--evaluation``: FUNCTION or FILE.py:FUNCTION, by commas."""
+    wanted = [one.rpartition(":")[::2] for one in functions.split(",") if one]
+    sites = [
+        number
+        for number, stack in places.sites.items()
+        for file, name in wanted
+        if any(frame.file.endswith(file) and frame.func.split(".")[-1] == name for frame in stack.frames)
+    ]
+    return np.isin(spans.site, sites)
+
+
+def _after_last_update(spans: Spans, events: Events, lives: Lives, stepping: Stepping, built: Bools) -> Bools:
+    """[rows] whether training work lies before, the loader's next batch is asked for before any more, and no
+    forward is still to come that the batch asked for before is for (one may be fetched ahead).
+    """
+    if not stepping.by_loader:
+        return np.zeros(len(spans), np.bool_)
+    asked = events.fetch & lives.training_row
+    items = np.flatnonzero(events.work | asked)
+    works = np.concatenate([[False], events.work[items], [True, True]])
+    at = np.searchsorted(spans.start[items], spans.start, side="right")
+    trailing = works[at] & ~works[at + 1]
+    used = np.flatnonzero(events.work | asked | built)
+    kinds = np.append(built[used], True)
+    following = np.searchsorted(spans.start[used], spans.start, side="right")
+    fetched = np.append(spans.start[items], np.iinfo(np.int64).max)[np.minimum(at, len(items))]
+    after = np.searchsorted(spans.start[used], fetched, side="right")
+    return np.asarray(trailing & np.where(built, kinds[after], ~kinds[following]))
+
+
+def _after_socket(spans: Spans, events: Events) -> Bools:
+    """[rows] of modules that are trained, after a socket was asked and with no training work in between."""
+    trained = np.zeros(row.U16_MAX + 1, np.bool_)
+    trained[spans.obj[(spans.kind == row.FORWARD) & ((spans.flags & row.FORWARD_GRAD) != 0)]] = True
+    sockets = spans.kind == row.SOCKET
+    items = np.flatnonzero(sockets | events.work)
+    asked = np.concatenate([[False], sockets[items]])
+    return np.asarray(trained[spans.obj] & asked[np.searchsorted(spans.start[items], spans.start)])
 
 
 def regions_of(
@@ -315,3 +255,47 @@ def outside_spans(spans: Spans, times: Ints, side: int) -> Ints:
     inside = (at >= 0) & (times > spans.start[holder]) & (times < spans.end[holder])
     edge = spans.start[holder] if side < 0 else spans.end[holder]
     return np.where(inside, edge, times)
+
+
+def widened(
+    regions: Regions,
+    spans: Spans,
+    events: Events,
+    lives: Lives,
+    evaluates: Bools,
+    samples: Table,
+    places: Places,
+) -> Regions:
+    """The evaluations with the time of their own functions around them, as samples show it: metrics.
+
+    Own are functions on the way to a forward that evaluates and to none of training.
+    """
+    if not len(regions.start) or not len(samples):
+        return regions
+    training = np.flatnonzero(events.work | (events.fetch & lives.training_row))
+    drawn = np.flatnonzero((spans.kind == row.LOG) & np.isin(spans.obj, _DRAWS) & events.used)
+    stops = np.sort(np.concatenate([spans.start[spans.top[training]], spans.start[spans.top[drawn]]]))
+    own = _functions(places.sites.get(int(n)) for n in np.unique(spans.site[evaluates]))
+    own -= _functions(places.sites.get(int(n)) for n in np.unique(spans.site[training]))
+    through = {number for number, stack in places.stacks.items() if not own.isdisjoint(_functions([stack]))}
+    mine = np.isin(samples.value, list(through))
+    start, end = regions.start.copy(), regions.end.copy()
+    for i in range(len(start)):
+        at = int(np.searchsorted(samples.start, start[i]))
+        low = max([int(end[i - 1]) if i else 0, *stops[: np.searchsorted(stops, start[i])][-1:].tolist()])
+        while at and mine[at - 1] and samples.start[at - 1] > low:
+            at -= 1
+            start[i] = max(low, int(samples.start[at] - samples.duration[at]))
+        at = int(np.searchsorted(samples.start, end[i], side="right"))
+        high = min([np.iinfo(np.int64).max, *stops[np.searchsorted(stops, end[i]) :][:1].tolist()])
+        while at < len(samples) and mine[at] and samples.start[at] < high:
+            end[i] = int(samples.start[at]) + 1
+            at += 1
+    end[:-1] = np.minimum(end[:-1], start[1:])  # metrics of one evaluation can run up to the next
+    return Regions(
+        start=outside_spans(spans, start, -1), end=outside_spans(spans, end, 1), first=regions.first
+    )
+
+
+def _functions(stacks: Iterable[Stack | None]) -> set[Function]:
+    return {frame.function for stack in stacks if stack is not None for frame in stack.frames}

@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hotloop.measure.loaders import merge_lines
+from hotloop.measure.lines import merge_lines
 from hotloop.measure.steps import EACH_BATCH, EACH_STEP, DeviceUse, Interval, LoaderUse, SiteCost, Steps
 from hotloop.record.spill import end_to_end
 
@@ -39,6 +39,7 @@ def joined(parts: list[Steps], folder: Path | None = None) -> Steps:
     if len(parts) == 1:
         return parts.pop()
     first, last = parts[0], parts[-1]
+    stepped = [part for part in parts if part.num_steps] or parts
     offsets = np.cumsum([0, *(len(part.start_s) for part in parts)]).tolist()[:-1]
     weights = [part.span_s for part in parts]
     updates = [part.num_updates for part in parts]
@@ -48,7 +49,7 @@ def joined(parts: list[Steps], folder: Path | None = None) -> Steps:
         totals=_sums(part.totals for part in parts),
         span_totals=_sums(part.span_totals for part in parts),
         wall_s=last.wall_s,
-        span=(first.span[0], last.span[1]),
+        span=(stepped[0].span[0], stepped[-1].span[1]),
         unaccounted_s=sum(part.unaccounted_s for part in parts),
         num_updates=sum(updates),
         num_epochs=sum(part.num_epochs for part in parts),
@@ -77,13 +78,13 @@ def joined(parts: list[Steps], folder: Path | None = None) -> Steps:
     columns = {name: [getattr(part, name) for part in parts] for name in EACH_STEP}
     # A step ends where the next one begins: one array for both.
     del columns["end_s"]
-    columns["start_s"].append(last.end_s[-1:])
+    columns["start_s"].append(stepped[-1].end_s[-1:])
     columns["loss_steps"] = [
         np.where(numbers >= 0, numbers + np.int32(offset), np.int32(-1))
         for numbers, offset in zip(columns["loss_steps"], offsets, strict=True)
     ]
     parts.clear()
-    del first, last
+    del first, last, stepped
     whole: dict[str, Any] = {name: end_to_end(columns.pop(name), folder) for name in list(columns)}
     edges = whole.pop("start_s")
     return replace(small, start_s=edges[:-1], end_s=edges[1:], **whole)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -177,6 +178,26 @@ class LineTally:
             for line in self._lines.values()
         ]
         return tuple(sorted(costs, key=lambda c: (-c.seconds, c.place.file, c.place.line)))
+
+
+def merge_lines(costs: Iterable[LineCost]) -> tuple[LineCost, ...]:
+    """Adds up the same line seen by several makers; keeps the nature of the one that saw most of it."""
+    groups: dict[tuple[Place, str, str], list[LineCost]] = {}
+    for cost in costs:
+        groups.setdefault((cost.place, cost.phase, cost.role), []).append(cost)
+    merged = []
+    for group in groups.values():
+        most = max(group, key=lambda cost: cost.seconds)
+        seconds = sum(cost.seconds for cost in group)
+        on_cpu = sum(cost.on_cpu_ratio * cost.seconds for cost in group) / seconds if seconds else 1.0
+        values = {name: getattr(most, name) for name in LineCost.__dataclass_fields__}
+        values |= {
+            "seconds": seconds,
+            "on_cpu_ratio": on_cpu,
+            "num_samples": sum(c.num_samples for c in group),
+        }
+        merged.append(LineCost(**values))
+    return tuple(sorted(merged, key=lambda c: (-c.seconds, c.place.file, c.place.line)))
 
 
 def groups(keys: Ints) -> list[Ints]:

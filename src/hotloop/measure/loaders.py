@@ -9,9 +9,8 @@ from typing import Any, Literal
 import numpy as np
 
 from hotloop.findings import Place
-from hotloop.measure.evaluation import Events, Lives
-from hotloop.measure.lines import LineTally, groups
-from hotloop.measure.loop import Loop
+from hotloop.measure.lines import LineTally, groups, merge_lines
+from hotloop.measure.passes import Events, Lives
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.sampling import tiled
 from hotloop.measure.spans import Ints, Spans, Table, innermost, nest, origin_ns, table
@@ -20,7 +19,8 @@ from hotloop.measure.steps import LineCost, LoaderUse
 from hotloop.measure.unread import unread_fields
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
-from hotloop.written import called_as, held_at, spelled_by
+from hotloop.source.stateful import reading_for, set_by_script
+from hotloop.source.written import called_as, held_at, spelled_by
 
 #: Fields of a ``loader`` note that are no settings.
 NO_SETTINGS = frozenset(("note", "t", "id", "where", "via", "by", "own", "dataset"))
@@ -55,7 +55,6 @@ def loader_uses(
     events: Events,
     lives: Lives,
     stepping: Stepping,
-    loop: Loop,
     places: Places,
     crowding: float,
     got: Mapping[int, float],
@@ -73,9 +72,7 @@ def loader_uses(
         making = _making(
             process, workers.get(number, ()), spans, lives, number, origin, span, places, crowding, got
         )
-        uses.append(
-            _use(process, notes.get(number, {}), number, spans, events, lives, span, making, loop, places)
-        )
+        uses.append(_use(process, notes.get(number, {}), number, spans, events, lives, span, making, places))
     return tuple(uses)
 
 
@@ -88,7 +85,6 @@ def _use(
     lives: Lives,
     span: tuple[int, int],
     making: Making,
-    loop: Loop,
     places: Places,
 ) -> LoaderUse:
     mine = np.flatnonzero(lives.loader == number)
@@ -129,7 +125,6 @@ def _use(
         dataset=dataset if isinstance(dataset, dict) else {},
         dataset_changes=changes_of(process, number),
         dataset_written=written_of(process, number),
-        turns=turns_of(process, number),
         num_iterators=int((batches[~lives.goes_on[chosen]] > 0).sum()),
         batches_per_epoch=_batches_per_epoch(batches[batches > 0]),
         length=max(lengths, default=None),
@@ -146,7 +141,7 @@ def _use(
         collate_s=float(making.collate.duration.mean() / 1e9) if len(making.collate) else 0.0,
         batch_bytes=_batch_bytes(making, batch),
         batch_fields=tuple(f for f in fields if isinstance(f, dict)),
-        unused_fields=unread_fields(process, number, spans, fetch, loop, places),
+        unused_fields=unread_fields(process, number, spans, fetch, places),
         make_on_cpu_ratio=making.on_cpu_ratio,
         busy_ratio=_busy(making, num_workers, span, spans),
         deliver_s=float(np.median(delivered)) if len(delivered) else None,
@@ -163,21 +158,19 @@ def _use(
 
 
 def changes_of(process: Process, number: int) -> tuple[str, ...]:
-    """Attributes of a loader's dataset that had changed between two of its iterators."""
-    notes = process.notes.get("dataset_changed", ())
-    return tuple({str(name): 0 for note in notes if note.get("loader") == number for name in note["names"]})
+    """Attributes of a loader's dataset that the script had changed between two of its iterators."""
+    return set_by_script(process.notes, number, _noted(process, number, "dataset_changed"))
 
 
 def written_of(process: Process, number: int) -> tuple[str, ...]:
     """Attributes of a loader's dataset that were written while it was gone through, and samples made of."""
-    notes = process.notes.get("dataset_written", ())
+    reading = reading_for(process.notes, number)
+    return reading.workers_would_miss(_noted(process, number, "dataset_written")) if reading else ()
+
+
+def _noted(process: Process, number: int, kind: str) -> tuple[str, ...]:
+    notes = process.notes.get(kind, ())
     return tuple({str(name): 0 for note in notes if note.get("loader") == number for name in note["names"]})
-
-
-def turns_of(process: Process, number: int) -> tuple[str, ...]:
-    """Generators that the order of a loader's samples is drawn from by turns with others."""
-    notes = [note for note in process.notes.get("turns", ()) if note.get("loader") == number]
-    return tuple({str(name): 0 for note in notes for name in note["generators"]})
 
 
 def _given_at(process: Process, note: Note, places: Places) -> Place | None:
@@ -360,26 +353,6 @@ def _maker_lines(
     known = chosen & (samples.obj != row.U16_MAX)
     weight = samples.duration[known].astype(np.float64)
     return tally, (float((weight * np.minimum(samples.obj[known] / 1000, 1)).sum()), float(weight.sum()))
-
-
-def merge_lines(costs: Iterable[LineCost]) -> tuple[LineCost, ...]:
-    """Adds up the same line seen by several makers; keeps the nature of the one that saw most of it."""
-    groups: dict[tuple[Place, str, str], list[LineCost]] = {}
-    for cost in costs:
-        groups.setdefault((cost.place, cost.phase, cost.role), []).append(cost)
-    merged = []
-    for group in groups.values():
-        most = max(group, key=lambda cost: cost.seconds)
-        seconds = sum(cost.seconds for cost in group)
-        on_cpu = sum(cost.on_cpu_ratio * cost.seconds for cost in group) / seconds if seconds else 1.0
-        values = {name: getattr(most, name) for name in LineCost.__dataclass_fields__}
-        values |= {
-            "seconds": seconds,
-            "on_cpu_ratio": on_cpu,
-            "num_samples": sum(c.num_samples for c in group),
-        }
-        merged.append(LineCost(**values))
-    return tuple(sorted(merged, key=lambda c: (-c.seconds, c.place.file, c.place.line)))
 
 
 def _concat(tables: list[Table]) -> Table:

@@ -1,4 +1,8 @@
-"""The training loop in source: which functions it runs through, and what a sample's stack is part of."""
+"""The training loop in source: which functions it runs through, and what a sample's stack is part of.
+
+A sample between two rows is read by its place in the step: what was last done (a batch fetched, forward,
+backward, update), what is done next, and the line of the loop it was reached from. No source is read for it.
+"""
 
 from __future__ import annotations
 
@@ -11,16 +15,16 @@ from typing import Final
 import numpy as np
 
 from hotloop.findings import Place
-from hotloop.measure.attribution import EVAL_FETCH, SAVE_WRITE
-from hotloop.measure.dataflow import Anchors, Function, Purpose, Source, handed_over, parse, reach, understand
+from hotloop.measure.attribution import SAVE_WRITE, At
 from hotloop.measure.places import Frame, Places, Stack
-from hotloop.measure.spans import Bools, Spans
-from hotloop.measure.statements import Spot, around, holders, statements_of
+from hotloop.measure.spans import Bools, Spans, Table
 from hotloop.measure.steps import Role
-from hotloop.measure.ways import Ways
 from hotloop.record import rows as row
+from hotloop.source.loops import loop_around
 
 FunctionKey = tuple[str, str, int]
+#: A call's line and column (UTF-8 bytes); column -1 where it is not known.
+Spot = tuple[int, int]
 
 #: Packages whose frames mean that something is being logged or drawn.
 LOGGERS = frozenset(
@@ -62,19 +66,22 @@ PREPARES = frozenset(
     f"torch.nn.modules.module:Module.{name}" for name in ("_apply", "load_state_dict", "train", "eval")
 )
 #: What computes nothing: no forward either.
-COPY = "copy:deepcopy"
-COPIES = PREPARES | {COPY}
+COPIES = PREPARES | {"copy:deepcopy"}
 #: Packages that serve a viewer. What the standard library does with sockets has rows, if it serves anything.
 SERVERS = frozenset(["websockets", "websocket", "socketserver", "viser", "zmq"])
 ACCEPTS = "socket:socket.accept"
 
+#: Functions of libraries that write; builtins have no frame of their own.
 LOGGING_TEXT = re.compile(
-    r"^(print|pprint|tqdm\.write|logging\.\w+|_?log(ger)?\.\w+|self\.(_?log(ger)?|writer|tb)\b[\w.]*|writer\.\w+"
-    r"|sys\.(stdout|stderr)\.\w+|wandb\.\w+|mlflow\.\w+|plt\.\w+|pbar\.\w+|console\.\w+)\s*\("
+    r"^(print|pprint|tqdm\.write|logging\.\w+|sys\.(stdout|stderr)\.\w+|wandb\.\w+|mlflow\.\w+|plt\.\w+)\s*\("
     r"|\b(add_scalars?|add_image|add_images|add_histogram|add_figure|savefig|imsave|imwrite|save_image)\s*\("
 )
-#: A statement that calls a method of what is named as a logger or a writer.
-LOGGER_CALL = re.compile(r"^(self\.)?_?(\w*logger|\w*writer|tracker)\.(?P<method>\w+)\s*\(")
+#: A statement that leads to one of these is part of it.
+_TOUCHED: Final[tuple[tuple[str, Role, str], ...]] = (
+    ("save", "checkpoint", "checkpoint"),
+    ("log", "logging", "logging"),
+    ("socket", "viewer", "other"),
+)
 #: What the functions of a framework that runs the whole loop say of themselves, as ``Class.function``.
 _SAYS: Final[tuple[tuple[re.Pattern[str], Role, str], ...]] = (
     (re.compile(r"(^|\.)_*save(_\w+)?$|Checkpoint\w*\."), "checkpoint", "checkpoint"),
@@ -108,18 +115,9 @@ NOTHING = Reading(role="other", phase="other")
 class Loop:
     """Reads stacks against the functions through which training was seen to run."""
 
-    def __init__(
-        self,
-        places: Places,
-        sites: Mapping[str, Sequence[Stack]],
-        *,
-        by_loader: bool,
-        updates_seen: bool,
-        optimizers: Iterable[str] = (),
-    ) -> None:
+    def __init__(self, places: Places, sites: Mapping[str, Sequence[Stack]], *, by_loader: bool) -> None:
         self.places = places
         self.by_loader = by_loader
-        self.updates_seen = updates_seen
         self.sites = sites
         self.lines = {name: _lines(stacks) for name, stacks in sites.items()}
         self.chain = {
@@ -128,11 +126,7 @@ class Loop:
             for function in self.lines.get(name, {})
         }
         self.viewers = {frame.function for stack in sites.get("socket", ()) for frame in self._below(stack)}
-        self._functions: dict[FunctionKey, Function | None] = {}
-        self._trained: dict[FunctionKey, bool] = {}
-        self._sources: dict[str, Source | None] = {}
         self._readings: dict[tuple[int, int], Reading] = {}
-        self._optimizers = tuple(optimizers)
 
     def statement(self, stack: Stack) -> tuple[Frame, tuple[Frame, ...]] | None:
         """The frame of a stack that belongs to the loop, and the user frames below it."""
@@ -145,69 +139,45 @@ class Loop:
         found = self.statement(stack) if stack else None
         return found[1] if found else ()
 
-    def function(self, key: FunctionKey) -> Function | None:
-        """The loop's function as understood from its source; None without source."""
-        if key not in self._functions:
-            self._functions[key] = self._understand(key)
-        return self._functions[key]
-
-    def source(self, file: str) -> Source | None:
-        """A parsed file, or None."""
-        if file not in self._sources:
-            lines = self.places.sources.get(file)
-            self._sources[file] = parse(lines, self._optimizers) if lines else None
-        return self._sources[file]
-
-    def _understand(self, key: FunctionKey) -> Function | None:
-        source = self.source(key[0])
-        node = source.function(key[1], key[2]) if source else None
-        if source is None or node is None:
-            return None
-        return understand(source, node, self.anchors(key))
-
-    def anchors(self, key: FunctionKey) -> Anchors:
-        """Lines of a function through which training was seen to go."""
-
-        def lines(name: str) -> frozenset[Spot]:
-            return frozenset(self.lines.get(name, {}).get(key, ()))
-
-        return Anchors(
-            forward=lines("forward"),
-            backward=lines("backward"),
-            update=lines("update"),
-            fetch=lines("fetch"),
-            frozen=lines("frozen"),
-            evaluate=lines("evaluate"),
-        )
+    def spots(self, name: str, function: FunctionKey) -> set[Spot]:
+        """Where a function leads to calls of a kind: forward, backward, update, fetch, save, log, socket."""
+        return self.lines.get(name, {}).get(function, set())
 
     def place(self) -> Place | None:
         """The loop that drives the steps: the innermost one around everything seen of training."""
+        names = ("forward", "backward", "update", "fetch")
         for stack in self.sites.get("backward", ()):
             for frame in reversed(stack.frames):
-                function = self.function(frame.function)
-                if function is not None and function.loop_line is not None:
-                    return Place(file=frame.file, line=function.loop_line, function=frame.func)
+                wanted = [line for name in names for line, _ in self.spots(name, frame.function)]
+                code = self.places.code(frame.file)
+                loop = loop_around(code, wanted) if code is not None else None
+                if loop is not None:
+                    return Place(file=frame.file, line=loop.lineno, function=frame.func)
         return None
 
     def framework_call(self) -> Place | None:
         """The line in which a framework runs the whole training, None where the user's code has the loop."""
         for stack in self.sites.get("backward", ()):
-            frame = stack.frames[-1]
-            function = self.function(frame.function)
-            if function is not None and function.runs_all((frame.line, frame.col)):
-                return frame.place()
+            if self.runs_all(stack.frames[-1]):
+                return stack.frames[-1].place()
         return None
 
+    def runs_all(self, frame: Frame) -> bool:
+        """Whether one call both trains and fetches or updates: a framework's ``trainer.fit()``."""
+        spot = (frame.line, frame.col)
+        drives = self.spots("update", frame.function) | self.spots("fetch", frame.function)
+        return spot in self.spots("backward", frame.function) & drives
+
     def read(self, stack_id: int, key: int) -> Reading:
-        """What a sample with this stack, between rows of these kinds, is part of."""
+        """What a sample with this stack is part of, at a place in the step (``Gaps.key``)."""
         cached = self._readings.get((stack_id, key))
         if cached is None:
             stack = self.places.stacks.get(stack_id)
-            cached = self._read(stack, key >> 8, key & 0xFF) if stack else NOTHING
+            cached = self._read(stack, At.before(key), At.after(key)) if stack else NOTHING
             self._readings[stack_id, key] = cached
         return cached
 
-    def _read(self, stack: Stack, before: int, after: int) -> Reading:
+    def _read(self, stack: Stack, before: At, after: At) -> Reading:
         found = self.statement(stack)
         statement = found[0].place() if found else None
         plain = self._plain(stack, found)
@@ -215,28 +185,18 @@ class Loop:
             return Reading(role=plain[0], phase=plain[1], statement=statement)
         if found is None:
             return NOTHING
-        function = self.function(found[0].function)
-        if function is not None and function.runs_all((found[0].line, found[0].col)):
-            role, phase = told_by_names(stack.library, found[1])
+        if self.runs_all(found[0]):
+            role, phase = named_phase(stack.library, found[1])
         else:
-            role, phase = self._by_flow(found[0], found[1], before, after)
-        if (phase == "forward" and not COPIES.isdisjoint(stack.library)) or (
-            role in ("input", "targets") and self._prepares(stack)
-        ):
+            role, phase = self._by_place(stack, *found, before, after)
+        if not (COPIES if phase in ("forward", "evaluation") else PREPARES).isdisjoint(stack.library):
             role, phase = "other", "other"
-        if role in ("other", "metrics") and phase == "other" and not WRITES_IMAGES.isdisjoint(stack.library):
+        if role == "other" and phase == "other" and not WRITES_IMAGES.isdisjoint(stack.library):
             role, phase = "logging", "logging"
         return Reading(role=role, phase=phase, statement=statement)
 
-    def _prepares(self, stack: Stack) -> bool:
-        """Whether a module is moved, cast, filled or copied; data may be copied as well."""
-        if not PREPARES.isdisjoint(stack.library) or COPY not in stack.library:
-            return not PREPARES.isdisjoint(stack.library)
-        source = self.source(stack.frames[-1].file)
-        return source is not None and source.copies_module(stack.frames[-1].line)
-
     def _plain(self, stack: Stack, found: tuple[Frame, tuple[Frame, ...]] | None) -> tuple[Role, str] | None:
-        """Roles that show without following data: saving, logging, sockets."""
+        """Roles that show in the libraries that are called: saving, logging, sockets, torch."""
         text = self.places.text(stack.frames[-1].file, stack.frames[-1].line) if stack.frames else ""
         modules = [entry.split(":")[0] for entry in stack.library]
         if any(m.startswith(SERIALIZERS) for m in modules) or SAVING_TEXT.search(text):
@@ -248,8 +208,6 @@ class Loop:
         roots = {module.split(".")[0] for module in modules}
         if roots & LOGGERS or any(m.startswith(LOGGING_PATHS) for m in modules) or LOGGING_TEXT.search(text):
             return "logging", "logging"
-        if found is not None and found[1] and self._in_a_logger(*found):
-            return "logging", "logging"
         below = {frame.function for frame in found[1]} if found else set()
         # A queue or a pipe from another process may be reached through one too, and brings batches.
         serves = (roots & SERVERS or ACCEPTS in stack.library) and "multiprocessing" not in roots
@@ -257,83 +215,42 @@ class Loop:
             return "viewer", "other"
         return None
 
-    def _in_a_logger(self, frame: Frame, below: tuple[Frame, ...]) -> bool:
-        """Whether the statement calls a method of a logger and the stack is in that method."""
-        called = LOGGER_CALL.search(self.places.text(frame.file, frame.line))
-        return called is not None and below[0].func.rpartition(".")[2] == called.group("method")
-
-    def _by_flow(self, frame: Frame, below: tuple[Frame, ...], before: int, after: int) -> tuple[Role, str]:
-        function = self.function(frame.function)
-        purpose = _pick(function.purposes_at((frame.line, frame.col)), before, after) if function else None
-        made: tuple[Role, str] = ("targets", "other") if self.by_loader else ("input", "data_wait")
-        if self.by_loader and function is not None and function.beside_loops(frame.line):
-            made = ("other", "other")  # a dataset built for every epoch
-        if any(self._trains(called) for called in below) or (_is_forward(frame) and self._trains(frame)):
-            made = ("forward", "forward")
-        if purpose == "model":
-            return made if after == row.FORWARD and before != row.FORWARD else ("forward", "forward")
-        if purpose == "forward" and function and self._needs_no_model(function, frame, below):
-            return made
-        if purpose == "forward" or (purpose == "backward" and after == row.BACKWARD):
+    def _by_place(
+        self, stack: Stack, frame: Frame, below: tuple[Frame, ...], before: At, after: At
+    ) -> tuple[Role, str]:
+        if any(self._computes(one) for one in stack.frames):
             return "forward", "forward"
-        if purpose == "input":
-            return made
-        scores = function is not None and function.scores((frame.line, frame.col))
-        if scores and below and before == EVAL_FETCH and purpose in ("metrics", "other"):
-            return "evaluation", "evaluation"
-        if purpose == "fetch":
-            return ("targets", "other") if below else ("other", "other")
-        if purpose == "update":
-            return "other", "optimizer"
-        if self._touches(function, frame, "save"):
-            return "checkpoint", "checkpoint"
-        if self._touches(function, frame, "log"):
-            return "logging", "logging"
-        if self._touches(function, frame, "socket"):
-            return "viewer", "other"
-        if not self.updates_seen and self._updates_by_hand(frame, below):
-            return "other", "optimizer"
-        return ("metrics", "other") if purpose == "metrics" else ("other", "other")
+        for name, role, phase in _TOUCHED:
+            if any(line == frame.line for line, _ in self.spots(name, frame.function)):
+                return role, phase
+        updates = [line for line, _ in self.spots("update", frame.function)]
+        backwards = [line for line, _ in self.spots("backward", frame.function)]
+        last = max(updates or backwards, default=frame.line)
+        if frame.line > last and not self.lines.get("update"):
+            return "other", "optimizer"  # by hand
+        if before is At.EVALUATED and below and after in (At.TURN, At.FETCHED):
+            return "evaluation", "evaluation"  # its score
+        if frame.line > last:
+            return "other", "other"
+        if before is At.FORWARD and after in (At.FORWARD, At.BACKWARD):
+            return "forward", "forward"  # the loss
+        if after is At.BACKWARD and (before is not At.BACKWARD or not self.lines.get("update")):
+            return "forward", "forward"  # no module is called
+        if after is At.FORWARD:
+            if not self.by_loader:
+                return "input", "data_wait"
+            return ("targets" if before is At.FETCHED else "other"), "other"
+        return "other", "other"
 
-    def _trains(self, frame: Frame) -> bool:
-        if frame.function not in self._trained:
-            source = self.source(frame.file)
-            self._trained[frame.function] = source is not None and source.trains(frame.func, frame.func_line)
-        return self._trained[frame.function]
-
-    def _needs_no_model(self, function: Function, frame: Frame, below: tuple[Frame, ...]) -> bool:
-        """Whether a statement of the loss has called what uses nothing the model made: targets."""
-        statements, made = function.statements, function.made
-        for called in below:
-            at = holders(statements, (frame.line, frame.col))
-            source = self.source(called.file)
-            node = source.function(called.function[1], called.function[2]) if source else None
-            if len(at) != 1 or node is None or not statements[at[0]].values & made[at[0]]:
-                return False
-            names = handed_over(statements[at[0]], node, made[at[0]])
-            if names is None:
-                return False
-            frame, statements = called, tuple(statements_of(node))
-            dependent, made = reach(statements, frozenset(), names)
-            inside = holders(statements, (called.line, called.col))
-            if len(inside) == 1 and not dependent & {inside[0], *around(statements, called.line)}:
-                return True
-        return False
-
-    def _touches(self, function: Function | None, frame: Frame, name: str) -> bool:
-        """Whether the frame's statement is one through which logging, saving or a socket was reached."""
-        lines = {line for line, _ in self.lines.get(name, {}).get(frame.function, set())}
-        statement = function.statement(frame.line) if function else None
-        if statement is None:
-            return frame.line in lines
-        return any(statement.first <= line <= statement.last for line in lines)
-
-    def _updates_by_hand(self, frame: Frame, below: tuple[Frame, ...]) -> bool:
-        texts = [self.places.text(f.file, f.line) for f in (frame, *below)]
-        return any(".grad" in text or re.search(r"\.step\(", text) for text in texts)
+    def _computes(self, frame: Frame) -> bool:
+        """Whether a call leads to the model and to nothing else of the step: what it does is forward."""
+        spot = (frame.line, frame.col)
+        if spot not in self.spots("forward", frame.function):
+            return False
+        return not any(spot in self.spots(name, frame.function) for name in ("backward", "update", "fetch"))
 
 
-def told_by_names(library: Sequence[str], called_back: Iterable[Frame] = ()) -> tuple[Role, str]:
+def named_phase(library: Sequence[str], called_back: Iterable[Frame] = ()) -> tuple[Role, str]:
     """What a framework does, by the names of its functions and of the user's that it calls; the outermost
     that says something counts, before one that only says that it collects what is trained on.
     """
@@ -347,28 +264,26 @@ def told_by_names(library: Sequence[str], called_back: Iterable[Frame] = ()) -> 
     return ("input", "data_wait") if collects else ("other", "other")
 
 
-def _is_forward(frame: Frame) -> bool:
-    """Whether a function is a module's ``forward``, called by that name: what it makes is no batch."""
-    return frame.func.rpartition(".")[2] == "forward"
-
-
-#: Which statement of a line that holds several a gap belongs to, by the row that comes after it.
-_LEADS_TO: dict[int, tuple[Purpose, ...]] = {
-    row.FORWARD: ("input", "model", "fetch"),
-    row.BACKWARD: ("forward", "backward"),
-    row.OPTIMIZER: ("update",),
-    row.FETCH: ("metrics", "other"),
-}
-
-
-def _pick(purposes: Sequence[Purpose], before: int, after: int) -> Purpose | None:
-    """The purpose of a sample whose line holds one statement or several."""
-    if len(set(purposes)) == 1:
-        return purposes[0]
-    wanted = _LEADS_TO.get(after, ())
-    if before == row.FORWARD and after != row.BACKWARD:  # the loss of what was just called
-        wanted = ("forward", "model")
-    return next((purpose for purpose in wanted if purpose in purposes), "other" if purposes else None)
+def collecting(found: Bools, spans: Spans, samples: Table, places: Places) -> tuple[Bools, Bools]:
+    """Those of the forwards without gradients by which a framework asks for actions while it collects what
+    is trained on (``collect_rollouts``), and those of its evaluations: as the functions of the samples beside
+    each say.
+    """
+    collected, scored = np.zeros(len(spans), np.bool_), np.zeros(len(spans), np.bool_)
+    index = np.flatnonzero(found)
+    if not len(samples) or not len(index):
+        return collected, scored
+    stacks, which = np.unique(samples.value, return_inverse=True)
+    known = [places.stacks.get(int(number)) for number in stacks]
+    phases = [named_phase(stack.library)[1] if stack else "" for stack in known]
+    collects = np.array([phase == "data_wait" for phase in phases], np.bool_)[which]
+    evaluates = np.array([phase == "evaluation" for phase in phases], np.bool_)[which]
+    after = np.searchsorted(samples.start, spans.start[index])
+    before = np.maximum(after - 1, 0)
+    after = np.minimum(after, len(samples) - 1)
+    collected[index] = collects[after] | (collects[before] & ~evaluates[after])
+    scored[index] = (evaluates[after] | evaluates[before]) & ~collected[index]
+    return collected, scored
 
 
 def _lines(stacks: Iterable[Stack]) -> dict[FunctionKey, set[Spot]]:
@@ -380,36 +295,21 @@ def _lines(stacks: Iterable[Stack]) -> dict[FunctionKey, set[Spot]]:
 
 
 def training_sites(
-    spans: Spans,
-    ways: Ways,
-    in_span: Bools,
-    training_fetch: Bools,
-    eval_forward: Bools,
-    evaluates: Bools,
-    num_steps: int,
+    spans: Spans, places: Places, train: Bools, training_fetch: Bools, trained: Bools, num_steps: int
 ) -> dict[str, tuple[Stack, ...]]:
-    """How call sites of the training span were reached, by what they do; the loop's are seen in at least 1 of
-    200 steps.
+    """The stacks of training's call sites (``train``), by what they do; the loop's are seen in at least 1 of
+    200 steps. ``trained``: forwards that training uses.
     """
     kind = spans.kind
-    train = in_span & ~evaluates
     least = num_steps / 200
-    built = (spans.flags & row.FORWARD_GRAD) != 0
 
     def sites(mask: Bools, rare: bool = False) -> tuple[Stack, ...]:
         counts = np.bincount(spans.site[mask], minlength=1)
-        return ways.of([int(n) for n in np.flatnonzero(counts) if n and (rare or counts[n] >= least)], mask)
-
-    def once_a_step(mask: Bools) -> tuple[Stack, ...]:
-        """A policy asked for many actions a step makes data, a teacher's answer is part of the step."""
-        counts = np.bincount(spans.site[mask], minlength=1)
-        usual = (counts >= 0.5 * num_steps) & (counts <= 2 * num_steps)
-        return ways.of([int(n) for n in np.flatnonzero(usual) if n], mask)
+        used = [int(n) for n in np.flatnonzero(counts) if n and (rare or counts[n] >= least)]
+        return tuple(places.sites[n] for n in used if n in places.sites and places.sites[n].frames)
 
     return {
-        "forward": sites(train & (kind == row.FORWARD) & built & ~eval_forward),
-        "evaluate": sites(in_span & (kind == row.FORWARD) & eval_forward, rare=True),
-        "frozen": once_a_step(train & (kind == row.FORWARD) & ~built & ~eval_forward),
+        "forward": sites(train & trained),
         "backward": sites(train & (kind == row.BACKWARD)),
         "update": sites(train & ((kind == row.OPTIMIZER) | ((kind == row.SCALER) & (spans.obj == 1)))),
         "fetch": sites(train & (kind == row.FETCH) & training_fetch),

@@ -11,33 +11,38 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.measure.attribution import Bytes, Gaps, find_gaps, saves_of, span_phases, tabulate, uncovered_ns
+from hotloop.measure.attribution import (
+    Bytes,
+    Gaps,
+    find_gaps,
+    happened,
+    saves_of,
+    span_phases,
+    tabulate,
+    uncovered_ns,
+)
 from hotloop.measure.device import device_use, with_kernels
 from hotloop.measure.evaluation import (
-    Events,
-    Lives,
     Regions,
+    Untrained,
     eval_forwards,
-    events_of,
-    lives_of,
+    named_evaluation,
     regions_of,
-    with_training,
-    without_batch,
+    untrained,
+    widened,
 )
 from hotloop.measure.facts import facts_of
-from hotloop.measure.feeding import rollouts, trained_passes
 from hotloop.measure.joining import joined, laid_down
 from hotloop.measure.lines import main_lines
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
-from hotloop.measure.loop import Loop, training_sites
-from hotloop.measure.pacing import pacing_optimizers
+from hotloop.measure.loop import Loop, collecting, training_sites
+from hotloop.measure.passes import Events, Lives, events_of, lives_of
 from hotloop.measure.pieces import Piece, pieces
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.sampling import Sampled, crowding_of, read_samples, split_gaps, tiled
-from hotloop.measure.scoring import PART_OF_STEP_RATIO, candidates, collecting, playing, scoring
 from hotloop.measure.settings import settings_of
-from hotloop.measure.sites import called_apart, intervals, recurring_end, site_costs, with_graphs
+from hotloop.measure.sites import intervals, recurring_end, site_costs, with_graphs
 from hotloop.measure.spans import (
     OWNERS,
     Bools,
@@ -52,9 +57,6 @@ from hotloop.measure.spans import (
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Stepping, bounded, find_steps
 from hotloop.measure.steps import Floats, Steps
-from hotloop.measure.viewing import shown
-from hotloop.measure.ways import Ways
-from hotloop.measure.widening import widen
 from hotloop.measure.window import module_costs
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
@@ -64,6 +66,14 @@ from hotloop.record.spill import IN_MEMORY, release
 #: Warm-up is at most this share of the steps, and at most this many.
 WARM_UP_RATIO = 0.10
 WARM_UP_STEPS = 20
+
+
+#: Tells the recording which functions the user calls evaluation (``hotloop run --evaluation``).
+EVALUATION = "HOTLOOP_EVALUATION"
+_CANNOT_TELL = (
+    "the forwards without gradients at {} count as making batches (a rollout); rows cannot tell that from an "
+    "evaluation: if they are one, give hotloop run --evaluation FUNCTION"
+)
 
 
 def measure(
@@ -81,9 +91,10 @@ def measure(
     in files without a name, in ``folder`` (default: the temporary one).
     """
     parts: list[Steps] = []
-    for piece in pieces(process, lambda part: _seen(part, places_of(part), later=True).stepping, at_once):
+    acting: set[int] = set()
+    for piece in pieces(process, lambda part: _seen(part, later=True).stepping, at_once):
         before = any(part.evaluations for part in parts), any(part.checkpoints for part in parts)
-        steps = _measure(piece, before, got)
+        steps = _measure(piece, before, acting, got)
         parts.append(laid_down(steps, folder) if piece.is_part else steps)
         release(process.rows)
     steps = joined(parts, folder)
@@ -103,62 +114,47 @@ class _Seen:
     stepping: Stepping
 
 
-def _seen(process: Process, places: Places, *, later: bool) -> _Seen:
+def _seen(process: Process, *, later: bool) -> _Seen:
     spans = nest(of_kind(process, *OWNERS))
     events = events_of(spans)
     lives = lives_of(spans, events, loaders_of_iterators(process), later=later)
     eval_forward = eval_forwards(spans, events, lives)
-    pacing = pacing_optimizers(spans, events, places)
-    stepping = find_steps(spans, events, lives, eval_forward, pacing)
+    stepping = find_steps(spans, events, lives, eval_forward)
     return _Seen(spans=spans, events=events, lives=lives, eval_forward=eval_forward, stepping=stepping)
 
 
-def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) -> Steps:
+def _measure(piece: Piece, before: tuple[bool, bool], acting: set[int], got: Mapping[int, float]) -> Steps:
     process = merge_rebuilt(piece.process)
     wall = wall_ns(process) if piece.until is None else piece.until
     samples = tiled(of_kind(process, row.SAMPLE))
     places = places_of(process)
 
-    seen = _seen(process, places, later=piece.begin > 0)
+    seen = _seen(process, later=piece.begin > 0)
     spans, events, lives = seen.spans, seen.events, seen.lives
     stepping = bounded(seen.stepping, piece.begin, piece.until) if piece.is_part else seen.stepping
-    eval_forward = _without_step_parts(spans, events, lives, seen.eval_forward, stepping)
-    unsure = (seen.eval_forward & ~eval_forward) | candidates(spans, events, seen.eval_forward, stepping)
-    del seen
-    ways = Ways(places, spans, samples)
-    plays = eval_forward & without_batch(spans, events, lives)
-    nowhere = np.zeros(len(spans), np.bool_)
-    if plays.any():
-        asked = _loop(process, places, spans, ways, lives, eval_forward, nowhere, stepping)
-        eval_forward = eval_forward & ~playing(plays, spans, asked)
     collects, scores = collecting(_forwards(spans, events, row.FORWARD_PARAMS), spans, samples, places)
-    if collects.any():
-        eval_forward = eval_forward & (~plays | scores)
-    driven = lives
-    aside = nowhere
-    if eval_forward.any():
-        asked = _loop(process, places, spans, ways, lives, eval_forward, nowhere, stepping)
-        fed = trained_passes(spans, events, lives, eval_forward, ways, asked)
-        eval_forward, lives = eval_forward & ~fed.forwards, with_training(lives, fed.passes)
-        aside = fed.forwards
-    if unsure.any():
-        asked = _loop(process, places, spans, ways, driven, eval_forward | unsure, nowhere, stepping)
-        eval_forward = eval_forward | scoring(unsure, spans, events, stepping, asked)
-    regions = regions_of(spans, events, lives, eval_forward, of_kind(process, row.MODE), collects)
-    regions = widen(regions, spans, events, lives, eval_forward, samples, places)
+    flagged = (seen.eval_forward & ~collects) | scores
+    del seen
+    named = named_evaluation(spans, places, _asked_for(process))
+    sorted_out = untrained(spans, events, lives, stepping, flagged, named, acting)
+    evaluates, acts = sorted_out.evaluates & ~collects, sorted_out.acts | collects
+    regions = regions_of(spans, events, lives, evaluates, of_kind(process, row.MODE), acts)
+    regions = widened(regions, spans, events, lives, evaluates, samples, places)
     saves = saves_of(spans, events)
     if piece.until is None:
         stepping = _with_last_interval(spans, events, lives, regions, saves, stepping, before)
 
+    trained = _used(spans, events, sorted_out, stepping)
+    done = happened(spans, events, lives, trained, evaluates)
     phase = span_phases(spans, lives, regions, saves, stepping)
     exit_ns = _exit_ns(process)
-    gaps = find_gaps(spans, lives.training_row, regions, saves, stepping, piece.begin, wall, exit_ns)
-    evaluates = np.asarray(phase == COLUMN["evaluation"])
-    loop = _loop(process, places, spans, ways, driven, eval_forward, evaluates, stepping)
-    asks = _without_gradients(spans, events, stepping) & ~eval_forward & (phase == COLUMN["forward"])
-    phase[rollouts(spans, asks, ways, loop) | (collects & asks)] = COLUMN["data_wait"]
-    phase[shown(spans, asks & (phase == COLUMN["forward"]), ways, loop)] = COLUMN["other"]
-    phase[_beside_the_model(spans, events, stepping) & (phase == COLUMN["forward"])] = COLUMN["other"]
+    gaps = find_gaps(spans, done, regions, saves, stepping, piece.begin, wall, exit_ns)
+    training = _in_span(spans, stepping) & (phase != COLUMN["evaluation"])
+    sites = training_sites(spans, places, training, lives.training_row, trained, len(stepping))
+    loop = Loop(places, sites, by_loader=stepping.by_loader)
+    forward = phase == COLUMN["forward"]
+    phase[acts & training & forward] = COLUMN["data_wait"]
+    phase[(sorted_out.shows | _beside_the_model(spans, events)) & training & forward] = COLUMN["other"]
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     # What follows a piece's last sample is the weight of one in the next piece.
@@ -171,8 +167,9 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
     totals[COLUMN["other"]] -= unaccounted
 
     facts = facts_of(process, spans)
+    facts["unclear"] = _unclear(spans, sorted_out.acts & training, places)
     crowding = crowding_of(sampled, facts["accelerator"], facts.get("world_size"))
-    loaders = loader_uses(process, spans, events, lives, stepping, loop, places, crowding, got)
+    loaders = loader_uses(process, spans, events, lives, stepping, places, crowding, got)
     compiled = _compiles(spans, stepping)
     steady = _steady(stepping, compiled, first=not piece.begin)
     return Steps(
@@ -182,7 +179,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         end_s=stepping.end / 1e9,
         phases=phases,
         samples=_samples(spans, events, lives, stepping),
-        steady=steady & ~_now_and_then(spans, aside, stepping),
+        steady=steady,
         totals=_by_name(totals),
         span_totals=_by_name(span_totals),
         wall_s=wall / 1e9,
@@ -191,7 +188,7 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         num_updates=stepping.num_updates,
         num_epochs=int((lives.num_batches[stepping.driving & ~lives.goes_on] > 0).sum()),
         backwards_per_update=stepping.backwards_per_update,
-        startup=startup_parts(process, spans, driven, samples, places, stepping, exit_ns or wall),
+        startup=startup_parts(process, spans, lives, samples, places, stepping, exit_ns or wall),
         lines=main_lines(
             sampled, loop, places, stepping.span, span_totals, crowding, got.get(process.pid, 1.0)
         ),
@@ -205,14 +202,12 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
                 stepping,
                 loop,
                 places,
-                called_apart(
-                    samples, spans, regions, _trains(spans, events, lives, eval_forward), stepping, places
-                ),
+                samples,
             ),
             spans,
             events,
         ),
-        checkpoints=intervals(spans, events, saves, stepping, loop, places),
+        checkpoints=intervals(spans, events, saves, stepping, loop, places, samples),
         sites=site_costs(spans, events, phase, stepping, places),
         compiles_at=tuple(np.flatnonzero(compiled).tolist()),
         graph_breaks=_graph_breaks(process),
@@ -229,27 +224,6 @@ def _measure(piece: Piece, before: tuple[bool, bool], got: Mapping[int, float]) 
         **_collections(pauses, paused, stepping, steady),
         **_small(process, spans, stepping),
     )
-
-
-def _trains(spans: Spans, events: Events, lives: Lives, eval_forward: Bools) -> Bools:
-    """[rows] of training: its batches, forwards that build a graph, backwards and updates."""
-    built = (spans.kind == row.FORWARD) & ((spans.flags & row.FORWARD_GRAD) != 0)
-    return np.asarray(lives.training_row | events.work | (built & ~eval_forward & events.used))
-
-
-def _without_step_parts(
-    spans: Spans, events: Events, lives: Lives, eval_forward: Bools, stepping: Stepping
-) -> Bools:
-    """Without forwards like evaluation in most steps, fed by no other loader: these may be part of it."""
-    solo = np.flatnonzero(eval_forward & events.eval_flags)
-    step = stepping.of(spans.start[solo])
-    fed = stepping.of(spans.start[(lives.of_row >= 0) & ~lives.training_row])
-    alone = (step >= 0) & ~np.isin(step, fed)
-    if len(np.unique(step[alone])) <= PART_OF_STEP_RATIO * max(4, len(stepping)):
-        return eval_forward
-    result = eval_forward.copy()
-    result[solo[alone]] = False
-    return result
 
 
 def _with_last_interval(
@@ -273,35 +247,6 @@ def _with_last_interval(
     end = stepping.end.copy()
     end[-1] = last
     return replace(stepping, end=end, span=(stepping.span[0], last))
-
-
-def _loop(
-    process: Process,
-    places: Places,
-    spans: Spans,
-    ways: Ways,
-    lives: Lives,
-    eval_forward: Bools,
-    evaluates: Bools,
-    stepping: Stepping,
-) -> Loop:
-    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
-    sites = training_sites(
-        spans,
-        ways,
-        in_span,
-        lives.training_row,
-        eval_forward,
-        evaluates,
-        len(stepping),
-    )
-    return Loop(
-        places,
-        sites,
-        by_loader=stepping.by_loader,
-        updates_seen=bool((spans.kind == row.OPTIMIZER).any()),
-        optimizers=[str(note.get("class", "")) for note in process.notes.get("optimizer", ())],
-    )
 
 
 def _by_name(values: Floats) -> dict[str, float]:
@@ -335,16 +280,29 @@ def _compiles(spans: Spans, stepping: Stepping) -> Bools:
     return result
 
 
-def _without_gradients(spans: Spans, events: Events, stepping: Stepping) -> Bools:
-    """[rows] forwards of the training span that build no graph."""
-    return _forwards(spans, events, row.FORWARD_PARAMS) & _in_span(spans, stepping)
+def _beside_the_model(spans: Spans, events: Events) -> Bools:
+    """[rows] calls of modules without parameters that build no graph: an augmentation, a metric."""
+    return _forwards(spans, events, 0)
 
 
-def _beside_the_model(spans: Spans, events: Events, stepping: Stepping) -> Bools:
-    """[rows] calls in the training span of what is a module, but has no parameters and builds no graph: an
-    augmentation, a metric.
-    """
-    return _forwards(spans, events, 0) & _in_span(spans, stepping)
+def _asked_for(process: Process) -> str:
+    """What ``hotloop run --evaluation`` was given."""
+    return str((process.first("process").get("env") or {}).get(EVALUATION, ""))
+
+
+def _unclear(spans: Spans, acts: Bools, places: Places) -> list[str]:
+    """Words where rows cannot tell a rollout from an evaluation."""
+    asked = [places.site(int(site)) for site in np.unique(spans.site[acts])]
+    told = ", ".join(dict.fromkeys(f"{Path(one.file).name}:{one.line}" for one in asked if one is not None))
+    return [_CANNOT_TELL.format(told)] if told else []
+
+
+def _used(spans: Spans, events: Events, sorted_out: Untrained, stepping: Stepping) -> Bools:
+    """[rows] forwards of the step: those that build a graph, and a teacher's where a loader drives."""
+    forward = (spans.kind == row.FORWARD) & events.used
+    built = (spans.flags & row.FORWARD_GRAD) != 0
+    teaches = stepping.by_loader & ((spans.flags & row.FORWARD_PARAMS) != 0)
+    return np.asarray(forward & (built | teaches) & ~sorted_out.evaluates & ~sorted_out.shows)
 
 
 def _forwards(spans: Spans, events: Events, flags: int) -> Bools:
@@ -355,14 +313,6 @@ def _forwards(spans: Spans, events: Events, flags: int) -> Bools:
 
 def _in_span(spans: Spans, stepping: Stepping) -> Bools:
     return np.asarray((spans.start >= stepping.span[0]) & (spans.start < stepping.span[1]))
-
-
-def _now_and_then(spans: Spans, rows: Bools, stepping: Stepping) -> Bools:
-    """[steps] whether some of these rows lie in it, and in most others none."""
-    result = np.zeros(len(stepping), np.bool_)
-    step = stepping.of(spans.start[rows])
-    result[step[step >= 0]] = True
-    return result if 2 * result.sum() < len(result) else np.zeros(len(stepping), np.bool_)
 
 
 def _steady(stepping: Stepping, compiled: Bools, *, first: bool) -> Bools:

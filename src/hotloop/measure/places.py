@@ -8,6 +8,7 @@ from typing import Any
 
 from hotloop.findings import Place
 from hotloop.record.recording import Note, Process
+from hotloop.source.code import Code, code_of
 
 COMPREHENSIONS = frozenset(("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"))
 
@@ -55,6 +56,11 @@ class Places:
         """The user's call site, or None where it is not known."""
         found = self.sites.get(number)
         return found.frames[-1].place() if found and found.frames else None
+
+    def code(self, file: str) -> Code | None:
+        """A file of the run, parsed; None where its text is not known or does not parse."""
+        lines = self.sources.get(file)
+        return code_of("\n".join(lines)) if lines else None
 
     def text(self, file: str, line: int) -> str:
         """A source line, stripped; "" where the text is not known."""

@@ -26,12 +26,11 @@ _NAMING = (
     "leaves",
     "dataset_changed",
     "dataset_written",
-    "turns",
 )
 #: What may differ between two constructions of the same loader.
 _OF_THE_OBJECT = frozenset(("note", "t", "id"))
 #: What of a dataset changes with its length.
-_OF_THE_LENGTH = frozenset(("len", "bytes", "held"))
+_OF_THE_LENGTH = frozenset(("len", "bytes", "held"))  # held: of older recordings
 #: Fewer lengths may be those of parts (training, validation) that one line builds loaders for in turn.
 _LEAST_LENGTHS = 3
 #: Lengths this close are those of folds, however few and often they come.

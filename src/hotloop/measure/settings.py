@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ast
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -10,7 +9,8 @@ from typing import Any, Final
 from hotloop.measure.places import places_of
 from hotloop.measure.steps import Configured, LoaderUse, Setting
 from hotloop.record.recording import Note, Process
-from hotloop.written import Call, Written, loader_argument, never_equal, tree_of
+from hotloop.source.code import Code, code_of
+from hotloop.source.written import Call, Written, loader_argument, never_equal
 
 LOADER_SETTINGS: Final = (
     "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size", "drop_last",
@@ -229,7 +229,7 @@ def _decided_by(
     if name == "amp" and in_effect is False:
         raw = note.get("raw", note.get("value"))
         key = str(note.get("key", "")).rpartition(".")[2]
-        return never_equal(_trees(process), key, raw)
+        return never_equal(_codes(process), key, raw)
     return _flag_setter(process, name)
 
 
@@ -284,6 +284,6 @@ def _texts(process: Process) -> dict[str, str]:
     return {str(n.get("file")): str(n.get("text") or "") for n in process.notes.get("source", ())}
 
 
-def _trees(process: Process) -> dict[str, ast.Module]:
-    trees = ((file, tree_of(text)) for file, text in _texts(process).items())
-    return {file: tree for file, tree in trees if tree is not None}
+def _codes(process: Process) -> dict[str, Code]:
+    codes = ((file, code_of(text)) for file, text in _texts(process).items())
+    return {file: code for file, code in codes if code is not None}

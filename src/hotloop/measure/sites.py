@@ -2,26 +2,24 @@
 
 from __future__ import annotations
 
-import ast
 from collections import Counter
-from collections.abc import Mapping
 from dataclasses import replace
-from types import MappingProxyType
 from typing import Final
 
 import numpy as np
 
 from hotloop.findings import Place
 from hotloop.measure.attribution import Bytes
-from hotloop.measure.evaluation import Events, Regions
+from hotloop.measure.evaluation import Regions
 from hotloop.measure.loop import Loop
+from hotloop.measure.passes import Events
 from hotloop.measure.places import Frame, Places
 from hotloop.measure.spans import Bools, Ints, Spans, Table
-from hotloop.measure.statements import own_nodes
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import Interval, SiteCost
 from hotloop.phases import COLUMN
 from hotloop.record import rows as row
+from hotloop.source.loops import under_remainder
 
 #: View name -> kind of row and the names of its operations (``obj``).
 VIEWS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
@@ -32,6 +30,9 @@ VIEWS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
     "checkpoint": (row.SAVE, ("", "write", "state_dict", "load")),
     "socket": (row.SOCKET, ("", "select", "recv", "send")),
 }
+
+#: Kinds of call that make up training, as ``Loop.sites`` has them.
+_TRAINING: Final = ("forward", "backward", "update", "fetch")
 
 TRANSFER_FLAGS: Final = {
     "pinned": row.TRANSFER_PINNED,
@@ -99,54 +100,63 @@ def intervals(
     stepping: Stepping,
     loop: Loop,
     places: Places,
-    apart: Mapping[int, Place] = MappingProxyType({}),
+    samples: Table,
 ) -> tuple[Interval, ...]:
-    """Evaluations or checkpoints (start, end, first row), each with the line it was started from.
-
-    ``apart``: where those of a first row's site were started from, known otherwise.
-    """
+    """Evaluations or checkpoints (start, end, first row), each with the line it was started from."""
     worked = np.flatnonzero(events.step)
     done = np.append(-1, stepping.of(spans.start[worked]))  # the step of the last update before
     after = done[np.searchsorted(spans.start[worked], found[0])] + 1
+    started = _started(spans, found, loop, places, samples)
     return tuple(
         Interval(
             start_s=int(start) / 1e9,
             end_s=int(end) / 1e9,
             after_step=int(after[i]),
-            place=apart.get(int(spans.site[first])) or _started_from(int(spans.site[first]), loop, places),
+            place=started.get(int(spans.site[first])),
         )
         for i, (start, end, first) in enumerate(zip(*found, strict=True))
     )
 
 
-def called_apart(
-    samples: Table, spans: Spans, regions: Regions, trains: Bools, stepping: Stepping, places: Places
-) -> dict[int, Place]:
-    """Site of an evaluation's first row -> the call that leads there and to no training.
+def _started(
+    spans: Spans, found: tuple[Ints, Ints, Ints], loop: Loop, places: Places, samples: Table
+) -> dict[int, Place | None]:
+    """First row's site -> the line asked every so many steps, else the first call that leads to no training.
 
-    One function may train and evaluate (``run_epoch(loader, train=False)``): a site is known by its innermost
-    line and has the stack it was first seen with, which is training's. Samples have their own.
+    A site has the stack of its first call only; where samples fell into an interval, theirs is taken.
     """
-    site = spans.site[regions.first]
-    shared = np.intersect1d(site, spans.site[trains])
-    if not len(shared):
-        return {}
-    in_span = (samples.start >= stepping.span[0]) & (samples.start < stepping.span[1])
-    stacks = {number: [f.place() for f in stack.frames] for number, stack in places.stacks.items()}
-    training = np.unique(samples.value[in_span & ~regions.holds(samples.start)])
-    through = {place for number in training for place in stacks.get(int(number), ())}
-    found = {}
-    for number in shared:
-        mine = site == number
-        own = Regions(start=regions.start[mine], end=regions.end[mine], first=regions.first[mine])
-        seen, counts = np.unique(samples.value[own.holds(samples.start)], return_counts=True)
-        votes: Counter[Place | None] = Counter()
-        for at, count in zip(seen.tolist(), counts.tolist(), strict=True):
-            votes[next((place for place in stacks.get(at, ()) if place not in through), None)] += count
-        place, most = votes.most_common(1)[0] if votes else (None, 0)
-        if place is not None and 2 * most > votes.total():
-            found[int(number)] = place
-    return found
+    start, end, first = found
+    at = np.searchsorted(start, samples.start, side="right") - 1
+    inside = (
+        (at >= 0) & (samples.start < end[np.maximum(at, 0)]) if len(start) else np.zeros(len(at), np.bool_)
+    )
+    weight: Counter[Place] = Counter()  # samples outside less those inside
+    for number, counted in ((1, ~inside), (-1, inside)):
+        for stack, count in zip(*np.unique(samples.value[counted], return_counts=True), strict=True):
+            known = places.stacks.get(int(stack))
+            for place in {frame.place() for frame in known.frames} if known else ():
+                weight[place] += number * int(count)
+    ways = {
+        frame.place() for name in _TRAINING for stack in loop.sites.get(name, ()) for frame in stack.frames
+    }
+    ways |= {place for place, more in weight.items() if more > 0}
+    result: dict[int, Place | None] = {}
+    for site in np.unique(spans.site[first]).tolist():
+        own = inside & (spans.site[first[np.maximum(at, 0)]] == site) if len(first) else inside
+        numbers, counts = np.unique(samples.value[own], return_counts=True)
+        seen = [places.stacks.get(int(one)) for one in numbers[np.argsort(-counts)]]
+        stacks = [one.frames for one in (places.sites.get(site), *seen) if one is not None]
+        aside = [[frame for frame in frames if frame.place() not in ways] for frames in stacks]
+        frames = next((frames for frames in aside if frames), [])
+        asked = (frame for frame in frames if _every_nth(places, frame))
+        chosen = next(asked, next(iter(frames), None))
+        result[site] = chosen.place() if chosen else places.site(site)
+    return result
+
+
+def _every_nth(places: Places, frame: Frame) -> bool:
+    code = places.code(frame.file)
+    return code is not None and under_remainder(code, frame.line)
 
 
 def with_graphs(evaluations: tuple[Interval, ...], spans: Spans, events: Events) -> tuple[Interval, ...]:
@@ -163,37 +173,6 @@ def with_graphs(evaluations: tuple[Interval, ...], spans: Spans, events: Events)
         graphs = building[last] - building[first]
         result.append(replace(one, builds_graphs=bool(2 * graphs > last - first)))
     return tuple(result)
-
-
-def _started_from(site: int, loop: Loop, places: Places) -> Place | None:
-    stack = places.sites.get(site)
-    if stack is None:
-        return None
-    found = loop.statement(stack)
-    if found is None:
-        return places.site(site)
-    frame, below = found
-    function = loop.function(frame.function)
-    statement = function.statement(frame.line) if function is not None else None
-    # Of a loop over a generator the line says nothing: what began is in the generator.
-    of_generator = below and statement is not None and isinstance(statement.node, ast.For | ast.AsyncFor)
-    # Of one that runs the whole loop just as little: the user's function that it calls back says more.
-    runs_all = below and function is not None and function.runs_all((frame.line, frame.col))
-    started = below[0] if of_generator or runs_all else frame
-    # A line that hands every step to callbacks says as little: one of them does it every N steps.
-    return next((one for one in (frame, *below) if _every_nth(loop, one)), started).place()
-
-
-def _every_nth(loop: Loop, frame: Frame) -> bool:
-    """Whether a line stands under an ``if`` that asks for a remainder."""
-    source = loop.source(frame.file)
-    node = source.function(frame.func, frame.func_line) if source is not None else None
-    return node is not None and any(
-        isinstance(child, ast.If)
-        and child.body[0].lineno <= frame.line <= (child.body[-1].end_lineno or 0)
-        and any(isinstance(part, ast.Mod) for part in ast.walk(child.test))
-        for child in own_nodes(node)
-    )
 
 
 def recurring_end(

@@ -7,7 +7,7 @@ import re
 import numpy as np
 
 from hotloop.measure.attribution import WARM_UP_STEPS
-from hotloop.measure.evaluation import Lives
+from hotloop.measure.passes import Lives
 from hotloop.measure.places import Places, Stack
 from hotloop.measure.spans import Spans, Table, origin_ns
 from hotloop.measure.stepping import Stepping

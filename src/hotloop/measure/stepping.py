@@ -2,17 +2,16 @@
 
 A step is one batch of the loader that drives training: it begins with the first training fetch after work
 was done. Without a loader it is one round of the optimizers: it ends with the last update before an optimizer
-that already stepped in it steps again, or before the first one of another part of the training.
+that already stepped in it steps again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from hotloop.measure.evaluation import Events, Lives
+from hotloop.measure.passes import Events, Lives
 from hotloop.measure.spans import Bools, Ints, Spans
 from hotloop.record import rows as row
 
@@ -21,9 +20,6 @@ from hotloop.record import rows as row
 PASSED_OVER = 8
 #: Fewer training batches than this share of the updates: the loader only filled a buffer, updates drive.
 BATCHES_PER_UPDATE = 0.05
-#: Updates of one optimizer in a row, then as many of another: parts of a training, no round of both (of five
-#: for a critic and one for its generator, or two and two, a round is made).
-UPDATES_OF_A_PART = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,11 +59,9 @@ def bounded(stepping: Stepping, begin: int, until: int | None) -> Stepping:
     return replace(stepping, start=start, end=end, span=span, ready=begin or stepping.ready)
 
 
-def find_steps(
-    spans: Spans, events: Events, lives: Lives, eval_forward: Bools, pacing: Collection[int] | None = None
-) -> Stepping:
-    """Applies the rule. ``pacing``: ids of the optimizers that pace the loop where its source tells."""
-    rounds = _rounds(spans, events, pacing)
+def find_steps(spans: Spans, events: Events, lives: Lives, eval_forward: Bools) -> Stepping:
+    """Applies the rule."""
+    rounds = _rounds(spans, events, events.step)
     trains = lives.training_row
     fetches = np.flatnonzero(events.fetch & trains & (spans.level == 0))
     driving, num_batches = _driving(spans, lives, fetches)
@@ -99,47 +93,21 @@ def _ready(spans: Spans, events: Events) -> int:
     return int(spans.start[spans.top[first[0]]]) if len(first) else int(np.iinfo(np.int64).max)
 
 
-def _rounds(spans: Spans, events: Events, pacing: Collection[int] | None) -> Ints:
-    """Indices of the last optimizer step of every round."""
-    steps = np.flatnonzero(events.step)
+def _rounds(spans: Spans, events: Events, taken: Bools) -> Ints:
+    """Indices of the last of these optimizer steps in every round."""
+    steps = np.flatnonzero(taken)
     ids = _optimizer_ids(spans, events, steps)
-    if pacing:
-        kept = np.isin(ids, list(pacing))
-        steps, ids = steps[kept], ids[kept]
     if len(steps) == 0 or (ids == ids[0]).all():
         return steps
-    opens = _parts(ids)
     last: list[int] = []
     seen: set[int] = set()
     for at, optimizer in enumerate(ids.tolist()):
-        if at and (optimizer in seen or opens[at]):
+        if optimizer in seen:
             last.append(at - 1)
             seen = set()
         seen.add(optimizer)
     last.append(len(ids) - 1)
     return steps[np.array(last, np.int64)]
-
-
-def _parts(ids: Ints) -> Bools:
-    """[updates] whether another part of the training begins, with optimizers of its own: one that never
-    stepped before takes over from those that never step again, or one relieves another after many updates for
-    many.
-    """
-    opens = np.zeros(len(ids), np.bool_)
-    names, index = np.unique(ids, return_inverse=True)
-    if len(names) == len(ids):
-        return opens  # one round of several optimizers
-    places = np.arange(len(ids))
-    first, last = np.full(len(names), len(ids)), np.full(len(names), -1)
-    np.minimum.at(first, index, places)
-    np.maximum.at(last, index, places)
-    begun = np.cumsum(np.bincount(first, minlength=len(ids)))
-    over = np.cumsum(np.bincount(last, minlength=len(ids)))
-    opens[1:] = (first[index[1:]] == places[1:]) & (over[:-1] == begun[:-1])
-    turns = np.flatnonzero(np.append(True, ids[1:] != ids[:-1]))
-    long = np.diff(np.append(turns, len(ids))) >= UPDATES_OF_A_PART
-    opens[turns[1:][long[1:] & long[:-1]]] = True
-    return opens
 
 
 def _optimizer_ids(spans: Spans, events: Events, steps: Ints) -> Ints:
@@ -233,12 +201,9 @@ def _by_updates(spans: Spans, events: Events, rounds: Ints, eval_forward: Bools)
 
 
 def _updates(spans: Spans, events: Events) -> tuple[int, float]:
-    """Updates of the busiest optimizer in each part of the training, and backwards per update."""
-    done = np.flatnonzero(events.step & ~events.skipped)
+    """Rounds of updates that were not skipped, and backwards per update."""
     backward = int(((spans.kind == row.BACKWARD) & events.work).sum())
-    if not len(done):
+    done = events.step & ~events.skipped
+    if not done.any():
         return 0, float(max(1, backward))
-    known = bool((spans.kind[done] == row.OPTIMIZER).any())
-    ids = spans.obj[done].astype(np.int64) if known else np.zeros(len(done), np.int64)
-    busiest = [np.bincount(part).max() for part in np.split(ids, np.flatnonzero(_parts(ids)))]
-    return int(sum(busiest)), max(1.0, backward / len(np.flatnonzero(events.step)))
+    return len(_rounds(spans, events, done)), max(1.0, backward / int(events.step.sum()))

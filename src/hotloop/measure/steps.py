@@ -16,12 +16,10 @@ import numpy.typing as npt
 from hotloop.findings import Place
 from hotloop.phases import COLUMN
 from hotloop.record.spill import release
-from hotloop.written import Written
+from hotloop.source.written import Written
 
 Floats = npt.NDArray[np.float64]
-Role = Literal[
-    "input", "forward", "targets", "metrics", "logging", "checkpoint", "evaluation", "viewer", "other"
-]
+Role = Literal["input", "forward", "targets", "logging", "checkpoint", "evaluation", "viewer", "other"]
 Nature = Literal["python", "native", "waiting", "unknown"]
 #: What ``Steps`` and ``LoaderUse`` have as arrays, of a long recording in files.
 EACH_STEP: Final = ("start_s", "end_s", "samples", "steady", "losses", "loss_steps", "phases")
@@ -88,7 +86,6 @@ class LoaderUse:
     dataset_changes: tuple[str, ...] = ()
     #: those that changed while it was gone through, and that samples are made of: no worker would see that
     dataset_written: tuple[str, ...] = ()
-    turns: tuple[str, ...] = ()  # generators that the order of samples is drawn from by turns with others
     num_iterators: int = 0
     batches_per_epoch: float = 0.0
     length: int | None = None  # batches that an iterator would give, None where nobody knows

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any, Final
 
-from hotloop.probe.stored import attribute, children, is_tensor
+from hotloop.state.stored import attribute, children, is_tensor
 
 #: A batch with more leaves than this is counted as far as the limit.
 MAX_LEAVES: Final = 1000

@@ -9,8 +9,7 @@ from collections.abc import Mapping
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.probe.config import known_values, meaning_of, normal, value_for
-from hotloop.probe.keylines import line_of
+from hotloop.torch_facts import known_values, meaning_of, normal, value_for
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -151,9 +150,8 @@ class Configured:
             if text is None:
                 with open(path, encoding="utf-8", errors="replace") as stream:
                     text = stream.read()
-            syntax = _SYNTAX.get(os.path.splitext(path)[1].lower(), source)
             more = {"reader": reader} if reader else {}
-            self.say(source, path, line_of(text, key, syntax), key, value, given=True, **more)
+            self.say(source, path, line_of(text, key), key, value, given=True, **more)
 
     def _declared(self, action: Any, frame: FrameType | None) -> None:
         """``add_argument`` was called: keep where, for the arguments hotloop knows."""
@@ -237,6 +235,23 @@ class Configured:
 
     def _said(self, source: str, key: str) -> bool:
         return any(identity[0] == source and identity[2] == key for identity in self._seen)
+
+
+def line_of(text: str, key: str) -> int | None:
+    """The line (from 1) where a dotted key stands, in YAML, JSON, TOML or Python: of the first name the least
+    indented, then the first of each name after the one before it. None where one is not found.
+    """
+    text = re.sub(r"#.*", lambda comment: " " * len(comment[0]), text)
+    at = 0
+    for number, part in enumerate(key.split(".")):
+        named = re.compile(rf"""(?m)^([ \t]*)(?:.*?(?<!\w))??["']?({re.escape(part)})["']?\s*[:=(\].]""")
+        inside = re.compile(rf"""()(?<!\w)({re.escape(part)})["']?\s*[:=(\].]""")
+        found = [*(inside if number else named).finditer(text, at)]
+        if not found:
+            return None
+        best = found[0] if number else min(found, key=lambda one: len(one[1]))
+        at = best.end(2)
+    return text.count("\n", 0, at) + 1
 
 
 def _parsed(source: str, text: str) -> Any:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.probe import batches
-from hotloop.probe.stored import attributes
+from hotloop.state.stored import attributes
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe

@@ -149,6 +149,11 @@ class Places:
         self._by_stack: dict[tuple[int, ...], int] = {}
         self.files: set[str] = set()
 
+    def see(self, filename: str) -> None:
+        """The text of a file is wanted, where it is the user's."""
+        if filename and self._user.file(filename):
+            self.files.add(self._user.path(filename))
+
     def _site(self, frame: FrameType | None) -> int:
         """``site`` where it is not compiled."""
         by_code = self._by_code

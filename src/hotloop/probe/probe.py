@@ -11,14 +11,11 @@ from types import FrameType
 from typing import Any, Protocol
 
 from hotloop.clock import now_ns
-from hotloop.hooks.registry import Hooks, Switch
+from hotloop.hooks.registry import Hooks
 from hotloop.probe import process
-from hotloop.probe.counting import StepCount
+from hotloop.probe.callbacks import Callbacks
 from hotloop.probe.places import Places, UserCode
 from hotloop.record.writer import Writer
-
-#: Slow housekeeping (``every_second``) runs at step ends, at most this often.
-_TICK_NS = 1_000_000_000
 
 
 class Window(Protocol):
@@ -28,7 +25,7 @@ class Window(Protocol):
         """Call ``original(module, *args, **kwargs)`` and time it."""
 
 
-class Probe:
+class Probe(Callbacks):
     """One process under observation.
 
     ``emit(kind, start, dur, value, site, obj, extra, flags)`` appends a row, ``note(type, **fields)`` a
@@ -38,6 +35,7 @@ class Probe:
     """
 
     def __init__(self, torch: Any, raw_dir: str, *, start_ns: int, import_start_ns: int) -> None:
+        super().__init__(Hooks(self._observer_failed))
         self.torch = torch
         self.raw_dir = raw_dir
         self.start_ns = start_ns
@@ -47,10 +45,8 @@ class Probe:
         self.parent_main_pid: int | None = process.parent_main_pid()
         self.rank = process.rank()
         self._introduced: tuple[Any, ...] | None = None  # rank and world_size as they were written
-        self.hooks = Hooks(self._observer_failed)
         self.main_thread = get_ident()
         self.hooks.owner = self.main_thread
-        self.count = StepCount()
         #: 1: in an outermost forward, 2: in a backward, 3: in a forward of the window; behind it the window.
         self.inside: list[Any] = [0, None]
         self.finished = False
@@ -62,11 +58,6 @@ class Probe:
         self.loaders: Any = None  # the observer of loaders, for the ids of loaders
         self.losses: Any = None  # with --evidence: what reads every loss
         self.handed: Any = None  # with --evidence: what reads every batch
-        self.callbacks: list[tuple[Switch, Callable[[], None]]] = []  # of updates
-        self._on_second: list[Callable[[], None]] = []
-        self._on_made: list[Callable[[int], None]] = []
-        self._on_exit: list[Callable[[], None]] = []
-        self._on_fork: list[Callable[[], None]] = []
         self._sources: set[str] = set()
         # Not only at exit: a run that is killed shows its lines too.
         self.on_second("sources", self.write_sources)
@@ -120,56 +111,6 @@ class Probe:
     def user_frame(self, frame: FrameType | None) -> FrameType | None:
         """The innermost user frame at or above ``frame``."""
         return self.places.user_frame(frame)
-
-    # -- callbacks: each is guarded under the name of its observer ------------------------------------------
-
-    def on_update(self, observer: str, function: Callable[[], None]) -> None:
-        """Call at the end of every outermost ``Optimizer.step`` of the recorded thread, after its row."""
-        self.callbacks = [*self.callbacks, (self.hooks.switch(observer), function)]
-        self.count.callbacks = len(self.callbacks)
-
-    def off_update(self, function: Callable[[], None]) -> None:
-        """Call it no more."""
-        self.callbacks = [entry for entry in self.callbacks if entry[1] != function]
-        self.count.callbacks = len(self.callbacks)
-
-    def on_second(self, observer: str, function: Callable[[], None]) -> None:
-        """Call at the end of an update (or of a backward, where nothing updates), at most once a second."""
-        self._on_second.append(self.hooks.guard(observer, function))
-
-    def on_made(self, observer: str, function: Callable[[int], None]) -> None:
-        """Call in a DataLoader worker between two batches, at most once a second, with how many it made."""
-        self._on_made.append(self.hooks.guard(observer, function))
-
-    def on_exit(self, observer: str, function: Callable[[], None]) -> None:
-        """Call when the interpreter exits, before the files are closed; also in workers that exit orderly."""
-        self._on_exit.append(self.hooks.guard(observer, function))
-
-    def on_fork(self, observer: str, function: Callable[[], None]) -> None:
-        """Call in a forked child, right after the fork. Keep it small: most children do nothing of
-        interest.
-        """
-        self._on_fork.append(self.hooks.guard(observer, function))
-
-    def updated(self) -> None:
-        """Call what waits for the end of an update (called by the observer of optimizers)."""
-        for switch, function in self.callbacks:
-            try:
-                function()
-            except Exception as error:  # a guard without its call: this runs in every step
-                self.hooks.failed(switch, error)
-                self.off_update(function)
-
-    def tick(self, now: int) -> None:
-        """Slow housekeeping; due at ``count.next_tick``."""
-        self.count.next_tick = now + _TICK_NS
-        for function in self._on_second:
-            function()
-
-    def made(self, count: int) -> None:
-        """A worker made so many batches (called by the observer of workers)."""
-        for function in self._on_made:
-            function(count)
 
     # -- training -------------------------------------------------------------------------------------------
 

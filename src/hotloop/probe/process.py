@@ -6,12 +6,9 @@ import os
 import sys
 from collections.abc import Callable
 from types import CodeType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 from hotloop.record.rows import SCHEMA_VERSION
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 _ENV_PREFIXES: Final = (
     "OMP_", "MKL_", "OPENBLAS_", "GOMP_", "KMP_", "NUMEXPR_", "CUDA_", "CUDNN_", "CUBLAS_", "NVIDIA_TF32",
@@ -21,7 +18,7 @@ _ENV_PREFIXES: Final = (
 _ENV_NAMES: Final = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
     "PYTHONHASHSEED", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_",
-    "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD", "TOKENIZERS_PARALLELISM",
+    "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD", "TOKENIZERS_PARALLELISM", "HOTLOOP_EVALUATION",
 )  # fmt: skip
 #: The pid of the nearest observed process that is no helper; spawned and forkserver children read it.
 MAIN_PID: Final = "HOTLOOP_MAIN_PID"
@@ -53,7 +50,18 @@ def rank() -> int:
     return _env_int("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK") or 0
 
 
-def facts(probe: Probe) -> dict[str, Any]:
+class Process(Protocol):
+    """What the probe knows of its process."""
+
+    torch: Any
+    rank: int
+    role: str
+    start_ns: int
+    parent_main_pid: int | None
+    worker: dict[str, Any]
+
+
+def facts(probe: Process) -> dict[str, Any]:
     """The fields of the ``process`` note."""
     torch = probe.torch
     distributed = getattr(torch, "distributed", None)

@@ -13,7 +13,7 @@ from types import CodeType, FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.probe import batches
-from hotloop.probe.stored import attributes
+from hotloop.state.stored import attributes
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe

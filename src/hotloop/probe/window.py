@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
 from hotloop.probe import batches
-from hotloop.probe.stored import is_tensor
 from hotloop.record.rows import MODULE, MODULE_BACKWARD, U16_MAX
+from hotloop.state.stored import is_tensor
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe

@@ -1,4 +1,4 @@
-"""Finds every remedy by its folder: a new one is one file in ``fixes/``."""
+"""Finds every remedy: a new one is an entry in a table of ``fixes/``."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any
+from typing import Any, Final
 
 from hotloop.errors import UsageError
 from hotloop.remedy import fixes
 from hotloop.remedy.remedy import Remedy
+
+#: Names by which remedies were known before.
+ALIASES: Final = {"keep-results": "memoize", "use-precomputed-targets": "memoize"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +45,22 @@ class Applied:
 def remedies() -> tuple[Remedy, ...]:
     """Every remedy, sorted by id."""
     names = sorted(module.name for module in pkgutil.iter_modules(fixes.__path__))
-    found = (importlib.import_module(f"{fixes.__name__}.{name}").REMEDY for name in names)
-    return tuple(sorted(found, key=lambda remedy: str(remedy.id)))
+    modules = (importlib.import_module(f"{fixes.__name__}.{name}") for name in names)
+    found = [one for module in modules for one in vars(module).values() if isinstance(one, Remedy)]
+    return tuple(sorted(found, key=lambda remedy: remedy.id))
+
+
+def exclude_each_other(one: str, other: str) -> bool:
+    """Whether only one of two remedies can be applied, by their ids."""
+    both = {one, other}
+    return any(remedy.id in both and both.intersection(remedy.excludes) for remedy in remedies())
 
 
 def get(remedy_id: str) -> Remedy:
     """The remedy of this id. Raises UsageError that names the nearest ones."""
     known = {remedy.id: remedy for remedy in remedies()}
     wanted = remedy_id.strip().replace("_", "-").lower()
+    wanted = ALIASES.get(wanted, wanted)
     if wanted in known:
         return known[wanted]
     raise unknown("remedy", wanted, known)

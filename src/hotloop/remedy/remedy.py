@@ -71,7 +71,8 @@ class Remedy:
     ``environment`` (``module:function``) gives what the environment of a command must hold for the live form,
     beside what it holds, ``where_named`` where a finding that
     it answers has other causes too, and names it only for this one. ``config_keys`` are the
-    meanings (``probe/config.py``) of configuration keys that hold its value. ``words`` is what to tell a
+    meanings (``torch_facts.py``) of configuration keys that hold its value. ``excludes`` names
+    remedies that cannot be applied beside it. ``words`` is what to tell a
     person, ``{value}`` being the value.
     """
 
@@ -92,6 +93,7 @@ class Remedy:
     environment: str = ""
     where_named: bool = False
     config_keys: tuple[str, ...] = ()
+    excludes: tuple[str, ...] = ()
 
     def value(self, text: str | None) -> Any:
         """The value of ``ID=text``, or the default where no text is given. Raises UsageError."""

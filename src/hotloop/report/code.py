@@ -2,46 +2,41 @@
 
 from __future__ import annotations
 
-import keyword
-import re
 import textwrap
 from collections.abc import Mapping
+from itertools import groupby
 from typing import Any, Final
 
-from hotloop.report.markup import Markup, tag, text
+from markupsafe import Markup, escape
+from pygments.lexers.python import PythonLexer
+from pygments.token import Comment, Keyword, Number, Operator, String
 
-_TOKEN: Final = re.compile(
-    r"(?P<comment>#.*$)"
-    r"|(?P<string>[rbfuRBFU]{0,2}(?:\"\"\".*?(?:\"\"\"|$)|'''.*?(?:'''|$)|\"(?:\\.|[^\"\\])*\"|'(?:\\.|[^'\\])*'))"
-    r"|(?P<number>\b\d[\w.]*)"
-    r"|(?P<word>\b[^\W\d]\w*)"
-)
-_CLASSES: Final = {"comment": "c", "string": "s", "number": "n"}
+from hotloop.report.words import clean
+
+_CLASSES: Final = ((Comment, "c"), (String, "s"), (Number, "n"), (Keyword, "k"), (Operator.Word, "k"))
 
 
 def excerpt(around: Mapping[str, Any] | None, line: int) -> Markup:
     """Numbered lines with ``line`` marked; nothing where the source is not known."""
     if not around:
         return Markup()
-    rows = []
     first, lines = int(around["first"]), textwrap.dedent("\n".join(around["lines"])).split("\n")
     width = len(str(first + len(lines)))
-    for number, source in enumerate(lines, start=first):
-        mark = "hit" if number == line else None
-        gutter = tag("span", f"{number:>{width}} ", class_="ln", aria_hidden="true")
-        rows.append(tag("span", gutter, python(source), "\n", class_=f"row {mark}" if mark else "row"))
-    return tag("pre", tag("code", *rows), tabindex="0")
+    rows = [
+        Markup('<span class="row{}"><span class="ln" aria-hidden="true">{} </span>{}\n</span>').format(
+            " hit" if number == line else "", f"{number:>{width}}", python(source)
+        )
+        for number, source in enumerate(lines, start=first)
+    ]
+    return Markup('<pre tabindex="0"><code>{}</code></pre>').format(Markup().join(rows))
 
 
 def python(line: str) -> Markup:
     """One line of Python with comments, strings, numbers and keywords marked."""
-    parts, at = [], 0
-    for match in _TOKEN.finditer(line):
-        kind = _CLASSES.get(str(match.lastgroup))
-        if match.lastgroup == "word" and keyword.iskeyword(match.group()):
-            kind = "k"
-        if kind is None:
-            continue
-        parts += [text(line[at : match.start()]), tag("span", match.group(), class_=kind)]
-        at = match.end()
-    return Markup("".join([*parts, text(line[at:])]))
+    tokens = PythonLexer(stripnl=False, ensurenl=False).get_tokens(clean(line))
+    marked = ((next((mark for kind, mark in _CLASSES if token in kind), ""), text) for token, text in tokens)
+    parts = []
+    for mark, group in groupby(marked, key=lambda one: one[0]):
+        text = "".join(text for _, text in group)
+        parts.append(Markup('<span class="{}">{}</span>').format(mark, text) if mark else escape(text))
+    return Markup().join(parts)

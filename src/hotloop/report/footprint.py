@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from hotloop import units
 from hotloop.report import words
-from hotloop.report.terminal import bar_columns
 
 Section = list[str]
-_LETTERS: Final = "PGOLDAWXRSTU"
 
 
 def render_dataset(document: Mapping[str, Any], *, width: int = 80) -> str:
@@ -103,30 +101,6 @@ def advice(lines: Sequence[str], width: int) -> Section:
     ]
 
 
-def bar(parts: Sequence[tuple[str, float]], width: int) -> Section:
-    """One line of letters as wide as the page, and what each letter stands for."""
-    shown = [(name, size) for name, size in parts if size > 0]
-    letters = _letters([name for name, _ in shown])
-    counts = dict(bar_columns(shown, width))
-    total = sum(size for _, size in shown)
-    lines = ["".join(letters[name] * counts.get(name, 0) for name, _ in shown)]
-    rows = [
-        [f"{letters[name]} {name}", units.size(size), units.share(size / total)]
-        for name, size in sorted(shown, key=lambda part: -part[1])
-    ]
-    return lines + table(rows, width)
-
-
-def _letters(names: Sequence[str]) -> dict[str, str]:
-    """A letter for each name: its own first one where that is free."""
-    taken: dict[str, str] = {}
-    for name in names:
-        wanted = [letter for letter in name.upper() if letter.isalpha()]
-        free = [letter for letter in [*wanted, *_LETTERS] if letter not in taken.values()]
-        taken[name] = free[0] if free else "."
-    return taken
-
-
 def table(rows: Sequence[Sequence[str]], width: int, *, left: Sequence[int] = (0,)) -> Section:
     """Columns two cells apart; those in ``left`` are flush left, the others right."""
     widths = [max(words.cells(row[i]) for row in rows) for i in range(len(rows[0]))]
@@ -186,7 +160,10 @@ def _process(kind: str, held: Mapping[str, Any] | None, limit: float | None, wid
     of = f" of {units.size(limit)} ({percent(held['peak_bytes'] / limit)})" if limit else ""
     who = "training process" if kind == "host" else "tensors"
     lines = [f"{kind:<8} {who} {units.size(held['peak_bytes'])} at the peak{of}", ""]
-    lines += bar([(part["name"], part["bytes"]) for part in held["parts"]], width)
+    parts = sorted((part for part in held["parts"] if part["bytes"] > 0), key=lambda part: -part["bytes"])
+    total = sum(part["bytes"] for part in parts)
+    rows = [[part["name"], units.size(part["bytes"]), units.share(part["bytes"] / total)] for part in parts]
+    lines += table(rows, width) if rows else []
     if held["reserved_bytes"]:
         spare = held["reserved_bytes"] - held["peak_bytes"]
         lines += words.wrap(

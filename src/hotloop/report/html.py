@@ -1,102 +1,214 @@
-"""The report as one HTML file: no request leaves it, and all but the charts reads without JavaScript."""
+"""The report as one HTML file: no request leaves it, and all but the charts reads without JavaScript.
+
+The pages are templates (``assets/*.j2``); here is what they are filled with.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
-from importlib import resources
+import re
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, Final
 
-from hotloop.report import palette, words
-from hotloop.report.markup import Markup, join, tag
-from hotloop.report.sections import (
-    charts,
-    device,
-    findings,
-    lines,
-    loaders,
-    memory,
-    pauses,
-    settings,
-    summary,
-    time,
-)
+from jinja2 import Environment, FileSystemLoader, pass_context
+from jinja2.runtime import Context
+from markupsafe import Markup
+
+from hotloop import units
+from hotloop.report import charts, code, docs, footprint, palette, words
+from hotloop.report.absence import reasons
 
 Report = Mapping[str, Any]
 
-#: The page may use what it carries and nothing else.
-_POLICY: Final = (
-    "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; img-src data:; "
-    "base-uri 'none'; form-action 'none'"
-)
-_SECTIONS: Final = (summary, time, findings, charts, device, lines, pauses, memory, loaders, settings)
+_ASSETS: Final = Path(__file__).with_name("assets")
 _LINKS: Final = (
     ("time", "Time"), ("findings", "Findings"), ("charts", "Charts"), ("device", "Device"),
     ("lines", "Lines"), ("calls", "Calls"), ("memory", "Memory"), ("loaders", "Loaders"),
     ("settings", "Settings"), ("modules", "Modules"), ("machine", "Machine"), ("files", "Files"),
 )  # fmt: skip
+_KINDS: Final = {
+    "sync": "Host waits for the device",
+    "transfer": "Copies between host and device",
+    "collective": "Collectives",
+    "logging": "Logging",
+    "checkpoint": "Checkpoints",
+    "socket": "Sockets",
+}
+_NATURES: Final = {
+    "python": "Python",
+    "native": "native code",
+    "waiting": "mostly off the CPU",
+    "unknown": "",
+}
+#: Settings of a loader in the order people look for them; the others follow by name.
+_FIRST: Final = (
+    "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "shuffle", "drop_last"
+)  # fmt: skip
 
 
 def render(report: Report) -> str:
-    """The whole page."""
-    command = words.command(report["command"])
-    folder = report.get("run_folder")
-    return page(
-        f"hotloop: {command[:120]}",
-        join(part.render(report) for part in _SECTIONS),
-        f"hotloop {report['hotloop_version']}, report schema {report['schema']}"
-        + (f". Recording: {folder}" if folder else ""),
-        {"wall_s": report["wall_s"], "span": report["span"], "charts": charts.specs(report)},
-    )
+    """The whole page of a run."""
+    command, folder = words.command(report["command"]), report.get("run_folder")
+    specs = charts.specs(report)
+    sites = [(kind, site) for kind, items in report["sites"].items() for site in items]
+    phases = [phase for phase in report["phases"] if phase["share"] > 0 or phase["span_share"] > 0]
+    body = environment().get_template("run.html.j2").render(
+        report=report,
+        cwd=report.get("cwd"),
+        command=command,
+        absence=reasons(report),
+        span=_span(report),
+        phases=sorted(phases, key=lambda item: (-item["span_share"], -item["share"])),
+        ranks=[_rank(rank, report["slowest_rank"]) for rank in report["ranks"]],
+        specs=specs,
+        sites=sorted(sites, key=lambda item: -item[1]["seconds"]),
+        kinds=_KINDS,
+        natures=_NATURES,
+        held=footprint.held,
+        mebibytes=footprint.mebibytes,
+        size_gb=footprint.size_gb,
+        growth_words=footprint.growth_words,
+    )  # fmt: skip
+    foot = f"hotloop {report['hotloop_version']}, report schema {report['schema']}"
+    foot += f". Recording: {folder}" if folder else ""
+    data = {"wall_s": report["wall_s"], "span": report["span"], "charts": specs}
+    return page(f"hotloop: {command[:120]}", Markup(body), foot, data)
 
 
-def page(title: str, body: str, foot: str, data: Mapping[str, Any]) -> str:
+def page(title: str, body: Markup, foot: str, data: Mapping[str, Any]) -> str:
     """A page around sections; ``data`` is what its script draws: ``wall_s`` and ``charts``."""
-    return (
-        "<!doctype html>\n"
-        + tag(
-            "html",
-            _head(title),
-            tag("body", _top(body), tag("main", body), tag("footer", tag("p", foot)), *_scripts(data)),
-            lang="en",
-        )
-        + "\n"
-    )
-
-
-def _head(title: str) -> Markup:
-    return tag(
-        "head",
-        tag("meta", charset="utf-8"),
-        tag("meta", http_equiv="Content-Security-Policy", content=_POLICY),
-        tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-        tag("meta", name="color-scheme", content="light dark"),
-        tag("meta", name="referrer", content="no-referrer"),
-        tag("title", title),
-        tag("link", rel="icon", href="data:,"),
-        tag("style", Markup(_colours() + _asset("report.css"))),
-    )
-
-
-def _top(body: str) -> Markup:
-    links = [tag("a", name, href=f"#{id_}") for id_, name in _LINKS if f'id="{id_}"' in body]
-    toggle = tag("button", "Theme: auto", type="button", id="theme", aria_label="Colour theme: automatic")
-    return tag(
-        "header",
-        tag("a", "hotloop", href="#summary", class_="brand"),
-        tag("nav", *links, aria_label="Sections"),
-        toggle,
-        class_="top",
-    )
-
-
-def _scripts(data: Mapping[str, Any]) -> list[Markup]:
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    # Inside a script element only "<" can end it or open a comment.
-    return [
-        tag("script", Markup(text.replace("<", "\\u003c")), type="application/json", id="data"),
-        tag("script", Markup(_asset("report.js"))),
+    return environment().get_template("page.html.j2").render(
+        title=title,
+        body=body,
+        foot=foot,
+        links=_LINKS,
+        style=Markup(_colours() + (_ASSETS / "report.css").read_text(encoding="utf-8")),
+        # Inside a script element only "<" can end it or open a comment.
+        data=Markup(text.replace("<", "\\u003c")),
+        script=Markup((_ASSETS / "report.js").read_text(encoding="utf-8")),
+    )  # fmt: skip
+
+
+@lru_cache(maxsize=1)
+def environment() -> Environment:
+    """The templates; every text that they are filled with is escaped and has no control characters."""
+    made = Environment(
+        loader=FileSystemLoader(_ASSETS),
+        autoescape=True,
+        finalize=_finalized,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    made.filters |= {
+        "duration": units.duration,
+        "size": units.size,
+        "rate": units.rate,
+        "share": units.share,
+        "number": "{:,}".format,
+        "cut": words.cut,
+        "value": words.value,
+        "phase": lambda name: words.PHASE_WORDS.get(name, name),
+        "color": _color,
+        "place": pass_context(
+            lambda context, where, limit=None: words.place(where, _cwd(context), limit=limit)
+        ),
+        "path": pass_context(lambda context, file: words.path(file, _cwd(context))),
+        "written": pass_context(lambda context, by: words.written(by, _cwd(context))),
+        "sentences": _sentences,
+        "python": code.python,
+        "excerpt": code.excerpt,
+        "page": docs.page,
+        "note": lambda text: Markup('<p class="note">{}</p>').format(text),
+        "arguments": _arguments,
+        "flat": _facts,
+    }
+    return made
+
+
+def _finalized(value: Any) -> Any:
+    if value is None:
+        return ""
+    if isinstance(value, Markup):
+        return value
+    return "\n".join(map(words.clean, str(value).split("\n")))
+
+
+def _cwd(context: Context) -> str | None:
+    found: str | None = context.get("cwd")
+    return found
+
+
+def _color(name: str, index: int = 0) -> str:
+    """The colour of a phase; of anything else the next of those for lines."""
+    return f"var(--p-{name})" if name in words.PHASE_WORDS else f"var(--l-{index % 6})"
+
+
+def _sentences(verdict: str) -> tuple[str, str]:
+    """The first sentence, and what follows it. A dot inside a name or a number ends no sentence."""
+    match = re.search(r"(?<=[^\d.])\.\s+(?=[A-Z])", verdict)
+    return (verdict[: match.start() + 1], verdict[match.end() :]) if match else (verdict, "")
+
+
+def _span(report: Report) -> list[tuple[str, float, str]]:
+    """(phase, share of the training span, words) with what is missing as unaccounted."""
+    found = [
+        (phase["name"], float(phase["span_share"]), f"{units.duration(phase['s_per_step'])}/step")
+        for phase in report["phases"]
+        if phase["span_share"] > 0 and phase["name"] != "unaccounted"
     ]
+    missing = 1.0 - sum(share for _, share, _ in found)
+    return [*found, ("unaccounted", missing, "neither spans nor samples")] if missing > 0.001 else found
+
+
+def _rank(rank: Mapping[str, Any], slowest: int | None) -> dict[str, Any]:
+    """A row of the ranks; where a rank waits for others is in collectives, and in DDP's part of backward."""
+    whole, phases = rank["s_per_step"] or 0.0, rank["phases"]
+    shares = [(name, phases[name] / whole, "") for name in words.PHASE_WORDS if whole and phases.get(name)]
+    waits = phases.get("backward", 0.0) + phases.get("collective", 0.0)
+    title = f"rank {rank['rank']}" + (" · slowest" if rank["rank"] == slowest else "")
+    return {**rank, "title": title, "whole": whole, "own": max(0.0, whole - waits), "shares": shares}
+
+
+def _arguments(loader: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """A loader's arguments that say more than that torch's default holds."""
+    settings = loader["settings"]
+    others = sorted(
+        name
+        for name, value in settings.items()
+        if value
+        and name not in (*_FIRST, "given", "in_order")
+        and not str(value).startswith("torch.utils.data.")
+    )
+    names = [*(name for name in _FIRST if settings.get(name) is not None), *others]
+    return [(name, words.value(settings[name])) for name in names]
+
+
+def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Nested facts as rows of dotted names, sorted, those without a value left out."""
+    return [
+        (name, units.size(value) if _is_size(name, value) else words.cut(words.value(value), 300))
+        for name, value in sorted(_flat(facts))
+        if value not in (None, "", [], {})
+    ]
+
+
+def _is_size(name: str, value: Any) -> bool:
+    return name.endswith("_bytes") and isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
+def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
+    for name, value in facts.items():
+        if isinstance(value, dict):
+            yield from _flat(value, f"{prefix}{name}.")
+        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
+            for i, item in enumerate(value[:16]):
+                yield from _flat(item, f"{prefix}{name}[{i}].")
+        else:
+            yield prefix + name, value
 
 
 def _colours() -> str:
@@ -105,16 +217,9 @@ def _colours() -> str:
     dark = {f"--p-{name}": mark[2] for name, mark in palette.PHASE_MARKS.items()}
     light |= {f"--{name}": pair[0] for name, pair in palette.PAGE.items()}
     dark |= {f"--{name}": pair[1] for name, pair in palette.PAGE.items()}
+    plain, deep = ("".join(f"{name}:{value};" for name, value in one.items()) for one in (light, dark))
     return (
-        f":root{{color-scheme:light;{_properties(light)}}}"
-        f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{_properties(dark)}}}}}"
-        f":root[data-theme=dark]{{color-scheme:dark;{_properties(dark)}}}\n"
+        f":root{{color-scheme:light;{plain}}}"
+        f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{deep}}}}}"
+        f":root[data-theme=dark]{{color-scheme:dark;{deep}}}\n"
     )
-
-
-def _properties(values: Mapping[str, str]) -> str:
-    return "".join(f"{name}:{value};" for name, value in values.items())
-
-
-def _asset(name: str) -> str:
-    return resources.files("hotloop.report").joinpath("assets", name).read_text(encoding="utf-8")

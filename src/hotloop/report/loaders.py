@@ -10,6 +10,16 @@ from hotloop.measure.steps import Floats, LineCost, LoaderUse, Steps
 from hotloop.report.excerpts import Sources
 
 _MAX_LINES: Final = 12
+#: Fields of a loader that the report carries unchanged, and those of which it has count, mean and quantiles.
+_PLAIN: Final = (
+    "id", "role", "where", "settings", "dataset", "num_iterators", "num_batches", "batches_per_epoch",
+    "num_worker_processes", "sample_s", "collate_s", "deliver_s", "busy_ratio", "make_on_cpu_ratio",
+    "batch_bytes", "batch_fields", "unused_fields", "worker_stats",
+)  # fmt: skip
+_OF_LINE: Final = (
+    "place", "phase", "seconds", "num_samples", "role", "nature", "on_cpu_ratio", "library", "statement"
+)  # fmt: skip
+_SUMMARIZED: Final = ("wait_s", "make_s", "first_batch_s", "shutdown_s", "slowest_sample_s")
 
 
 def line(item: LineCost, main: Steps, sources: Sources) -> dict[str, Any]:
@@ -25,31 +35,10 @@ def line(item: LineCost, main: Steps, sources: Sources) -> dict[str, Any]:
 def loader(item: LoaderUse, main: Steps, sources: Sources) -> dict[str, Any]:
     """A loader: settings, how long the loop waited for it and its batches took to make, its hottest lines."""
     return {
-        "id": item.id,
-        "role": item.role,
-        "where": item.where,
-        "settings": item.settings,
-        "dataset": item.dataset,
-        "num_iterators": item.num_iterators,
-        "num_batches": item.num_batches,
-        "batches_per_epoch": item.batches_per_epoch,
-        "num_worker_processes": item.num_worker_processes,
-        "wait_s": _summary(item.wait_s),
-        "make_s": _summary(item.make_s),
+        **{name: getattr(item, name) for name in _PLAIN},
+        **{name: _summary(getattr(item, name)) for name in _SUMMARIZED},
         "iterator_start_s": _summary(item.iter_s),
-        "first_batch_s": _summary(item.first_batch_s),
-        "shutdown_s": _summary(item.shutdown_s),
-        "slowest_sample_s": _summary(item.slowest_sample_s),
         "ready_batches": _summary(item.ready),
-        "sample_s": item.sample_s,
-        "collate_s": item.collate_s,
-        "deliver_s": item.deliver_s,
-        "busy_ratio": item.busy_ratio,
-        "make_on_cpu_ratio": item.make_on_cpu_ratio,
-        "batch_bytes": item.batch_bytes,
-        "batch_fields": item.batch_fields,
-        "unused_fields": item.unused_fields,
-        "worker_stats": item.worker_stats,
         "lines": [_worker_line(entry, item, sources) for entry in item.lines[:_MAX_LINES]],
     }
 
@@ -60,16 +49,19 @@ def _worker_line(item: LineCost, owner: LoaderUse, sources: Sources) -> dict[str
 
 
 def _line(item: LineCost, sources: Sources) -> dict[str, Any]:
+    names = (
+        "place",
+        "phase",
+        "seconds",
+        "num_samples",
+        "role",
+        "nature",
+        "on_cpu_ratio",
+        "library",
+        "statement",
+    )
     return {
-        "place": item.place,
-        "phase": item.phase,
-        "seconds": item.seconds,
-        "num_samples": item.num_samples,
-        "role": item.role,
-        "nature": item.nature,
-        "on_cpu_ratio": item.on_cpu_ratio,
-        "library": item.library,
-        "statement": item.statement,
+        **{name: getattr(item, name) for name in names},
         "source": item.source or sources.line(item.place),
         "excerpt": sources.excerpt(item.place),
     }

@@ -23,8 +23,8 @@ from hotloop.report.interruptions import interruptions
 from hotloop.report.series import series
 from hotloop.report.throughput import throughput
 from hotloop.report.values import plain
+from hotloop.source.written import Written
 from hotloop.whatif.estimate import WhatIf, estimate
-from hotloop.written import Written
 
 SCHEMA: Final = 1
 #: Of a SAVE row that is a load.
@@ -33,6 +33,8 @@ _MAX_LINES: Final = 40
 _MAX_SITES: Final = 20
 _MAX_INTERVALS: Final = 500
 _MAX_MODULES: Final = 40
+#: Fields of an exact call site that the report carries unchanged.
+_OF_SITE: Final = ("place", "operation", "count", "seconds", "num_bytes", "flags", "in_step")
 
 
 def build(
@@ -76,7 +78,7 @@ def build(
         **_details(main, sources),
         "series": series(main, _offset_s(recording, main)),
         "charts": system.charts(recording),
-        "warnings": _warnings(recording),
+        "warnings": [*_warnings(recording), *(main.facts.get("unclear", ()) if main else ())],
         "machine": recording.machine,
     }
     return {key: plain(value) for key, value in report.items()}
@@ -130,9 +132,7 @@ def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
         else None,
         "num_processes": len(recording.ranks),
         "num_trainings": recording.num_jobs,
-        "num_steps": main.num_steps if main else 0,
-        "num_updates": main.num_updates if main else 0,
-        "num_epochs": main.num_epochs if main else 0,
+        **{name: getattr(main, name) if main else 0 for name in ("num_steps", "num_updates", "num_epochs")},
         "backwards_per_update": main.backwards_per_update if main else None,
         "accounted_ratio": _accounted(main),
         "step_s": _step_times(main),
@@ -259,15 +259,9 @@ def _sites(main: Steps, sources: Sources) -> dict[str, list[dict[str, Any]]]:
     return {
         kind: [
             {
-                "place": item.place,
+                **{name: getattr(item, name) for name in _OF_SITE},
                 "source": sources.line(item.place) if item.place else "",
-                "operation": item.operation,
-                "count": item.count,
-                "seconds": item.seconds,
                 "s_per_step": item.seconds / max(1, main.num_steps),
-                "num_bytes": item.num_bytes,
-                "flags": item.flags,
-                "in_step": item.in_step,
             }
             for item in items[:_MAX_SITES]
         ]

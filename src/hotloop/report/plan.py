@@ -20,7 +20,6 @@ def render(document: Mapping[str, Any], *, width: int = 80) -> str:
             head,
             _table(document, width),
             *(_details(plan, said, document["cwd"], width) for plan in document["plans"]),
-            _rules(document, width),
             advice([text for text in document["doubts"] if text not in said], width),
         ]
     )
@@ -94,21 +93,6 @@ def _details(plan: Mapping[str, Any], said: dict[str, str], cwd: str | None, wid
     if plan["command"]:
         lines += _hanging("", "try: " + words.clean(plan["command"]), width, indent)
     return lines
-
-
-def _rules(document: Mapping[str, Any], width: int) -> Section:
-    """What rules of thumb would give: one line, because they contradict each other."""
-    by_setting: dict[tuple[int, int | None], tuple[float, list[str]]] = {}
-    for one in document["rules"]:
-        key = (one["num_workers"], one["prefetch_factor"])
-        by_setting.setdefault(key, (one["gain"], []))[1].append(one["rule"])
-    parts = [
-        f"{workers} x {ahead} {gain:.2f}x ({', '.join(names)})"
-        if ahead
-        else f"none {gain:.2f}x ({', '.join(names)})"
-        for (workers, ahead), (gain, names) in sorted(by_setting.items(), key=lambda item: item[0][0])
-    ]
-    return _hanging("rules", "workers by rule of thumb here: " + "; ".join(parts), width, 14)
 
 
 def _hanging(label: str, text: str, width: int, indent: int) -> Section:

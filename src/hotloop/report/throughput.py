@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from hotloop.measure.blocks import block_means, steady_seconds, t95
-from hotloop.measure.steps import Floats, Steps
+from hotloop.measure.blocks import block_means, steady_seconds
+from hotloop.measure.steps import Steps
+from hotloop.stats import half_width
 
 
 def throughput(lead: Steps | None, ranks: Sequence[Steps]) -> dict[str, Any]:
@@ -31,8 +31,8 @@ def throughput(lead: Steps | None, ranks: Sequence[Steps]) -> dict[str, Any]:
     step_s = float(seconds.mean())
     if step_s <= 0:
         return empty
-    low, high = _interval(seconds)
-    ci95 = [1 / high, 1 / low] if low > 0 and math.isfinite(high) else None
+    half = half_width(block_means(seconds))
+    ci95 = [1 / (step_s + half), 1 / (step_s - half)] if half < step_s else None
     samples = _samples_per_s(ranks)
     known = samples is not None and ci95 is not None
     return {
@@ -56,13 +56,3 @@ def _samples_per_s(ranks: Sequence[Steps]) -> float | None:
             return None
         total += float(steps.samples[use].sum() / seconds[use].sum())
     return total or None
-
-
-def _interval(seconds: Floats) -> tuple[float, float]:
-    """95 % t interval of the mean step over means of consecutive blocks; (nan, nan) with too few steps."""
-    means = block_means(seconds)
-    if not len(means):
-        return math.nan, math.nan
-    half = t95(len(means) - 1) * float(means.std(ddof=1)) / math.sqrt(len(means))
-    centre = float(seconds.mean())
-    return centre - half, centre + half

@@ -4,29 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
-import unicodedata
 from collections.abc import Iterable, Mapping
 from pathlib import PurePosixPath
 from typing import Any, Final
 
+from rich.cells import cell_len, chop_cells, set_cell_size
+
+from hotloop.phases import PHASES
+
 #: Phases as people read them.
 PHASE_WORDS: Final = {
+    **{name: name.replace("_", " ") for name in (*PHASES, "unaccounted")},
     "startup": "start-up",
-    "data_wait": "data wait",
-    "transfer": "transfer",
-    "forward": "forward",
-    "backward": "backward",
-    "optimizer": "optimizer",
-    "sync": "sync",
-    "collective": "collective",
-    "evaluation": "evaluation",
-    "checkpoint": "checkpoint",
-    "logging": "logging",
-    "epoch_gap": "epoch gap",
-    "other": "other",
-    "unaccounted": "unaccounted",
 }
-
 
 #: Words that no shell takes apart; letters of every language, unlike those of ``shlex``.
 _SAFE: Final = re.compile(r"[\w@%+=:,./-]+")
@@ -76,18 +66,14 @@ def cut(text: str, limit: int, *, front: bool = False) -> str:
     """Text of at most ``limit`` cells, with an ellipsis where something is missing."""
     if cells(text) <= limit:
         return text
-    kept, used = [], 1
-    for character in reversed(text) if front else text:
-        used += _cells(character)
-        if used > limit:
-            break
-        kept.append(character)
-    return "…" + "".join(reversed(kept)) if front else "".join(kept) + "…"
+    if front:
+        return "…" + set_cell_size(text[::-1], max(0, limit - 1)).rstrip()[::-1]
+    return set_cell_size(text, max(0, limit - 1)).rstrip() + "…"
 
 
 def cells(text: str) -> int:
     """Columns a text takes in a terminal; East Asian wide characters take two, combining ones none."""
-    return len(text) if text.isascii() else sum(_cells(character) for character in text)
+    return cell_len(text)
 
 
 def wrap(text: str, width: int) -> list[str]:
@@ -125,15 +111,6 @@ def value(item: Any) -> str:
 
 def _head(word: str, width: int) -> str:
     """As many characters as fit; breaks a long path behind a slash where one is near the end."""
-    used, end = _cells(word[0]), 1
-    while end < len(word) and used + _cells(word[end]) <= width:
-        used += _cells(word[end])
-        end += 1
-    slash = word.rfind("/", end // 2, end)
-    return word[: slash + 1] if slash > 0 else word[:end]
-
-
-def _cells(character: str) -> int:
-    if unicodedata.combining(character):
-        return 0
-    return 2 if unicodedata.east_asian_width(character) in "WF" else 1
+    fits = chop_cells(word, width)[0]
+    slash = fits.rfind("/", len(fits) // 2)
+    return fits[: slash + 1] if slash > 0 else fits

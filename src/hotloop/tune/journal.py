@@ -30,7 +30,7 @@ class Journal:
         self.trials: dict[str, Trial] = {}
         self.seconds = 0.0
         self._finished: set[str] = set()
-        self._held: dict[str, str] = {}  # files that the run as found read
+        self._held: dict[str, str] = {}  # files that the unmodified run read
         handle = os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
         self.close = weakref.finalize(self, os.close, handle)
         try:

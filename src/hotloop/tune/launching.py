@@ -9,22 +9,20 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from hotloop.compare.rewritten import STEPS
+from hotloop.compare.same_losses import STEPS
 from hotloop.compare.trace import Trace
 from hotloop.errors import CheckFailed, UsageError
-from hotloop.tune.candidates import Limits
+from hotloop.tune.candidate import Limits
 from hotloop.tune.journal import Journal
+from hotloop.tune.judging import FAILED, epoch_of, fills, judged, periods, rarer, settings
 from hotloop.tune.patching import Patches
 from hotloop.tune.trial import (
     PROOF,
     Arm,
     Bench,
     Examined,
-    Ran,
     Request,
     Trial,
-    device_bytes,
-    edited,
     queue_of,
     rate,
     spell,
@@ -40,19 +38,13 @@ _SHOWN_S: Final = 3.0
 _SHOWN_PART: Final = 0.01
 _MOST_SHOWN_S: Final = 15.0
 _SHOWN_STEPS: Final = 30
-#: A launch may take so many times as long as the run as found, and this much more.
+#: A launch may take so many times as long as the unmodified run, and this much more.
 _PATIENCE: Final = 3.0
 _PATIENCE_S: Final = 20.0
-CACHE: Final = "cache-samples"
-#: Show nothing before they are filled; epochs of a launch: one fills, one makes up, one shows.
-_FILLED: Final = (CACHE, "use-precomputed-targets", "keep-results")
+#: Epochs of a launch that fills a cache: one fills, one makes up, one shows.
 FILL_EPOCHS: Final = 3
-#: Patches with these have something done less often: a launch has to see it. All launches may have so many
-#: times as many steps for that.
-_RARER: Final = ("less-frequent-evaluation", "less-frequent-checkpoint")
+#: All launches may have so many times as many steps to see what is done less often.
 _MOST_LONGER: Final = 4
-#: How the words of a command that failed begin.
-FAILED: Final = "exit code"
 #: A proof may end so much behind the budget.
 _BEHIND_S: Final = 5.0
 #: An arm may be predicted to be slower than this; it is ended then.
@@ -88,12 +80,12 @@ class Launcher:
     limits: Limits
     say: Say
     command: Sequence[str] = ()
-    patches: Patches | None = None  # of the run as found
+    patches: Patches | None = None  # of the unmodified run
     steps: int | None = None
     launch_s: float = 0.0
     start_s: float = 0.0  # of a launch, before its first step and after its last
     epoch: int = 0  # batches, where known
-    epoch_s: float = 0.0  # and what they take as found
+    epoch_s: float = 0.0  # and what they take unmodified
     once: bool = False  # the run goes through its data a single time
     own: Mapping[str, Any] = field(default_factory=dict)  # the loader's, where launches are no whole epochs
     periods: dict[str, int] = field(default_factory=dict)  # remedy id -> steps from one time to the next
@@ -120,7 +112,7 @@ class Launcher:
         return {one.removeprefix(f"{key}/") for one in self.journal.trials if one.startswith(f"{key}/")}
 
     def expected_s(self, arm: Arm, ratio: float = 1.0) -> float:
-        """Seconds of a launch: what its last one took, or what one so many times as fast as found would."""
+        """Seconds of a launch: what its last one took, or what one ``ratio`` times as fast would."""
         words = tuple(map(str, arm))
         timed = [one for one in self.journal.trials.values() if one.timed and "/" in one.key]
         known = [one for one in timed if one.remedies == words]
@@ -174,7 +166,7 @@ class Launcher:
                 made = "; data that it makes first is dropped each time: run it once before"
                 more = (longer if stop_s < _FIRST_S else "") + (made if trial.more.get("would_write") else "")
                 hint = f"it was ended after {duration(stop_s)}{more}; {hint}"
-            raise CheckFailed(f"the run as found gives nothing to tune: {trial.why}", hint=hint)
+            raise CheckFailed(f"the unmodified run gives nothing to tune: {trial.why}", hint=hint)
         self.journal.hold(seen.files)
         self.patches = Patches(seen=seen, command=self.command, cut=bool(trial.more.get("stopped")))
         self._plan(trial, seen)
@@ -204,7 +196,7 @@ class Launcher:
         wall_s = float(trial.more.get("wall_s") or trial.seconds)
         self.start_s, self.epoch_s = float(steps.start_s[0]) + 1.0, epoch * trial.s_per_step
         self.epoch = epoch
-        self.periods = _periods(seen, _MOST_LONGER * num) if self.limits.allow == "semantic" else {}
+        self.periods = periods(seen, _MOST_LONGER * num) if self.limits.allow == "semantic" else {}
         self.launch_s = wall_s
         passes = loader.num_iterators if loader is not None else 0
         self.once = passes == 1 and steps.num_steps <= epoch and not trial.more.get("stopped")
@@ -217,17 +209,10 @@ class Launcher:
         if cut is not None:
             self.found = replace(trial, s_per_step=cut.s_per_step, samples_per_s=cut.samples_per_s)
 
-    def round(
-        self,
-        key: str,
-        arms: Sequence[Arm],
-        needless: Callable[[Arm, Mapping[str, Trial]], bool] | None = None,
-    ) -> dict[str, Trial]:
-        """One launch of each arm, by its spelling, but for those that are ``needless`` after those before."""
+    def round(self, key: str, arms: Sequence[Arm]) -> dict[str, Trial]:
+        """One launch of each arm, by its spelling."""
         found: dict[str, Trial] = {}
         for arm in arms:
-            if needless is not None and needless(arm, found):
-                continue
             timeout_s = self.patience_s * self.longer(arm)
             trial = self.launch(f"{key}/{spell(arm)}", arm, steps=self.steps, timeout_s=timeout_s)
             if not arm and trial.status == "measured":
@@ -239,7 +224,7 @@ class Launcher:
     def launch(self, key: str, arm: Arm, *, steps: int | None, timeout_s: float) -> Trial:
         """One launch of so many steps, and as many as its arm's workers make ahead of them."""
         if steps is not None and self.own:
-            steps += max(0, queue_of({**self.own, **_settings(arm)}) - queue_of(self.own))
+            steps += max(0, queue_of({**self.own, **settings(arm)}) - queue_of(self.own))
         if steps is not None:
             steps = round(steps * self.longer(arm))
         if steps is not None and fills(arm):
@@ -260,15 +245,10 @@ class Launcher:
             self.launch_s -= self.start_s - start_s
             self.start_s = start_s
 
-    def blocks(self, plan: Mapping[str, Any]) -> Trial:
-        """One run of interleaved blocks."""
-        timeout_s = 2 * float(plan["budget_s"]) + 2 * self.launch_s + _PATIENCE_S
-        return self._trial("blocks", (), timeout_s=timeout_s, plan=plan)
-
     def alone(self) -> float | None:
         """Seconds of a step that waits for nothing, from a launch of a few of them; None: it gave none."""
         timeout_s = self.launch_s + _PATIENCE_S
-        trial = self._trial("alone", (), timeout_s=timeout_s, plan={"echo": True})
+        trial = self._trial("alone", (), timeout_s=timeout_s, alone=True)
         return trial.more.get("step_alone_s")
 
     def proof_s(self, steps: int = STEPS) -> float:
@@ -323,7 +303,7 @@ class Launcher:
             raise Spent("the budget is spent")
         if ran.ended_for and key.startswith(PROOF):
             raise Spent(ran.ended_for)
-        trial = replace(_judged(key, request, ran, self.bench, self.single), seconds=monotonic() - begun_s)
+        trial = replace(judged(key, request, ran, self.bench, self.single), seconds=monotonic() - begun_s)
         self.journal.add(trial)
         self.say.done(trial)
         return trial
@@ -333,97 +313,3 @@ class Launcher:
         while (folder := self.folder / "trials" / f"{number:03d}").exists():
             number += 1  # of a trial that did not come to an end
         return folder
-
-
-def rarer(arm: Arm) -> Arm:
-    """The remedies of an arm whose patch has something done less often."""
-    return tuple(one for one in edited(arm) if one.remedy.id in _RARER)
-
-
-def _periods(seen: Examined, most: int) -> dict[str, int]:
-    """What the run does every so many steps, at most ``most``, by the remedy that has it done less often."""
-    told = (
-        (name, round(finding.data["steps_between"]))
-        for finding in seen.findings
-        for name in finding.remedies
-        if name in _RARER and finding.data.get("steps_between")
-    )
-    return {name: steps for name, steps in told if 0 < steps <= most}
-
-
-def fills(arm: Arm) -> list[str]:
-    """The remedies of an arm that show nothing before its first epoch is over."""
-    return [one.remedy.id for one in arm if one.remedy.id in _FILLED]
-
-
-def _settings(arm: Arm) -> dict[str, Any]:
-    """What an arm sets of the loader's workers."""
-    given = {one.remedy.parameter.name: one.value for one in arm if one.remedy.parameter is not None}
-    return {"num_workers": 0, **given} if any(one.remedy.id == "no-workers" for one in arm) else given
-
-
-def epoch_of(seen: Examined) -> int:
-    """Batches of an epoch of the training loader, 0 where they are not known."""
-    loader = seen.evidence.steps.train_loader() if seen.evidence is not None else None
-    if loader is None or seen.evidence is None:
-        return 0
-    samples = float(loader.dataset.get("len") or 0) / len(seen.evidence.ranks)
-    whole = samples / float(loader.settings.get("batch_size") or samples or 1)
-    return round(whole if loader.num_iterators < 2 else loader.batches_per_epoch)
-
-
-def _judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Trial:
-    """What came of a launch; ``once`` as in ``rate``."""
-    folder = request.folder
-    blank = Trial(
-        key=key,
-        remedies=tuple(map(str, request.arm)),
-        status="failed",
-        folder=f"{folder.parent.name}/{folder.name}",
-        seconds=0.0,
-        host_bytes=ran.peak_bytes,
-        more={"wall_s": ran.wall_s, "stopped": ran.stopped, "would_write": list(ran.would_write)}
-        | ({} if ran.started else {"started": False}),
-    )
-    if ran.ended_for:
-        return replace(blank, status="ended", why=ran.ended_for)
-    seen = bench.examine(folder)
-    oom = next((one.message for one in seen.findings if one.id == "memory/out-of-memory"), "")
-    if oom or (ran.exit_code and not ran.stopped):
-        return replace(blank, why=oom or f"{FAILED} {ran.exit_code}: {ran.last_words}".rstrip(": "))
-    if seen.evidence is None:
-        return replace(blank, why="no training step was seen")
-    if request.plan is not None:
-        rows = [row.to_json() for row in seen.blocks.rows if row.method == "blocks"] if seen.blocks else []
-        more = {**blank.more, "rows": rows, "step_alone_s": seen.alone_s}
-        return replace(blank, status="measured", more=more)
-    missing = _not_in_effect(request.arm, seen)
-    if missing:
-        return replace(blank, status="refused", why="; ".join(missing))
-    filling = bool(fills(request.arm))
-    found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first", fills=filling, once=once)
-    if found is None:
-        return replace(blank, why="too few training steps were seen")
-    return replace(
-        blank,
-        status="measured",
-        s_per_step=found.s_per_step,
-        samples_per_s=found.samples_per_s,
-        num_steps=found.num_steps,
-        more={**blank.more, "steps": seen.evidence.steps.num_steps},
-        device_bytes=device_bytes(seen.evidence),
-    )
-
-
-def _not_in_effect(arm: Arm, seen: Examined) -> list[str]:
-    """What the remedies say that were not in effect, each in one line."""
-    if seen.missed:
-        return [
-            f"the patch was not met: {', '.join(Path(file).name for file in seen.missed)} was not imported"
-        ]
-    live = [one for one in arm if one not in edited(arm)]
-    status = {one.remedy.id: seen.applied.get(one.remedy.id, "nothing was noted") for one in live}
-    missing = {name: words for name, words in status.items() if not words.startswith("in effect")}
-    return [
-        " ".join((words if len(arm) == 1 else f"{name}: {words}").split()) for name, words in missing.items()
-    ]

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hotloop.diagnose.limits import Limits
 from hotloop.remedy.remedy import EFFECTS, Effect
-from hotloop.tune.launching import fills
+from hotloop.tune.judging import fills
 from hotloop.tune.patching import Written
 from hotloop.tune.proving import OTHER_DRAWS
 from hotloop.tune.ratios import Ratio
@@ -39,7 +39,7 @@ def to_json(
             "settings": _settings(tuned.best),
             "samples_per_s": _times(base.samples_per_s, gain),
             "gain": _gain(gain),
-            "effect": effect(tuned.best, _drawn(tuned)),
+            "effect": effect(tuned.best, tuned.draws),
             "draws": list(tuned.draws),
             "confirmed": tuned.confirmed,
             "predicted": tuned.predicted if tuned.best else None,
@@ -149,7 +149,7 @@ def _nothing(tuned: Tuned) -> str:
     tried = _tried(tuned)
     again = [trial for trial in tuned.trials if not trial.remedies and trial.timed and trial.key != "first"]
     if not tried and tuned.ended and tuned.needs is not None:
-        words = f"no launch of {tuned.needs.name} fits into what the run as found left of the budget"
+        words = f"no launch of {tuned.needs.name} fits into what the unmodified run left of the budget"
         took = duration(tuned.first.seconds)
         return f"nothing was tried: {words}, of which it took {took}: give {_enough(tuned)}"
     if not tried and tuned.ended:
@@ -161,9 +161,9 @@ def _nothing(tuned: Tuned) -> str:
     if not any(trial.status == "measured" for trial in tried):
         return "nothing that was tried ran to its end: keep it as it is"
     if again and not any(trial.status == "measured" for trial in again):
-        return f"nothing can be said: launched again the run as found gave no measurement: {again[-1].why}"
+        return f"nothing can be said: launched again the unmodified run gave no measurement: {again[-1].why}"
     beside = f" but {', '.join(tuned.refused)}, not taken for what is said below" if tuned.refused else ""
-    return f"nothing that was tried beat the run as found beyond noise{beside}: keep it as it is"
+    return f"nothing that was tried beat the unmodified run beyond noise{beside}: keep it as it is"
 
 
 def _too_few(first: Trial) -> str:
@@ -175,7 +175,7 @@ def _too_few(first: Trial) -> str:
 
 
 def _tried(tuned: Tuned) -> list[Trial]:
-    return [trial for trial in tuned.trials if trial.remedies or trial.key == "blocks"]
+    return [trial for trial in tuned.trials if trial.remedies]
 
 
 def _enough(tuned: Tuned) -> str:
@@ -195,7 +195,7 @@ def _table(tuned: Tuned) -> list[str]:
     groups: dict[str, list[Trial]] = {}
     for trial in tuned.trials:
         if trial.timed:
-            groups.setdefault(" + ".join(trial.remedies) or "as found", []).append(trial)
+            groups.setdefault(" + ".join(trial.remedies) or "unmodified", []).append(trial)
     lines = [f"{'tried':<40}{'launches':>9}{'per step':>12}{'samples/s':>12}"]
     for name, trials in groups.items():
         done = [trial for trial in trials if trial.s_per_step]
@@ -221,14 +221,9 @@ def _basis(tuned: Tuned) -> str:
 
 def _effects(tuned: Tuned) -> list[str]:
     arm = tuned.best
-    told: str = effect(arm, _drawn(tuned))
-    if told != effect(arm) and tuned.draws:
+    told: str = effect(arm, tuned.draws)
+    if told != effect(arm):
         told = f"{told}: samples draw from {', '.join(tuned.draws)}, and will draw other numbers"
-    elif told != effect(arm):
-        told = (
-            f"{told}: the order of samples is drawn from {', '.join(tuned.turns)} by turns with others, and "
-            "will be another: workers run ahead of the loop"
-        )
     unseen = {name: " (none was seen here)" for name in OTHER_DRAWS if not tuned.draws}
     words = [
         f"{one.remedy.id}: {one.remedy.alters}{unseen.get(one.remedy.id, '')}"
@@ -269,7 +264,7 @@ def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
 
 
 def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[str]:
-    verify = ["hotloop", "verify", "--effect", effect(tuned.best, _drawn(tuned)), "--throw-away"]
+    verify = ["hotloop", "verify", "--effect", effect(tuned.best, tuned.draws), "--throw-away"]
     verify += asked(tuned.best, patch)
     if not _draws_others(tuned):
         return ["verify it:", f"    {shlex.join([*verify, '--', *command])}"]
@@ -282,13 +277,8 @@ def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[st
 
 
 def _draws_others(tuned: Tuned) -> bool:
-    """Whether the samples are not those of the run as found: they draw random numbers, and others."""
-    return bool(_drawn(tuned)) and any(one.remedy.id in OTHER_DRAWS for one in tuned.best)
-
-
-def _drawn(tuned: Tuned) -> tuple[str, ...]:
-    """The generators that samples, or their order by turns with others, are drawn from."""
-    return (*tuned.draws, *tuned.turns)
+    """Whether the samples are not those of the unmodified run: they draw random numbers, and others."""
+    return bool(tuned.draws) and any(one.remedy.id in OTHER_DRAWS for one in tuned.best)
 
 
 def _left(tuned: Tuned) -> list[str]:

@@ -10,10 +10,10 @@ from typing import Final
 
 from hotloop.errors import UsageError
 from hotloop.findings import Finding, Place
-from hotloop.remedy.source import in_force, publish
-from hotloop.remedy.source import patch as patches
-from hotloop.remedy.source.in_force import InForce
-from hotloop.remedy.source.scene import Scene
+from hotloop.fix import in_force, publish
+from hotloop.fix import patch as patches
+from hotloop.fix.in_force import InForce
+from hotloop.fix.scene import Scene
 from hotloop.tune.trial import Arm, Examined, edited
 
 #: What changes how a loader is built, or what it is given.
@@ -36,7 +36,7 @@ class Written:
 
 @dataclass(kw_only=True)
 class Patches:
-    """Patches made from the run as found, for the command it ran. ``cut``: it was ended before its end."""
+    """Patches made from the unmodified run, for the command it ran. ``cut``: it was ended before its end."""
 
     seen: Examined
     command: Sequence[str]
@@ -110,8 +110,7 @@ class Patches:
     def _told(self) -> Scene:
         scene = self._scene
         new = {name: place for name, place in self._heard.items() if name not in scene.where}
-        places = {name: (*scene.asked_at.get(name, ()), place) for name, place in new.items()}
-        return replace(scene, where={**scene.where, **new}, asked_at={**scene.asked_at, **places})
+        return replace(scene, where={**scene.where, **new})
 
     @cached_property
     def _scene(self) -> Scene:

@@ -1,9 +1,9 @@
 """What losses say of an arm that won: whether a patch that computes by other code computes the same, whether
 what is called exact is.
 
-A patch that rewrites is trained for a few steps beside the run as found. What is called exact hands out what
-was made before, or elsewhere than in the training process: what it misses shows once epochs repeat. It is
-trained into its third epoch, beside the same arm without it, so that nothing else of the arm tells.
+A patch that rewrites is trained for a few steps beside the unmodified run. What is called exact hands out
+what was made before, or elsewhere than in the training process: what it misses shows once epochs repeat.
+It is trained into its third epoch, beside the same arm without it, so that nothing else of the arm tells.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from hotloop.compare.rewritten import STEPS, Held, held
+from hotloop.compare.same_losses import STEPS, SameLosses, same_losses
 from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.trial import Arm, edited, effect_of, spell
 
@@ -63,10 +63,10 @@ class Proofs:
         try:
             found = self._held((), patched, STEPS, exact=exact)
         except Spent as ended:
-            why = f"that the patched run has the losses of the run as found was not shown: {ended}"
+            why = f"that the patched run has the losses of the unmodified run was not shown: {ended}"
             return Refused(remedies=patched, why=why)
         if found.same is False:
-            why = f"the patched run has other losses than the run as found: {found.words}"
+            why = f"the patched run has other losses than the unmodified run: {found.words}"
             return Refused(remedies=patched, why=why)
         self._told[spell(patched)] = _told(found)
         return None
@@ -82,14 +82,14 @@ class Proofs:
             return None
         steps = self._steps(arm)
         if not steps:
-            self._told[name] = "not proven by losses: the budget has no room for it"
+            self._told[name] = "cannot tell by losses: the budget has no room for it"
             return None
         try:
             found = self._held(_without(arm, kept), arm, steps, exact=self._to_the_bit)
             if found.same is False:
                 return self._blamed(arm, kept, steps, found)
         except Spent as ended:
-            self._told[name] = f"not proven by losses: {ended}"
+            self._told[name] = f"cannot tell by losses: {ended}"
             return None
         self._told[name] = _told(found) + self._unseen(steps)
         return None
@@ -105,7 +105,7 @@ class Proofs:
         first = self.launcher.epoch and steps <= self.launcher.epoch
         return ", all of the first epoch: the budget has no room for a second" if first else ""
 
-    def _blamed(self, arm: Arm, kept: Arm, steps: int, found: Held) -> Refused:
+    def _blamed(self, arm: Arm, kept: Arm, steps: int, found: SameLosses) -> Refused:
         """The one of several without which losses are the same, rather what was taken up last; all of them
         where there is no such one.
         """
@@ -131,15 +131,17 @@ class Proofs:
         room = (steps for steps in runs if launcher.left_s > launcher.proof_s(steps))
         return next(held, 0) or next(room, 0)
 
-    def _held(self, base: Arm, arm: Arm, steps: int, *, exact: bool) -> Held:
+    def _held(self, base: Arm, arm: Arm, steps: int, *, exact: bool) -> SameLosses:
         traced = partial(self.launcher.traced, steps=steps)
         without = traced(base)
         told = without is not None and without.recorded
-        return held(without, traced(arm) if told else None, lambda: traced(base, again=True), exact=exact)
+        return same_losses(
+            without, traced(arm) if told else None, lambda: traced(base, again=True), exact=exact
+        )
 
 
-def _told(found: Held) -> str:
-    return found.words if found.same else f"not proven by losses: {found.words}"
+def _told(found: SameLosses) -> str:
+    return found.words if found.same else f"cannot tell by losses: {found.words}"
 
 
 def _rewriting(arm: Arm) -> Arm:

@@ -7,7 +7,7 @@ from math import log
 from typing import Final
 
 from hotloop.remedy.remedy import EFFECTS
-from hotloop.tune.candidates import Candidate
+from hotloop.tune.candidate import Candidate
 from hotloop.tune.ratios import Ratio
 
 #: Half an interval that needs no more pairs, as a logarithm, and as a part of the gain's.
@@ -39,12 +39,6 @@ def narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int, 
     # What still lies between arms that are known so well is not worth a launch.
     known = all(one.high < best.ratio or settled(one) for one in rest)
     return not (best.high < LEAST or (best.low > LEAST and known))
-
-
-def hopeless(one: Candidate, best: float) -> bool:
-    """Whether a candidate is predicted to stay far behind what was seen to be ``best`` times as fast."""
-    most = one.bounds[1] if one.bounds is not None else one.predicted
-    return most is not None and CLEAR * most < best
 
 
 def simplest(ratios: Mapping[str, float], candidates: Sequence[Candidate]) -> Candidate | None:

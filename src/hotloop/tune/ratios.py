@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from math import exp, inf, sqrt
-from statistics import fmean
 from typing import Final
 
-from hotloop.whatif.live.interval import t95
+from hotloop.stats import NORMAL95, mean_of, pooled_deviation, t95
 
 #: Launches that agree better than this agree by luck.
 _LEAST_SD: Final = 0.004
@@ -48,12 +47,11 @@ def pooled(
     """
     known = {name: list(values) for name, values in logs.items() if values}
     groups = [*([*values, *beside] for values in known.values()), *(values for values in before if values)]
-    freedom = sum(len(values) - 1 for values in groups)
-    squares = sum((value - fmean(values)) ** 2 for values in groups for value in values)
-    sd = max(_LEAST_SD, sqrt(squares / freedom)) if freedom else inf
+    deviation, freedom = pooled_deviation(groups)
+    sd = max(_LEAST_SD, deviation)
     found = {}
     for name, values in known.items():
-        mean = fmean(values)
+        mean = mean_of(values)
         half = t95(freedom) * sd / sqrt(len(values)) if freedom else inf
         found[name] = _ratio(mean, half, len(values), freedom)
     return found
@@ -73,11 +71,10 @@ def unpaired(base: Sequence[float], tuned: Sequence[float], *, crowded: bool = F
     """
     if not base or not tuned:
         return Ratio(ratio=1.0, low=0.0, high=inf, pairs=0)
-    mean = fmean(base) - fmean(tuned)
-    freedom = len(base) + len(tuned) - 2
-    squares = sum((value - fmean(values)) ** 2 for values in (base, tuned) for value in values)
-    sd = max(_LEAST_SD, sqrt(squares / freedom)) if freedom else 0.0
-    most = 1.96 * max(_MOST_SD, sd)
+    mean = mean_of(base) - mean_of(tuned)
+    deviation, freedom = pooled_deviation([base, tuned])
+    sd = max(_LEAST_SD, deviation) if freedom else 0.0
+    most = NORMAL95 * max(_MOST_SD, sd)
     told = freedom and not (crowded and min(len(base), len(tuned)) == 1)
     half = (min(most, t95(freedom) * sd) if told else most) * sqrt(1 / len(base) + 1 / len(tuned))
     return _ratio(mean, half, min(len(base), len(tuned)), freedom)

@@ -227,7 +227,7 @@ def render(swept: Swept) -> str:
             lines.append(f"{one.batch_size:>10}  {one.why}"[:80])
             continue
         mark = " <- knee" if one.batch_size == swept.knee else ""
-        mark += " (as found)" * (one.batch_size == swept.found)
+        mark += " (unmodified)" * (one.batch_size == swept.found)
         bar = "#" * round(16 * one.samples_per_s / most)
         device = size(one.device_bytes) if one.device_bytes else "-"
         told = f"{one.batch_size:>10}{rate(one.samples_per_s):>12}{size(one.host_bytes):>14}{device:>15}"

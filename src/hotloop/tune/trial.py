@@ -12,12 +12,11 @@ import numpy as np
 from hotloop.compare.trace import Trace
 from hotloop.diagnose import Evidence
 from hotloop.findings import Finding
+from hotloop.fix.in_force import InForce
 from hotloop.measure.steps import Steps
 from hotloop.phases import COLUMN
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import Effect
-from hotloop.remedy.source.in_force import InForce
-from hotloop.whatif.estimate import WhatIf
 
 #: refused: a remedy was not in effect; failed: the command did; ended: by hotloop, for time or memory.
 Status = Literal["measured", "refused", "failed", "ended"]
@@ -34,7 +33,7 @@ Arm = tuple[Applied, ...]
 
 def spell(arm: Arm) -> str:
     """An arm as people read it."""
-    return " + ".join(map(str, arm)) or "as found"
+    return " + ".join(map(str, arm)) or "unmodified"
 
 
 def edited(arm: Arm) -> Arm:
@@ -63,7 +62,7 @@ def command_of(arm: Arm, command: Sequence[str], patch: Path | None = None) -> l
 class Request:
     """What to launch. ``stop_s`` interrupts it in time, which is no failure; ``timeout_s`` kills it.
 
-    ``plan`` makes it a what-if run: of blocks, or of the step alone (``whatif.live``). ``evidence`` records
+    ``alone`` times the step alone, with one batch that comes again (``whatif.live``). ``evidence`` records
     its losses.
     """
 
@@ -73,7 +72,7 @@ class Request:
     steps: int | None = None
     stop_s: float | None = None
     most_bytes: float | None = None
-    plan: Mapping[str, Any] | None = None
+    alone: bool = False
     patch: InForce | None = None
     evidence: bool = False
 
@@ -107,19 +106,12 @@ class Examined:
     evidence: Evidence | None
     findings: tuple[Finding, ...]
     applied: Mapping[str, str]  # remedy id -> its last status
-    blocks: WhatIf | None = None  # of a what-if run
     alone_s: float | None = None  # seconds of a step that waits for nothing, of a run that took only these
     draws: tuple[str, ...] = ()  # generators that the training samples draw from, as far as was seen
-    turns: tuple[str, ...] = ()  # generators that the order of samples is drawn from by turns with others
     crowded: bool = False  # others used the cores
     files: tuple[Path, ...] = ()  # code and configuration that it read and did not write
     missed: tuple[str, ...] = ()  # files of the patch in force that no process loaded
     trace: Trace | None = None  # what it computed, where that was recorded
-
-    @property
-    def drawn(self) -> tuple[str, ...]:
-        """The generators that samples, or their order by turns with others, are drawn from."""
-        return (*self.draws, *self.turns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,8 +141,8 @@ class Trial:
 
     @property
     def timed(self) -> bool:
-        """Whether it is a run whose rate can be compared: what-if runs and proofs are not."""
-        return self.key not in ("blocks", "alone") and not self.key.startswith(PROOF)
+        """Whether it is a run whose rate can be compared: proofs and the step alone are not."""
+        return self.key != "alone" and not self.key.startswith(PROOF)
 
     @property
     def cost_s(self) -> float | None:

@@ -15,7 +15,7 @@ from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.phases import COLUMN
 from hotloop.record.recording import Note, Recording
-from hotloop.whatif.live.interval import interval
+from hotloop.stats import interval, ratio_interval
 from hotloop.whatif.memory import batch_cannot_grow, cache_does_not_fit, reads_again
 
 Method = Literal["blocks", "accounted"]
@@ -217,9 +217,8 @@ def _row(asked: Note, notes: Sequence[Note], words: str) -> Row:
         if len(tried) - len(mine) >= 2:
             words = "too few steps in a row without an evaluation, a checkpoint, or an epoch's start"
         return Row(intervention=name, ratio=None, ci95=None, blocks=len(ratios), words=words)
-    mean, low, high = interval(ratios)
-    edges = (exp(low), exp(high))
-    return Row(intervention=name, ratio=exp(mean), ci95=edges, blocks=len(ratios), words=words)
+    ratio, low, high = ratio_interval(ratios)
+    return Row(intervention=name, ratio=ratio, ci95=(low, high), blocks=len(ratios), words=words)
 
 
 def _combined(row: Row, members: Sequence[str], rows: Sequence[Row]) -> Row:

@@ -1,1 +1,28 @@
-"""One folder per family of findings, one file per static rule: ``ID`` and ``check(tree)``."""
+"""Every static rule by the id of what it finds: one file a family, each with its ``RULES``."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from hotloop.audit.hits import Rule
+from hotloop.audit.rules import (
+    cadence,
+    config,
+    device,
+    distributed,
+    host,
+    input,
+    memory,
+    numerics,
+    parameters,
+    transfer,
+    trend,
+)
+
+RULES: Final[dict[str, Rule]] = {
+    rule_id: family.RULES[rule_id]
+    for family in (
+        cadence, config, device, distributed, host, input, memory, numerics, parameters, transfer, trend
+    )
+    for rule_id in family.RULES
+}  # fmt: skip

@@ -1,6 +1,6 @@
 """A patch in force: this process runs the patched text of files that stay on disk as they are.
 
-Imported by sitecustomize where HOTLOOP_PATCH names a folder (``remedy.source.in_force``). Modules get their
+Imported by sitecustomize where HOTLOOP_PATCH names a folder (``fix.in_force``). Modules get their
 text from the loader, without a .pyc read or written; the main script is handed to the interpreter the way a
 zip file is, by a path hook for this one path, so that exit codes, signals and threads at exit stay its
 affair; what runs a file by its path (multiprocessing's spawn, cProfile) reads it through ``io.open_code``.

@@ -1,1 +1,1 @@
-"""One folder per family of findings, one file per finding: ``ID`` and ``check(evidence)``."""
+"""One folder per family of findings; each finding is a function under ``@rule``."""

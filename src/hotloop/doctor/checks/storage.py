@@ -14,7 +14,6 @@ _KINDS = {
     "rotational": "A spinning disk gives about a hundred random reads a second; copy the data to an SSD, "
     "or read it in large sequential pieces (hotloop bake).",
 }
-_LOW_RATIO = 0.05
 
 
 def check(patient: Patient) -> Iterator[Line]:

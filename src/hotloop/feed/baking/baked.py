@@ -5,6 +5,7 @@ from __future__ import annotations
 import operator
 import os
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -19,7 +20,7 @@ from hotloop.feed.baking.checks import check_sizes
 from hotloop.feed.baking.files import NOTHING, Files
 from hotloop.feed.baking.manifest import Manifest
 from hotloop.feed.baking.schema import Schema, is_odd, join, loose_leaves
-from hotloop.feed.batching import Batch, batch_dtype, empty
+from hotloop.feed.batching import Batch, batch_dtype, empty, filled
 from hotloop.feed.collating import Out
 from hotloop.feed.errors import BakeError, DamagedBakeError, StaleBakeError
 from hotloop.feed.rows import gather
@@ -125,8 +126,8 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         leaves: list[Any] = [None] * len(self._schema.leaves)
         columns = zip(self._schema.columns, self._files.columns, self._dtypes, strict=True)
         for column, table, dtype in columns:
-            leaves[column.position] = into = out((len(rows), *column.shape), dtype)
-            gather(table.reshape(-1), rows * column.num_bytes, into, column.num_bytes)
+            fill = partial(_fill, table, rows, column.num_bytes)
+            leaves[column.position] = filled(fill, len(rows), column.dtype, column.shape, dtype, out)
         if self._schema.loose:
             loose = [loose_leaves(self._schema, record) for record in records]
             for position, values in zip(self._schema.loose, zip(*loose, strict=True), strict=True):
@@ -165,6 +166,10 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
             f"{self.path / manifests.record_file(part)} is damaged: sample {row} (part {part}): {error}",
             hint="bake again with overwrite=True (hotloop bake --overwrite)",
         )
+
+
+def _fill(table: Bytes, rows: Rows, num_bytes: int, into: torch.Tensor) -> None:
+    gather(table.reshape(-1), rows * num_bytes, into, num_bytes)
 
 
 def _batch_of(schema: Schema) -> tuple[Batch | None, list[torch.dtype]]:

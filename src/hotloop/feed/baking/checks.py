@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -55,133 +57,101 @@ def _check_size(path: Path, expected: int, part_bytes: int, first_part: int) -> 
         raise damaged(path, f"it has {found} bytes, {found - expected} more than were written")
 
 
-class Checksums:
-    """The checksums of a bake's blocks, taken apart by file."""
+class BlockCheck:
+    """Compares the blocks of one file with their checksums, each once, when bytes in it are wanted.
 
-    def __init__(self, folder: Path, manifest: Manifest) -> None:
-        path = folder / CHECKSUMS
-        try:
-            data = path.read_bytes()
-        except FileNotFoundError:
-            raise damaged(path, "it is missing") from None
-        if zlib.crc32(data) != manifest.checksums_crc:
-            raise damaged(path, "its own checksum does not match")
-        every = np.frombuffer(data, "<u4")
-        self.tables: list[NDArray[np.uint32]] = []
-        at = 0
-        for table in tables(manifest):
-            count = num_blocks(manifest, table)
-            self.tables.append(every[at : at + count])
-            at += count
-        self.records: dict[int, NDArray[np.uint32]] = {}
-        for part, _, num_bytes in manifest.part_files():
-            count = -(-num_bytes // BLOCK_BYTES)
-            self.records[part] = every[at : at + count]
-            at += count
-        if at != len(every):
-            raise damaged(path, f"it has {len(every)} checksums for {at} blocks")
-
-
-def num_blocks(manifest: Manifest, table: Table) -> int:
-    """Blocks of a dense file: every part begins one."""
-    last = len(manifest.samples(manifest.num_parts - 1))
-    return (manifest.num_parts - 1) * _per_part(manifest, table) - (-last // table.block_rows)
-
-
-def _per_part(manifest: Manifest, table: Table) -> int:
-    return -(-manifest.part_samples // table.block_rows)
-
-
-class TableCheck:
-    """Compares the blocks of one dense file with their checksums, each once, when rows of it are wanted."""
+    ``starts`` is where each block begins, and the end of the last; ``named`` says which block it is.
+    """
 
     def __init__(
-        self, path: Path, manifest: Manifest, table: Table, rows: Bytes, crcs: NDArray[np.uint32]
+        self, path: Path, memory: Bytes, starts: Rows, crcs: NDArray[np.uint32], named: Callable[[int], str]
     ) -> None:
         self._path = path
-        self._manifest = manifest
-        self._table = table
-        self._rows = rows
+        self._memory = memory
+        self._starts = starts
         self._crcs = crcs
-        self._per_part = _per_part(manifest, table)
+        self._named = named
         self._good = np.zeros(len(crcs), np.bool_)
-        self._num_left = len(crcs)
+        self._is_done = not len(crcs)
 
-    def check(self, rows: Rows) -> None:
-        """See that the blocks with these rows are as they were written.
+    def check(self, first: Rows, last: Rows) -> None:
+        """See that the blocks with bytes ``first`` to ``last`` (both included) are as they were written.
 
         Raises:
-            DamagedBakeError: one is not; names the file, the part and its samples.
+            DamagedBakeError: one is not; names the file and the place.
         """
-        if not self._num_left:
+        if self._is_done or not len(first):
             return
-        blocks = self._blocks(rows)
-        wanted = blocks[~self._good[blocks]]
-        for block in np.unique(wanted).tolist():
+        begin = np.searchsorted(self._starts, first, "right") - 1
+        end = np.searchsorted(self._starts, last, "right")
+        pairs = zip(begin.clip(0).tolist(), end.clip(0, len(self._crcs)).tolist(), strict=True)
+        for block in sorted({block for pair in pairs for block in range(*pair)}):
             self._check_block(block)
-
-    @property
-    def is_done(self) -> bool:
-        """Whether every block was looked at."""
-        return not self._num_left
-
-    def blocks(self, rows: Rows) -> tuple[Rows, Rows]:
-        """First row and number of rows of the blocks that have these rows."""
-        part, inside = np.divmod(np.unique(self._blocks(rows)), self._per_part)
-        first = inside * self._table.block_rows
-        starts = part * self._manifest.part_samples + first
-        in_part = np.minimum(self._manifest.part_samples, self._manifest.num_samples - starts + first)
-        return starts, np.minimum(self._table.block_rows, in_part - first)
-
-    def _blocks(self, rows: Rows) -> Rows:
-        part, inside = np.divmod(rows, self._manifest.part_samples)
-        blocks: Rows = part * self._per_part + inside // self._table.block_rows
-        return blocks
+        self._is_done = bool(self._good.all())
 
     def check_all(self) -> None:
         """See that every block is as it was written."""
-        for block in np.flatnonzero(~self._good).tolist():
+        for block in range(len(self._crcs)):
             self._check_block(block)
+        self._is_done = True
 
     def _check_block(self, block: int) -> None:
-        part, inside = divmod(block, self._per_part)
-        samples = self._manifest.samples(part)
-        first = samples.start + inside * self._table.block_rows
-        end = min(first + self._table.block_rows, samples.stop)
-        if zlib.crc32(self._rows[first:end].reshape(-1).data) != int(self._crcs[block]):
-            raise damaged(
-                self._path, f"part {part}, samples {first} to {end - 1}: the checksum does not match"
-            )
+        if self._good[block]:
+            return
+        data = self._memory[self._starts[block] : self._starts[block + 1]]
+        if zlib.crc32(data.data) != int(self._crcs[block]):
+            raise damaged(self._path, f"{self._named(block)}: the checksum does not match")
         self._good[block] = True
-        self._num_left = int(np.count_nonzero(~self._good))
 
 
-class RecordCheck:
-    """Compares the blocks of one part's records with their checksums, each once."""
+def checks_of(
+    folder: Path, manifest: Manifest, memories: list[Bytes], records: dict[int, Bytes]
+) -> tuple[list[BlockCheck], dict[int, BlockCheck]]:
+    """A check for every dense file, and for every part's records, over their bytes.
 
-    def __init__(self, path: Path, part: int, memory: Bytes, crcs: NDArray[np.uint32]) -> None:
-        self._path = path
-        self._part = part
-        self._memory = memory
-        self._crcs = crcs
-        self._good = bytearray(len(crcs))
+    Raises:
+        DamagedBakeError: the checksums themselves are damaged.
+    """
+    path = folder / CHECKSUMS
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise damaged(path, "it is missing") from None
+    if zlib.crc32(data) != manifest.checksums_crc:
+        raise damaged(path, "its own checksum does not match")
+    every, at = np.frombuffer(data, "<u4"), 0
 
-    def check(self, start: int, end: int) -> None:
-        """See that bytes ``start`` to ``end`` are as they were written.
+    def made(file: str, memory: Bytes, starts: list[int], named: Callable[[int], str]) -> BlockCheck:
+        nonlocal at
+        at += len(starts) - 1
+        crcs = every[at - len(starts) + 1 : at]
+        return BlockCheck(folder / file, memory, np.array(starts, np.int64), crcs, named)
 
-        Raises:
-            DamagedBakeError: they are not; names the file and the part.
-        """
-        for block in range(start // BLOCK_BYTES, -(-end // BLOCK_BYTES)):
-            if self._good[block]:
-                continue
-            first = block * BLOCK_BYTES
-            data = self._memory[first : first + BLOCK_BYTES]
-            if zlib.crc32(data.data) != int(self._crcs[block]):
-                where = f"part {self._part}, bytes {first} to {first + len(data) - 1}"
-                raise damaged(self._path, f"{where}: the checksum does not match")
-            self._good[block] = 1
+    dense = []
+    for table, memory in zip(tables(manifest), memories, strict=True):
+        rows = _block_rows(manifest, table)
+        starts = [row * table.row_bytes for row in rows]
+        dense.append(made(table.file, memory, starts, partial(_samples_named, manifest, rows)))
+    loose = {}
+    for part, file, num_bytes in manifest.part_files():
+        starts = [*range(0, num_bytes, BLOCK_BYTES), num_bytes]
+        loose[part] = made(file, records[part], starts, partial(_bytes_named, part, starts))
+    if at != len(every):
+        raise damaged(path, f"it has {len(every)} checksums for {at} blocks")
+    return dense, loose
 
-    def check_all(self) -> None:
-        """See that every block is as it was written."""
-        self.check(0, len(self._memory))
+
+def _block_rows(manifest: Manifest, table: Table) -> list[int]:
+    """The first row of every block, and the number of rows: every part begins a block."""
+    parts = map(manifest.samples, range(manifest.num_parts))
+    first = [row for samples in parts for row in range(samples.start, samples.stop, table.block_rows)]
+    return [*first, manifest.num_samples]
+
+
+def _samples_named(manifest: Manifest, rows: list[int], block: int) -> str:
+    part = rows[block] // manifest.part_samples
+    return f"part {part}, samples {rows[block]} to {rows[block + 1] - 1}"
+
+
+def _bytes_named(part: int, starts: list[int], block: int) -> str:
+    return f"part {part}, bytes {starts[block]} to {starts[block + 1] - 1}"

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.feed.baking.checks import Checksums, RecordCheck, TableCheck, tables
-from hotloop.feed.baking.manifest import Manifest, Table
-from hotloop.feed.baking.readahead import ReadAhead, tell_rows
+from hotloop.feed.baking.checks import BlockCheck, checks_of, tables
+from hotloop.feed.baking.manifest import Manifest
 from hotloop.feed.memory import Mapping
 
 Bytes = NDArray[np.uint8]
 Rows = NDArray[np.int64]
 
 NOTHING = np.empty(0, np.uint8)
+
+_WHOSE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
 
 
 class Files:
@@ -27,40 +29,46 @@ class Files:
 
     def __init__(self, folder: Path, manifest: Manifest, *, checked: bool) -> None:
         self._manifest = manifest
-        self._tables = [_MappedTable(folder, table, manifest) for table in tables(manifest)]
-        every = [table.rows for table in self._tables]
+        self._widths = [table.row_bytes for table in tables(manifest)]
+        self._tables = [
+            _mapped(folder / table.file, manifest.num_samples * table.row_bytes) for table in tables(manifest)
+        ]
+        every = [
+            mapping.array().reshape(manifest.num_samples, width)
+            for mapping, width in zip(self._tables, self._widths, strict=True)
+        ]
         #: One array of rows for each dense column.
         self.columns = every[: len(manifest.schema.columns)]
         self._ends = every[-1].view("<i8").reshape(-1) if manifest.has_records else None
         self._parts = {part: _mapped(folder / file, size) for part, file, size in manifest.part_files()}
         self._memories = {part: mapping.array() for part, mapping in self._parts.items()}
-        self._table_checks: list[TableCheck] = []
-        self._record_checks: dict[int, RecordCheck] = {}
-        self._ahead = ReadAhead()
+        self._checks: list[BlockCheck] = []
+        self._record_checks: dict[int, BlockCheck] = {}
+        self._reads_storage = True  # nobody knows yet
         if checked:
-            self._add_checks(folder, Checksums(folder, manifest))
-
-    def _add_checks(self, folder: Path, sums: Checksums) -> None:
-        for mapped, crcs in zip(self._tables, sums.tables, strict=True):
-            path = folder / mapped.table.file
-            self._table_checks.append(TableCheck(path, self._manifest, mapped.table, mapped.rows, crcs))
-        for part, file, _ in self._manifest.part_files():
-            check = RecordCheck(folder / file, part, self._memories[part], sums.records[part])
-            self._record_checks[part] = check
+            memories = [mapping.array() for mapping in self._tables]
+            self._checks, self._record_checks = checks_of(folder, manifest, memories, self._memories)
 
     def begin(self, rows: Rows) -> int:
         """Called before a batch is read: where that goes to storage, all of it is asked for at once.
 
-        Gives what :meth:`end` wants.
+        A row that is not in memory costs its reader a page fault, one after the other: 64 of them are 64
+        times the latency of the disk. Gives what :meth:`end` wants.
         """
-        begun = self._ahead.begin()
-        if self._ahead.is_worth_while:
-            self._tell(rows)
+        begun = _blocks_read()
+        if self._reads_storage:
+            for mapping, width in zip(self._tables, self._widths, strict=True):
+                for row in np.sort(rows).tolist():
+                    mapping.will_need(row * width, width)
+            for row in rows.tolist() if self._ends is not None else ():
+                part, start, end = self._place(row)
+                if part in self._parts and 0 <= start < end <= self._parts[part].num_bytes:
+                    self._parts[part].will_need(start, end - start)
         return begun
 
     def end(self, begun: int) -> None:
-        """Called after a batch was read."""
-        self._ahead.end(begun)
+        """Called after a batch was read: whether that went to storage, the kernel counts."""
+        self._reads_storage = _blocks_read() != begun
 
     def check(self, rows: Rows) -> None:
         """See that all about these samples but their records is as it was written.
@@ -68,14 +76,11 @@ class Files:
         Raises:
             DamagedBakeError: it is not.
         """
-        if not self._table_checks:
-            return
-        columns = len(self.columns)
-        for check in self._table_checks[:columns]:
-            check.check(rows)
-        for check in self._table_checks[columns:]:
-            check.check(rows)
-            check.check(np.maximum(rows - 1, 0))  # a record begins where the one before ends
+        for number, check in enumerate(self._checks):
+            width = self._widths[number]
+            # A record begins where the one before ends.
+            first = rows if number < len(self.columns) else np.maximum(rows - 1, 0)
+            check.check(first * width, (rows + 1) * width - 1)
 
     def check_all(self) -> None:
         """See that everything is as it was written.
@@ -83,10 +88,8 @@ class Files:
         Raises:
             DamagedBakeError: it is not.
         """
-        for table_check in self._table_checks:
-            table_check.check_all()
-        for record_check in self._record_checks.values():
-            record_check.check_all()
+        for check in (*self._checks, *self._record_checks.values()):
+            check.check_all()
 
     def record(self, row: int) -> Bytes:
         """The bytes of one sample outside the columns; :meth:`check` comes before.
@@ -94,42 +97,21 @@ class Files:
         Raises:
             DamagedBakeError: they are not as they were written.
         """
-        part = row // self._manifest.part_samples
-        memory = self._memories.get(part)
-        if memory is None or self._ends is None:
+        if self._ends is None:
             return NOTHING
-        end = int(self._ends[row])
-        start = int(self._ends[row - 1]) if row % self._manifest.part_samples else 0
-        if self._record_checks:
-            self._record_checks[part].check(start, end)
+        part, start, end = self._place(row)
+        memory = self._memories.get(part)
+        if memory is None:
+            return NOTHING
+        if self._record_checks and end > start:
+            self._record_checks[part].check(np.array([start]), np.array([end - 1]))
         return memory[start:end]
 
-    def _tell(self, rows: Rows) -> None:
-        for number, mapped in enumerate(self._tables):
-            if self._table_checks and not self._table_checks[number].is_done:
-                starts, counts = self._table_checks[number].blocks(rows)
-            else:
-                starts, counts = rows, np.ones_like(rows)
-            tell_rows(mapped.mapping, mapped.table.row_bytes, starts, counts)
-        if self._ends is not None:
-            self._tell_records(rows)
-
-    def _tell_records(self, rows: Rows) -> None:
+    def _place(self, row: int) -> tuple[int, int, int]:
+        """The part of a record, and where it lies there."""
         assert self._ends is not None
-        for row in rows.tolist():
-            part = row // self._manifest.part_samples
-            if part in self._parts:
-                end = int(self._ends[row])
-                start = int(self._ends[row - 1]) if row % self._manifest.part_samples else 0
-                if 0 <= start < end <= self._parts[part].num_bytes:
-                    self._parts[part].will_need(start, end - start)
-
-
-class _MappedTable:
-    def __init__(self, folder: Path, table: Table, manifest: Manifest) -> None:
-        self.table = table
-        self.mapping = _mapped(folder / table.file, manifest.num_samples * table.row_bytes)
-        self.rows = self.mapping.array().reshape(manifest.num_samples, table.row_bytes)
+        part, inside = divmod(row, self._manifest.part_samples)
+        return part, int(self._ends[row - 1]) if inside else 0, int(self._ends[row])
 
 
 def _mapped(path: Path, num_bytes: int) -> Mapping:
@@ -139,3 +121,7 @@ def _mapped(path: Path, num_bytes: int) -> Mapping:
         return Mapping(descriptor, num_bytes, writable=False)
     finally:
         os.close(descriptor)
+
+
+def _blocks_read() -> int:
+    return resource.getrusage(_WHOSE).ru_inblock

@@ -1,4 +1,4 @@
-"""A progress bar on standard error for work that takes a while."""
+"""A line on standard error for work that takes a while."""
 
 from __future__ import annotations
 
@@ -6,47 +6,33 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
 
-#: Work that is shorter shows no bar.
+#: Work that is shorter shows no line; it is written again this often.
 PATIENCE_S = 2.0
+_EVERY_S = 0.5
 
 Advance = Callable[[int], None]
 
 
 @contextmanager
-def progress_bar(words: str, total: int, done: int, wanted: bool) -> Iterator[Advance]:
-    """Gives a function to call with the number of samples that were added; the bar appears after a while.
-
-    Without rich, or where standard error is no terminal, there is none.
-    """
-    start, shown = time.monotonic(), None
-    wanted = wanted and sys.stderr.isatty()
+def progress_line(words: str, total: int, done: int, wanted: bool) -> Iterator[Advance]:
+    """Gives a function to call with the number of samples that were added; none where no terminal looks."""
+    begun, next_at = done, time.monotonic() + PATIENCE_S
+    start = time.monotonic()
+    shown = False
 
     def advance(count: int) -> None:
-        nonlocal done, shown, wanted
+        nonlocal done, next_at, shown
         done += count
-        if wanted and time.monotonic() - start >= PATIENCE_S:
-            wanted, shown = False, _begun(words, total)
-        if shown is not None:
-            shown.update(shown.task_ids[0], completed=done)
+        now = time.monotonic()
+        if wanted and now >= next_at and sys.stderr.isatty():
+            left_s = (total - done) * (now - start) / max(1, done - begun)
+            sys.stderr.write(f"\r{words}: {done:,} of {total:,} samples, {left_s:,.0f} s left \x1b[K")
+            sys.stderr.flush()
+            next_at, shown = now + _EVERY_S, True
 
     try:
         yield advance
     finally:
-        if shown is not None:
-            shown.stop()
-
-
-def _begun(words: str, total: int) -> Any:
-    try:
-        from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-    except ImportError:  # the feeding library stands on torch and numpy alone
-        return None
-    what, left = TextColumn("{task.description}"), TextColumn("samples, left:")
-    console = Console(file=sys.stderr, stderr=True)
-    bar = Progress(what, BarColumn(), MofNCompleteColumn(), left, TimeRemainingColumn(), console=console)
-    bar.add_task(words, total=total)
-    bar.start()
-    return bar
+        if shown:
+            sys.stderr.write("\r\x1b[K")

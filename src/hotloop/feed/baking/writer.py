@@ -24,7 +24,7 @@ from hotloop.feed.baking.crew import write_parts
 from hotloop.feed.baking.fingerprint import Fingerprint
 from hotloop.feed.baking.manifest import Manifest
 from hotloop.feed.baking.part import Note, finished
-from hotloop.feed.baking.progress import Advance, progress_bar
+from hotloop.feed.baking.progress import Advance, progress_line
 from hotloop.feed.baking.schema import infer, split
 from hotloop.feed.budget import usable_cores
 from hotloop.feed.determinism import check_deterministic, spread
@@ -67,7 +67,7 @@ def bake(
         multiprocessing_context: start method or context of the workers, as for torch's DataLoader.
         ray: run the parts as Ray tasks (``pip install hotloop[ray]``); ``out`` must be on a file system that
             all machines share. A number of ``num_workers`` then is the most that run at once.
-        progress: a progress bar on standard error for what takes over two seconds.
+        progress: a line of progress on standard error for what takes over two seconds.
 
     Raises:
         BakeError: the samples are random, one cannot be read, the dataset changed meanwhile, the disk is
@@ -120,10 +120,10 @@ def bake(
 
 @contextlib.contextmanager
 def _followed(out: Path, manifest: Manifest, kept: dict[int, Note], progress: bool) -> Iterator[Advance]:
-    """A progress bar, and a word to whoever stops it."""
+    """A line of progress, and a word to whoever stops it."""
     done = sum(len(manifest.samples(part)) for part in kept)
     try:
-        with progress_bar(f"baking {out.name}", manifest.num_samples, done, progress) as advance:
+        with progress_line(f"baking {out.name}", manifest.num_samples, done, progress) as advance:
             yield advance
     except KeyboardInterrupt:
         _say("stopped; run the same bake again and it goes on where it was")

@@ -1,4 +1,7 @@
-"""The memory of the samples: a part of the shared file, reserved as it fills and mapped as it is read."""
+"""The memory of the samples: a part of the shared file, reserved as it fills and mapped as it is read.
+
+One sample lies behind the other, for good: nothing is wasted and nothing moves.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.feed import budget
-from hotloop.feed.cache.table import Header, Table
+from hotloop.feed.cache.table import CLAIMED, READY, Header, Table
+from hotloop.feed.layout import ALIGNMENT
 from hotloop.feed.memory import PAGE_BYTES, Mapping, SharedFile, round_up
 
 #: Where the arena begins in the shared file.
@@ -45,8 +49,36 @@ class SampleArena:
         room = self._header[Header.LIMIT] - self._header[Header.OVERHEAD]
         return max(0, room // PAGE_BYTES * PAGE_BYTES)
 
-    def reserve(self, end: int) -> bool:
-        """Make ``end`` bytes usable; False if limit, machine or memory pressure forbid. Under the lock."""
+    def available_bytes(self) -> int:
+        """About how much could still be handed out."""
+        return self.room_bytes - self._header[Header.USED]
+
+    def allocate(self, item: int, num_bytes: int) -> bool:
+        """Give a sample its place in its row; False: no room. Under the lock."""
+        start = self._header[Header.USED]
+        end = start + round_up(num_bytes, ALIGNMENT)
+        if not self._reserve(end):
+            return False
+        self._table.offset[item] = start
+        self._table.num_bytes[item] = num_bytes
+        self._header[Header.USED] = end
+        return True
+
+    def release(self, item: int) -> None:
+        """Take a sample's place back: only what lies on top can be had. Under the lock."""
+        end = int(self._table.offset[item]) + round_up(int(self._table.num_bytes[item]), ALIGNMENT)
+        if end == self._header[Header.USED]:
+            self._header[Header.USED] = int(self._table.offset[item])
+
+    def repair(self) -> None:
+        """Work out again what is free, from the rows of the samples. Under the lock."""
+        table = self._table
+        items = np.flatnonzero((table.state == READY) | (table.state == CLAIMED))
+        ends = table.offset[items] + -(-table.num_bytes[items] // ALIGNMENT) * ALIGNMENT
+        self._header[Header.USED] = int(ends.max(initial=0))
+
+    def _reserve(self, end: int) -> bool:
+        """Make ``end`` bytes usable; False if limit, machine or memory pressure forbid."""
         frontier = self._header[Header.FRONTIER]
         if end <= frontier:
             return True
@@ -102,7 +134,7 @@ class SampleArena:
             self._frozen = max(self._frozen, memory, key=len)
         return memory
 
-    def write_fresh(self, parts: list[NDArray[np.uint8]], offset: int) -> None:
+    def write(self, parts: list[NDArray[np.uint8]], offset: int) -> None:
         """Fill memory that nobody touched yet: through the file, which spares a page fault per page."""
         position = ARENA_OFFSET + offset
         views = [memoryview(part) for part in parts if part.size]  # type: ignore[arg-type]

@@ -15,8 +15,6 @@ from hotloop import units
 from hotloop.feed import budget
 from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.arena import Pause
-from hotloop.feed.cache.policies import POLICIES
-from hotloop.feed.cache.policies.clairvoyant import Clairvoyant, plan_bytes
 from hotloop.feed.cache.reading import MISSING, SampleReader
 from hotloop.feed.cache.shared import Shared
 from hotloop.feed.cache.statistics import CacheStats
@@ -34,10 +32,9 @@ class SampleCache:
     Args:
         num_items: samples are numbered from 0 to below this.
         max_bytes: memory for all of it together, tables included: ``"50GB"``, ``"40%"``, ``"auto"``, bytes.
-        policy: ``keep``, ``lru``, ``cost`` or ``clairvoyant``.
         fingerprint: 32 bytes that say what the samples are; processes that name the same share one cache.
             Without it the cache belongs to this process and its workers.
-        copy: hand out copies. ``False`` (``keep`` only) hands out views on pages that cannot be written to:
+        copy: hand out copies. ``False`` hands out views on pages that cannot be written to:
             writing into such an array is an error, writing into such a tensor ends the process.
 
     Of several ranks (``LOCAL_WORLD_SIZE``) each that meets the others brings its share of ``max_bytes``:
@@ -53,15 +50,10 @@ class SampleCache:
         num_items: int,
         *,
         max_bytes: str | float | int | None = "auto",
-        policy: str = "keep",
         fingerprint: bytes | None = None,
         copy: bool = True,
     ) -> None:
-        if policy not in POLICIES:
-            raise ValueError(f"policy {policy!r} is none of {', '.join(POLICIES)}")
-        if not copy and POLICIES[policy].evicts:
-            raise ValueError(f"copy=False needs policy='keep': {policy!r} gives memory to other samples")
-        self.num_items, self.policy, self.copy = num_items, policy, copy
+        self.num_items, self.copy = num_items, copy
         rank = os.environ.get("RANK", "")
         self.rank = int(rank) if rank.isdigit() else 0
         self._fingerprint = fingerprint or bytes(32)
@@ -132,7 +124,7 @@ class SampleCache:
         return self.stopped_by is None and self._writer.put(index, sample, seconds=seconds)
 
     def get_or_make(self, index: int, make: Callable[[], Any]) -> Any:
-        """Sample number ``index``; if it is not here it is made, timed, and kept if the policy wants it."""
+        """Sample number ``index``; if it is not here it is made, timed, and kept if there is room."""
         sample = self.get(index)
         if sample is not MISSING:
             return sample
@@ -143,12 +135,6 @@ class SampleCache:
 
     def __contains__(self, index: int) -> bool:
         return self.stopped_by is None and bool(self._shared.state[index] == READY)
-
-    def plan(self, indices: NDArray[np.int64]) -> None:
-        """Tell the clairvoyant policy what this process and its workers will read, in order."""
-        if isinstance(self._shared.policy, Clairvoyant):
-            with self._shared.locked():
-                self._shared.policy.plan(indices)
 
     def sweep(self) -> None:
         """Free what dead processes had claimed, and try again to grow if growth was paused."""
@@ -183,14 +169,12 @@ class SampleCache:
         ready = table.state == READY
         return CacheStats(
             rank=rank,
-            policy=self.policy,
             num_items=int(ready.sum()),
             num_bytes=int(table.num_bytes[ready].sum()),
             resident_bytes=self.resident_bytes,
             limit_bytes=self.limit_bytes,
             hits=int(total[Row.HITS]),
             misses=int(total[Row.MISSES]),
-            evictions=int(total[Row.EVICTIONS]),
             saved_s=float(total[Row.SAVED_NS]) / 1e9,
             notes=self._all_notes(),
         )
@@ -226,19 +210,16 @@ class SampleCache:
         ranks = budget.local_world_size()
         most = budget.memory_budget(self._max_bytes, world=1)
         table = table_bytes(self.num_items)
-        plans = plan_bytes(self.num_items, ranks) if self.policy == "clairvoyant" else 0
-        if table + plans > most // ranks // 2:
+        if table > most // ranks // 2:
             each = f" for each of {ranks} ranks" if ranks > 1 else ""
             raise CacheError(
                 f"a cache of {units.size(most // ranks)}{each} is too small: "
-                f"the table of {self.num_items} samples alone takes {units.size(table + plans)}",
+                f"the table of {self.num_items} samples alone takes {units.size(table)}",
                 hint="give max_bytes a larger value",
             )
         file = SharedFile(rendezvous.FILE_NAME)
         file.reserve(table)
-        Table(file, self.num_items).begin(
-            max_bytes=most, ranks=ranks, plan_bytes=plans, fingerprint=self._fingerprint
-        )
+        Table(file, self.num_items).begin(max_bytes=most, ranks=ranks, fingerprint=self._fingerprint)
         return file
 
     def _accepts(self, file: SharedFile) -> bool:
@@ -254,7 +235,7 @@ class SampleCache:
 
     def _attach(self, file: SharedFile) -> None:
         self._file = file
-        self._shared = Shared(file, num_items=self.num_items, policy=self.policy, rank=self.rank)
+        self._shared = Shared(file, num_items=self.num_items, rank=self.rank)
         self._reader = SampleReader(self._shared, copy=self.copy)
         self._writer = SampleWriter(self._shared)
 
@@ -284,16 +265,12 @@ class SampleCache:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("num_items", "policy", "copy", "rank", "_fingerprint", "_max_bytes", "_notes", "_file")
-        session = getattr(self._shared.policy, "session", None)
-        return {**{name: getattr(self, name) for name in names}, "session": session}
+        names = ("num_items", "copy", "rank", "_fingerprint", "_max_bytes", "_notes", "_file")
+        return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        session = state.pop("session")
         self.__dict__.update(state)
         self._attach(self._file)
-        if isinstance(self._shared.policy, Clairvoyant):
-            self._shared.policy.session = session
 
 
 def _leave(pid: int, key: str, descriptor: int) -> None:

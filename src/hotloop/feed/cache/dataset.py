@@ -120,21 +120,9 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         """Whether every batch can be gathered from the cache, for good."""
         return self._remaining is None and self.cache.is_complete
 
-    def plan_epoch(self, indices: Sequence[int]) -> None:
-        """Tell the policy in which order this process and its workers will read."""
-        if self.cache.policy == "clairvoyant":
-            numbers = [self._number(index) for index in indices]
-            self.cache.plan(np.array([number for number in numbers if number is not None], np.int64))
-
-    @property
-    def _wants_plan(self) -> bool:
-        return self.cache.policy == "clairvoyant"
-
     def epoch_end(self) -> None:
-        """Take back what killed workers had claimed, grow again, make the disk tier last."""
+        """Take back what killed workers had claimed, and grow again."""
         self.cache.sweep()
-        if self.disk is not None:
-            self.disk.sync()
 
     def stats(self, *, merged: bool = True) -> CacheStats:
         """Figures of all workers of all ranks, or with ``merged=False`` of this rank's workers."""
@@ -149,7 +137,7 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
             print(self.disk)
         if len(ranks) > 1:
             for each in ranks:
-                print(f"rank {each.rank}: hit rate {each.hit_rate:.2%}, {each.evictions} evictions")
+                print(f"rank {each.rank}: hit rate {each.hit_rate:.2%}")
         sys.stdout.flush()
 
     def close(self) -> None:
@@ -201,7 +189,6 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
 def cached(
     dataset: Any,
     max_bytes: str | float | int | None = "auto",
-    policy: str = "keep",
     *,
     stage: str | None = None,
     fingerprint: str | bytes | None = None,
@@ -214,11 +201,11 @@ def cached(
 ) -> CachedDataset:
     """Put a map-style dataset, or its first stages, behind a cache in memory shared by all workers and ranks.
 
+    A full cache keeps what it has: of epochs that visit every sample once no cache hits more often.
+
     Args:
         dataset: a map-style dataset whose samples are the same each time they are read.
         max_bytes: all the memory the cache may take here: ``"50GB"``, ``"40%"``, ``0.4``, ``"auto"``, bytes.
-        policy: ``keep`` (never evict; best for epochs that visit every sample once), ``cost`` (what saves
-            most seconds per byte), ``clairvoyant`` (for known orders with repetitions), ``lru``.
         stage: cache what comes out of this stage (see ``plan_cache``) and run the rest every time.
         fingerprint: your own name for what is cached, if hotloop cannot look into the dataset, or should not.
         shared: share with other processes that cache the same; otherwise only with this one's workers.
@@ -227,7 +214,7 @@ def cached(
         on_random: samples that are random are refused here, and as they are met later on. With this a later
             one ends the cache and not the run: it is called once, in whichever process, with the reason, and
             from then on every sample is read anew. What was handed out before may have been repeated draws.
-        disk: a folder on a local disk for a second, larger tier that later runs find again (needs ``lmdb``).
+        disk: a folder on a local disk for a second, larger tier that later runs find again.
         max_disk_bytes: how large that may become; ``"auto"`` is half of what is free there.
 
     Raises:
@@ -252,10 +239,10 @@ def cached(
             # What is read after the stage may draw, every rank and run from a seed of its own.
             seeds=stage is None and not allow_random,
         )
-    meeting = fingerprints.fingerprint(identity, policy, allow_random) if shared and identity else None
+    meeting = fingerprints.fingerprint(identity, allow_random) if shared and identity else None
     if disk is not None and identity is None:
         raise CacheError(f"no disk tier: {why_unknown}", hint="name the data with fingerprint=")
-    cache = SampleCache(len(dataset), max_bytes=max_bytes, policy=policy, fingerprint=meeting, copy=copy)
+    cache = SampleCache(len(dataset), max_bytes=max_bytes, fingerprint=meeting, copy=copy)
     if shared and identity is None:
         warnings.warn(f"{_ALONE}: {why_unknown}; {_NAME_IT}", RuntimeWarning, stacklevel=2)
         cache.note(f"{_ALONE}: {why_unknown}")

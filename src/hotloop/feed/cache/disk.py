@@ -1,36 +1,47 @@
-"""The tier behind the cache in memory: samples in an LMDB file on a local disk, for this run and later ones.
+"""The tier behind the cache in memory: a file a sample in a folder on a disk, for this run and later ones.
 
 What is missing in memory is looked for here, then made. A sample is written here once memory is full (it will
 not fit there), or at once if the disk has room for all of them: then the next run begins warm.
 
-A process killed at any moment costs at most what it was writing. Nothing is forced to the disk on the way;
-:meth:`DiskTier.sync` does that and notes how far it came: if the machine went down after more was written,
-the file is thrown away.
+A file takes its name when it is complete, and begins with its checksum: a process killed at any moment, or a
+machine that goes down, costs at most what was being written.
 """
 
 from __future__ import annotations
 
-import hashlib
+import errno
+import fcntl
+import os
 import pickle
+import shutil
+import struct
+import threading
 import warnings
-from collections.abc import Sequence
+import zlib
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from hotloop import units
-from hotloop.feed.cache import disk_folder as folders
-from hotloop.feed.cache.lmdb_file import LmdbFile, import_lmdb
+from hotloop.feed.budget import named_bytes
 from hotloop.feed.comparing import differences, snapshot
-from hotloop.feed.layout import Encoded, Layout, encode, read, write
+from hotloop.feed.errors import CacheError
+from hotloop.feed.layout import ALIGNMENT, Encoded, Layout, encode, read, write
+from hotloop.feed.memory import PAGE_BYTES, round_up
 
 #: Entries compared with fresh reads when a folder from an earlier run is opened.
 NUM_CHECKED = 3
+#: Of what is free on the disk, "auto" takes this share.
+AUTO_SHARE = 0.5
+#: Samples in one folder.
+_PER_FOLDER = 4096
 
-_LAYOUT_PREFIX = b"l"
-_ITEM_PREFIX = b"i"
-_DIGEST_BYTES = 16
+_HEAD = struct.Struct("<II")  # checksum of the rest, bytes of the layout
+_USED = struct.Struct("<q")
 
 
 class _Memory(Protocol):
@@ -45,17 +56,17 @@ class DiskTier:
 
     Args:
         dataset: a map-style dataset whose samples are the same each time they are read.
-        folder: a folder on a local disk; the file lies in a subfolder named after ``identity``.
+        folder: a folder on a local disk; the files lie in a subfolder named after ``identity``.
         identity: bytes that say what the samples are.
-        max_bytes: how large the file may become: bytes, ``"500GB"``, ``0.4`` or ``"40%"`` of what is free
-            there, or ``"auto"``, half of that.
+        max_bytes: what all files may take: bytes, ``"500GB"``, ``0.4`` or ``"40%"`` of what is free there, or
+            ``"auto"``, half of that.
         memory: the cache before it; without one every sample is written.
         check: compare some samples of an earlier run with fresh ones, and begin anew if they differ.
 
-    Forked, spawned and forkserver workers share it.
+    Any number of processes share it.
 
     Raises:
-        CacheError: lmdb is not installed, the folder cannot be used, or it lies on a network file system.
+        CacheError: the folder cannot be used.
     """
 
     def __init__(
@@ -68,17 +79,22 @@ class DiskTier:
         memory: _Memory | None = None,
         check: bool = True,
     ) -> None:
-        import_lmdb()
         self.dataset = dataset
         self.folder = Path(folder).absolute() / f"hotloop-{identity.hex()[:32]}"
         self.memory = memory
-        folders.prepare(self.folder)
-        self.max_bytes = folders.limit_bytes(self.folder, max_bytes)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with self._counted():
+                pass
+        except OSError as error:
+            raise CacheError(f"no folder for the disk tier: {error}") from error
+        free = shutil.disk_usage(self.folder).free + self.num_bytes
+        self.max_bytes = min(
+            int(named_bytes(AUTO_SHARE if max_bytes == "auto" else max_bytes, lambda: free)), free
+        )
         self._is_full = self._has_warned = False
         self._holds_all: bool | None = None
         self._layouts: dict[bytes, Layout] = {}
-        self._file = LmdbFile.at(self.folder, self.max_bytes)
-        folders.drop_unsynced(self._file)
         if check:
             self._check()
 
@@ -109,33 +125,19 @@ class DiskTier:
             samples[index] = (True, sample)
         return [samples[index][1] for index in indices]
 
-    def _knows(self, index: Any) -> bool:
-        return isinstance(index, (int, np.integer)) and bool(0 <= index < len(self.dataset))
-
     def __contains__(self, index: int) -> bool:
-        with self._file.transaction() as transaction:
-            return transaction.get(_item_key(index)) is not None
+        return self._path(index).exists()
 
     @property
     def num_items(self) -> int:
         """Samples on the disk."""
-        with self._file.transaction() as transaction, transaction.cursor() as cursor:
-            layouts = 0
-            if cursor.set_range(_LAYOUT_PREFIX):
-                layouts = sum(1 for _ in cursor.iternext(values=False))
-            return int(transaction.stat()["entries"]) - layouts
+        return len(self._items())
 
     @property
     def num_bytes(self) -> int:
-        """What the file takes on the disk; never more than ``max_bytes`` unless it was larger before."""
-        return (self.folder / "data.mdb").stat().st_blocks * 512
-
-    def sync(self) -> None:
-        """Force what was written to the disk, so that it outlives the machine going down."""
-        last = self._file.last_transaction()
-        if last != folders.synced(self.folder):
-            self._file.sync()
-            folders.note_synced(self.folder, last)
+        """What the files take on the disk, in whole pages."""
+        with self._counted() as (_, used):
+            return used
 
     def __str__(self) -> str:
         return (
@@ -143,31 +145,31 @@ class DiskTier:
             f"in {self.folder}"
         )
 
-    # -- Reading and writing ---------------------------------------------------------------------------------
+    def _knows(self, index: Any) -> bool:
+        return isinstance(index, (int, np.integer)) and bool(0 <= index < len(self.dataset))
+
+    def _path(self, index: int) -> Path:
+        return self.folder / f"{index // _PER_FOLDER:05}" / str(int(index))
+
+    def _items(self) -> list[int]:
+        return sorted(int(path.name) for path in self.folder.glob("?????/*") if path.name.isdigit())
 
     def _get(self, index: int) -> tuple[bool, Any]:
         try:
-            with self._file.transaction() as transaction:
-                value = transaction.get(_item_key(index))
-                if value is None:
-                    return False, None
-                layout = self._layout(transaction, bytes(value[:_DIGEST_BYTES]))
-                # A private copy: the page may be used again as soon as the transaction ends.
-                memory = np.frombuffer(value, np.uint8)[_DIGEST_BYTES:].copy()
-        except import_lmdb().Error:
+            memory: NDArray[np.uint8] = np.fromfile(self._path(index), np.uint8)
+        except OSError:
             return False, None
-        if layout is None or memory.size != layout.num_bytes:
+        if memory.size < _HEAD.size:
             return False, None
-        return True, read(layout, memory, copy=False)
-
-    def _layout(self, transaction: Any, digest: bytes) -> Layout | None:
-        known = self._layouts.get(digest)
-        if known is None:
-            described = transaction.get(_LAYOUT_PREFIX + digest)
-            if described is None:
-                return None
-            known = self._layouts[digest] = pickle.loads(bytes(described))
-        return known
+        crc, length = _HEAD.unpack_from(memory.data)
+        start = round_up(_HEAD.size + length, ALIGNMENT)
+        if zlib.crc32(memory[4:].data) != crc:
+            return False, None  # the machine went down before it was on the disk
+        described = memory[_HEAD.size : _HEAD.size + length].tobytes()
+        layout = self._layouts.get(described)
+        if layout is None:
+            layout = self._layouts[described] = pickle.loads(described)
+        return True, read(layout, memory[start:], copy=False)
 
     def _offer(self, index: int, sample: Any) -> None:
         if self._is_full:
@@ -180,70 +182,76 @@ class DiskTier:
                 warnings.warn(f"sample {index} cannot be kept on disk: {error}", RuntimeWarning, stacklevel=3)
             return
         if self._wants(encoded):
-            self._put(index, encoded)
+            self._put(index, _packed(encoded))
 
     def _wants(self, encoded: Encoded) -> bool:
         """Everything, if the disk holds everything; else what memory has no more room for."""
         if self.memory is None:
             return True
         if self._holds_all is None:
-            self._holds_all = (encoded.layout.num_bytes + 4096) * len(self.dataset) <= self.max_bytes
+            self._holds_all = (encoded.layout.num_bytes + PAGE_BYTES) * len(self.dataset) <= self.max_bytes
         return self._holds_all or self.memory.is_full
 
-    def _put(self, index: int, encoded: Encoded) -> None:
-        lmdb = import_lmdb()
-        digest, described = _described(encoded.layout)
-        value = np.zeros(_DIGEST_BYTES + encoded.layout.num_bytes, np.uint8)
-        value[:_DIGEST_BYTES] = np.frombuffer(digest, np.uint8)
-        write(encoded, value[_DIGEST_BYTES:])
+    def _put(self, index: int, data: NDArray[np.uint8]) -> None:
+        path = self._path(index)
+        temporary = path.with_name(f"{index}.{os.getpid()}.{threading.get_ident()}.tmp")
         try:
-            with self._file.transaction(write=True) as transaction:
-                transaction.put(_LAYOUT_PREFIX + digest, described, overwrite=False)
-                transaction.put(_item_key(index), value.data, overwrite=False)
-        except lmdb.Error as error:
-            # Full by its bound or by the disk: what is there stays good, nothing more is written.
-            self._is_full = True
-            if not isinstance(error, lmdb.MapFullError):
+            with self._counted() as (descriptor, used):
+                used += round_up(data.nbytes)
+                if used > self.max_bytes:
+                    self._is_full = True
+                    return
+                os.pwrite(descriptor, _USED.pack(used), 0)
+            path.parent.mkdir(exist_ok=True)
+            temporary.write_bytes(data.data)
+            temporary.replace(path)
+        except OSError as error:
+            temporary.unlink(missing_ok=True)
+            self._is_full = True  # what is there stays good, nothing more is written
+            if error.errno not in (errno.ENOSPC, errno.EDQUOT):
                 warnings.warn(f"the disk tier takes no more: {error}", RuntimeWarning, stacklevel=4)
+
+    @contextmanager
+    def _counted(self) -> Iterator[tuple[int, int]]:
+        """The file that counts the bytes of all others, locked, and its count."""
+        descriptor = os.open(self.folder / "used", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
+            text = os.pread(descriptor, _USED.size, 0)
+            yield descriptor, _USED.unpack(text)[0] if len(text) == _USED.size else 0
+        finally:
+            os.close(descriptor)
 
     def _check(self) -> None:
         """Is what an earlier run left still what the dataset gives?"""
-        for index in self._some_items():
-            found, kept = self._get(index)
-            if not found or not 0 <= index < len(self.dataset):
+        items = self._items()
+        positions = np.linspace(0, len(items) - 1, min(NUM_CHECKED, len(items)), dtype=np.int64)
+        for index in sorted({items[position] for position in positions.tolist()}):
+            found, stored = self._get(index)
+            if not found or not index < len(self.dataset):
                 continue
-            lines = differences(snapshot(kept), snapshot(self.dataset[index]))
+            lines = differences(snapshot(stored), snapshot(self.dataset[index]))
             if lines:
                 warnings.warn(
                     f"{self.folder} is out of date and begun anew: sample {index} differs ({lines[0]})",
                     RuntimeWarning,
                     stacklevel=3,
                 )
-                self._file.close()
-                folders.erase(self.folder)
-                self._layouts.clear()
+                for path in self.folder.iterdir():
+                    if path.is_dir():
+                        shutil.rmtree(path, ignore_errors=True)
+                with self._counted() as (descriptor, _):
+                    os.pwrite(descriptor, _USED.pack(0), 0)
                 return
 
-    def _some_items(self) -> list[int]:
-        with self._file.transaction() as transaction, transaction.cursor() as cursor:
-            found = []
-            for wanted in np.linspace(0, max(len(self) - 1, 0), NUM_CHECKED, dtype=np.int64).tolist():
-                if cursor.set_range(_item_key(wanted)) and cursor.key()[:1] == _ITEM_PREFIX:
-                    found.append(int.from_bytes(cursor.key()[1:], "big"))
-            return sorted(set(found))
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in self.__dict__.items() if name != "_file"}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state)
-        self._file = LmdbFile.at(self.folder, self.max_bytes)
-
-
-def _item_key(index: int) -> bytes:
-    return _ITEM_PREFIX + int(index).to_bytes(8, "big")
-
-
-def _described(layout: Layout) -> tuple[bytes, bytes]:
-    described = pickle.dumps(layout, pickle.HIGHEST_PROTOCOL)
-    return hashlib.blake2b(described, digest_size=_DIGEST_BYTES).digest(), described
+def _packed(encoded: Encoded) -> NDArray[np.uint8]:
+    """A sample as the bytes of its file."""
+    described = pickle.dumps(encoded.layout, pickle.HIGHEST_PROTOCOL)
+    start = round_up(_HEAD.size + len(described), ALIGNMENT)
+    data = np.zeros(start + encoded.layout.num_bytes, np.uint8)
+    data[_HEAD.size : _HEAD.size + len(described)] = np.frombuffer(described, np.uint8)
+    write(encoded, data[start:])
+    _HEAD.pack_into(data.data, 0, 0, len(described))
+    struct.pack_into("<I", data.data, 0, zlib.crc32(data[4:].data))
+    return data

@@ -11,7 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from hotloop.feed import layout as layouts
-from hotloop.feed.batching import Batch, batch_dtype
+from hotloop.feed.batching import Batch, batch_dtype, filled
 from hotloop.feed.collating import Out
 from hotloop.feed.layout import Field, Layout
 from hotloop.feed.rows import gather
@@ -82,7 +82,9 @@ def _leaf(
     if dtype is None:
         pairs = zip(starts.tolist(), sizes or [field.num_bytes] * len(starts), strict=True)
         return [arena[start : start + size].tobytes() for start, size in pairs]
-    batch = out((len(starts), *field.shape), dtype)
-    if field.num_bytes:
-        gather(arena, starts, batch, field.num_bytes)
-    return batch
+
+    def fill(batch: torch.Tensor) -> None:
+        if field.num_bytes:
+            gather(arena, starts, batch, field.num_bytes)
+
+    return filled(fill, len(starts), field.dtype, field.shape, dtype, out)

@@ -1,4 +1,4 @@
-"""Getting samples out: no lock is taken, and under eviction nobody sees what is being overwritten."""
+"""Getting samples out: no lock is taken, as a sample that is there stays where it is."""
 
 from __future__ import annotations
 
@@ -37,12 +37,6 @@ class SampleReader:
 
     def read(self, index: int) -> Any:
         """A sample, or MISSING."""
-        try:
-            return self._read_checked(index) if self._shared.evicts else self._read_kept(index)
-        except OSError:
-            return MISSING  # this process cannot map it
-
-    def _read_kept(self, index: int) -> Any:
         shared = self._shared
         if shared.state[index] != READY:
             return MISSING
@@ -51,58 +45,35 @@ class SampleReader:
         offset = one["offset"][index]
         end = offset + one["num_bytes"][index]
         number = one["layout"][index]
-        if self._copy:
-            of, memory = shared.layouts.layout(number, shared.arena.bytes(end)[offset:end].copy())
-            return layout.read(of, memory, copy=False)
-        of, memory = shared.layouts.layout(number, shared.arena.frozen(end)[offset:end])
-        return tree_map(_frozen, layout.read(of, memory, copy=False))
-
-    def _read_checked(self, index: int) -> Any:
-        """Copy first, then see whether what was copied was whole; only then look into it."""
-        shared = self._shared
-        one = shared.table.one
-        version = one["version"][index]
-        if version & 1 or shared.state[index] != READY:
-            return MISSING
-        fence()
-        number = one["layout"][index]
-        memory = shared.space.read(index)
-        fence()
-        if memory is None or one["version"][index] != version or shared.state[index] != READY:
-            return MISSING
-        of, memory = shared.layouts.layout(number, memory)
-        return layout.read(of, memory, copy=False)
+        try:
+            memory = shared.arena.bytes(end) if self._copy else shared.arena.frozen(end)
+        except OSError:
+            return MISSING  # this process cannot map it
+        sample = memory[offset:end].copy() if self._copy else memory[offset:end]
+        of, payload = shared.layouts.layout(number, sample)
+        found = layout.read(of, payload, copy=False)
+        return found if self._copy else tree_map(_frozen, found)
 
     def gather(self, indices: NDArray[np.int64], out: Out | None) -> Any:
         """The collated batch, or MISSING if not all samples are here and alike."""
-        shared, table, evicts = self._shared, self._shared.table, self._shared.evicts
-        version = table.version[indices] if evicts else None  # before the state: either may change
+        shared, table = self._shared, self._shared.table
         if not len(indices) or table.state[indices].min() != READY:
-            return MISSING
-        if version is not None and (version & 1).any():
             return MISSING
         fence()
         numbers = table.layout[indices]
         number = int(numbers[0])
-        if number == INLINE or (evicts and table.scattered[indices].any()):
-            return MISSING
-        batched, offsets, places = self._batched_for(number), table.offset[indices], None
+        batched = None if number == INLINE else self._batched_for(number)
         if batched is None:
             return MISSING
+        places = None
         if (numbers != number).any() and (places := self._places(numbers)) is None:
             return MISSING
-        end = int((offsets + table.num_bytes[indices]).max())
-        if end > shared.header[Header.FRONTIER]:
-            return MISSING
+        offsets = table.offset[indices]
         try:
-            leaves = batched.gather(shared.arena.bytes(end), offsets, out or empty, places)
+            memory = shared.arena.bytes(int((offsets + table.num_bytes[indices]).max()))
         except OSError:
             return MISSING  # this process cannot map it
-        fence()
-        if version is not None and (
-            (table.version[indices] != version).any() or table.state[indices].min() != READY
-        ):
-            return MISSING
+        leaves = batched.gather(memory, offsets, out or empty, places)
         self._unseen -= len(indices)
         if self._unseen < 0:
             self._unseen = len(table.state) // _LOOKS
@@ -114,7 +85,7 @@ class SampleReader:
         if self.whole is not None:
             return True
         shared, table = self._shared, self._shared.table
-        if shared.evicts or not len(table.state) or table.state.min() != READY:
+        if not len(table.state) or table.state.min() != READY:
             return False
         fence()
         number = int(table.layout[0])

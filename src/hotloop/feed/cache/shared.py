@@ -14,8 +14,6 @@ from numpy.typing import NDArray
 from hotloop.feed.cache.arena import SampleArena
 from hotloop.feed.cache.layouts import Layouts
 from hotloop.feed.cache.lock import SharedLock
-from hotloop.feed.cache.policies import POLICIES
-from hotloop.feed.cache.storage import Blocks, Stack
 from hotloop.feed.cache.table import EMPTY, Header, Row, Table
 from hotloop.feed.memory import SharedFile
 
@@ -25,15 +23,12 @@ _LARGEST_LAYOUT_LOG_BYTES = 1 << 20
 class Shared:
     """What reading and writing both need."""
 
-    def __init__(self, file: SharedFile, *, num_items: int, policy: str, rank: int) -> None:
+    def __init__(self, file: SharedFile, *, num_items: int, rank: int) -> None:
         self.file, self.rank = file, rank
         self.table = Table(file, num_items)
         self.header = self.table.header
         self.state = self.table.one["state"]
         self.arena = SampleArena(file, self.table)
-        self.policy = POLICIES[policy](self.table, file)
-        self.evicts = self.policy.evicts
-        self.space = (Blocks if self.evicts else Stack)(file, self.table, self.arena)
         log = min(_LARGEST_LAYOUT_LOG_BYTES, self.header[Header.LIMIT] // 64)
         self.layouts = Layouts(file, self.table, log)
         self.lock = SharedLock(file.descriptor)
@@ -57,12 +52,8 @@ class Shared:
             self.header[Header.DIRTY] = 0
 
     def _repair(self) -> None:
-        table = self.table
-        half_evicted = np.flatnonzero(table.version & 1)
-        table.state[half_evicted] = EMPTY
-        table.version[half_evicted] += 1
-        table.state[table.dead_claims()] = EMPTY
-        self.space.repair()
+        self.table.state[self.table.dead_claims()] = EMPTY
+        self.arena.repair()
 
     def own_row(self) -> int:
         """The number of this process's row, which it gets when it first needs one. Takes the lock."""
@@ -76,8 +67,6 @@ class Shared:
 
     def count(self, index: int, *, hit: bool) -> None:
         """One reading."""
-        if self.evicts:
-            self.policy.used(np.array([index]))
         self.own_row()
         with self._counting:
             if hit:
@@ -88,8 +77,6 @@ class Shared:
 
     def count_hits(self, indices: NDArray[np.int64]) -> None:
         """Many readings, all of them found."""
-        if self.evicts:
-            self.policy.used(indices)
         if len(indices):
             self.count_found(len(indices), float(self.table.cost_s[indices].mean(dtype=np.float64)) * 1e9)
 

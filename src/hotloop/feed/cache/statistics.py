@@ -16,14 +16,12 @@ class CacheStats:
     """
 
     rank: int | None
-    policy: str
     num_items: int
     num_bytes: int
     resident_bytes: int
     limit_bytes: int
     hits: int
     misses: int
-    evictions: int
     saved_s: float
     notes: tuple[str, ...] = ()
 
@@ -40,6 +38,5 @@ class CacheStats:
         )
 
     def details(self) -> str:
-        """A second line: evictions, time saved, and what else there is to know."""
-        parts = [f"{self.evictions} evictions", f"{units.duration(self.saved_s)} saved", *self.notes]
-        return f"policy {self.policy}; " + "; ".join(parts)
+        """A second line: time saved, and what else there is to know."""
+        return "; ".join([f"{units.duration(self.saved_s)} saved", *self.notes])

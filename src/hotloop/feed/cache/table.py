@@ -17,7 +17,7 @@ from hotloop.feed.cache.process import is_alive, own_start
 from hotloop.feed.errors import CacheError
 from hotloop.feed.memory import PAGE_BYTES, SharedFile, round_up
 
-MAGIC = 0x686F_746C_6F6F_7031
+MAGIC = 0x686F_746C_6F6F_7032
 MAX_PROCESSES = 1024
 
 EMPTY, CLAIMED, READY = 0, 1, 2
@@ -37,17 +37,11 @@ class Header(IntEnum):
     FRONTIER = 8  # bytes of the arena that are reserved
     USED = 9  # bytes of the arena that were ever handed out
     OVERHEAD = 10  # bytes reserved outside the arena
-    BLOCK_BYTES = 11
-    FREE_HEAD = 12
-    FREE_BLOCKS = 13
-    LAYOUT_BYTES = 14
-    PLAN_GENERATION = 15
-    PAUSED_UNTIL_NS = 16
-    PAUSE_REASON = 17
-    LOOKED_NS = 18  # when somebody last looked whether memory is short
-    CHAIN_BYTES = 19
-    PLAN_ROOM = 20  # set aside for plans, part of OVERHEAD
-    FINGERPRINT = 24  # and the three after it
+    LAYOUT_BYTES = 11
+    PAUSED_UNTIL_NS = 12
+    PAUSE_REASON = 13
+    LOOKED_NS = 14  # when somebody last looked whether memory is short
+    FINGERPRINT = 16  # and the three after it
 
 
 class Row(IntEnum):
@@ -58,20 +52,16 @@ class Row(IntEnum):
     RANK = 2
     HITS = 3
     MISSES = 4
-    EVICTIONS = 5
-    SAVED_NS = 6
+    SAVED_NS = 5
 
 
 _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
     ("offset", np.int64),
     ("num_bytes", np.int64),
-    ("stamp", np.int64),
     ("layout", np.uint32),
-    ("version", np.uint32),
     ("cost_s", np.float32),
     ("owner", np.uint16),
     ("state", np.uint8),
-    ("scattered", np.uint8),
 )
 
 _HEADER_BYTES = 512
@@ -89,13 +79,10 @@ class Table:
 
     offset: NDArray[np.int64]
     num_bytes: NDArray[np.int64]
-    stamp: NDArray[np.int64]
     layout: NDArray[np.uint32]
-    version: NDArray[np.uint32]
     cost_s: NDArray[np.float32]
     owner: NDArray[np.uint16]
     state: NDArray[np.uint8]
-    scattered: NDArray[np.uint8]
 
     def __init__(self, file: SharedFile, num_items: int) -> None:
         self.num_items = num_items
@@ -117,16 +104,14 @@ class Table:
         first = Header.FINGERPRINT
         return bytes(self.header[first : first + 4])
 
-    def begin(self, *, max_bytes: int, ranks: int, plan_bytes: int, fingerprint: bytes) -> None:
+    def begin(self, *, max_bytes: int, ranks: int, fingerprint: bytes) -> None:
         """Fill the header of a table that is new; the magic number last."""
         header, first = self.header, Header.FINGERPRINT
         header[Header.NUM_ITEMS] = self.num_items
         header[Header.MAX_BYTES] = max_bytes
         header[Header.LIMIT] = max_bytes // ranks
         header[Header.RANKS] = ranks
-        header[Header.OVERHEAD] = table_bytes(self.num_items) + plan_bytes
-        header[Header.PLAN_ROOM] = plan_bytes
-        header[Header.FREE_HEAD] = -1
+        header[Header.OVERHEAD] = table_bytes(self.num_items)
         header[Header.LAYOUT_BYTES] = PAGE_BYTES
         for position in range(4):
             word = fingerprint[8 * position : 8 * position + 8]

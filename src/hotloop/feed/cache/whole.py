@@ -22,8 +22,8 @@ class Whole:
 
     @classmethod
     def of(cls, shared: Shared, batched: Batched) -> Whole | None:
-        """None where a leaf is no tensor. Raises OSError where this process cannot map the samples."""
-        if any(dtype is None for _, dtype in batched.leaves):
+        """None where a leaf is no tensor in row order. Raises OSError where they cannot be mapped."""
+        if any(dtype is None or "@" in field.dtype for field, dtype in batched.leaves):
             return None
         return cls(shared, batched)
 

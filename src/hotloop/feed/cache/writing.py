@@ -12,13 +12,7 @@ from hotloop.feed import layout
 from hotloop.feed.cache.layouts import INLINE
 from hotloop.feed.cache.lock import fence
 from hotloop.feed.cache.shared import Shared
-from hotloop.feed.cache.table import CLAIMED, EMPTY, READY, Header, Row
-
-#: Samples that an eviction looks at first; the whole table only if these do not make enough room.
-WINDOW = 8192
-
-#: Victims that are looked for without sorting all.
-_FEW = 16
+from hotloop.feed.cache.table import CLAIMED, EMPTY, READY, Header
 
 _PADDING = np.zeros(layout.ALIGNMENT, np.uint8)
 
@@ -28,7 +22,6 @@ class SampleWriter:
 
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._window = 0
         self._warned = False
 
     def put(self, index: int, sample: Any, *, seconds: float) -> bool:
@@ -42,14 +35,14 @@ class SampleWriter:
             self._warn(index, error)
             return False
         num_bytes = encoded.layout.num_bytes
-        if not shared.evicts and num_bytes > shared.space.available_bytes():
+        if num_bytes > shared.arena.available_bytes():
             shared.header[Header.FULL] = 1
             return False
         parts = _parts(encoded)
         try:
             if not self._claim(index, encoded.layout, parts, num_bytes, seconds):
                 return False
-            shared.space.write(index, parts)
+            shared.arena.write(parts, shared.table.one["offset"][index])
         except OSError as error:
             self._unclaim(index)
             self._warn(index, error)
@@ -83,11 +76,10 @@ class SampleWriter:
             if number == INLINE:
                 parts.append(shared.layouts.trailer(of))
                 num_bytes += parts[-1].size
-            # The least ever measured: what a busy machine adds must not displace others again and again.
-            table.cost_s[index] = min(float(table.cost_s[index]) or seconds, seconds)
-            table.num_bytes[index] = num_bytes
-            if not self._place(index, num_bytes):
+            if not shared.arena.allocate(index, num_bytes):
+                shared.header[Header.FULL] = 1
                 return False
+            table.cost_s[index] = seconds
             table.layout[index] = number
             table.owner[index] = row + 1
             table.state[index] = CLAIMED
@@ -105,7 +97,7 @@ class SampleWriter:
 
     def _forget(self, index: int) -> None:
         self._shared.table.state[index] = EMPTY
-        self._shared.space.release(index)
+        self._shared.arena.release(index)
 
     def _unclaim(self, index: int) -> None:
         row, table = self._shared.own_row(), self._shared.table
@@ -113,69 +105,12 @@ class SampleWriter:
             if table.state[index] == CLAIMED and table.owner[index] == row + 1:
                 self._forget(index)
 
-    def _place(self, index: int, num_bytes: int) -> bool:
-        shared = self._shared
-        if shared.space.allocate(index, num_bytes):
-            return True
-        shared.header[Header.FULL] = 1
-        if not shared.evicts:
-            return False
-        threshold, num_items = shared.policy.threshold(index), shared.table.num_items
-        start, self._window = self._window, self._window + WINDOW
-        if self._window >= num_items:
-            self._window = 0
-        if self._displace(index, num_bytes, threshold, start, start + WINDOW):
-            return True
-        return num_items > WINDOW and self._displace(index, num_bytes, threshold, 0, num_items)
-
-    def _displace(self, index: int, num_bytes: int, threshold: float, start: int, stop: int) -> bool:
-        """Evict the most urgent of a stretch of the table, if that makes enough room for the new sample."""
-        shared = self._shared
-        items = start + np.flatnonzero(shared.table.state[start:stop] == READY)
-        urgency = shared.policy.urgency(items)
-        items, urgency = items[urgency > threshold], urgency[urgency > threshold]
-        needed = int(shared.space.held_bytes(np.array([index]))[0]) - shared.space.available_bytes()
-        for most in (_FEW, len(items)):
-            victims = items[_largest(urgency, most)]
-            gained = np.cumsum(shared.space.held_bytes(victims))
-            if len(victims) and gained[-1] >= needed:
-                enough = max(1, int(np.searchsorted(gained, needed)) + 1)
-                return self._evict_for(index, num_bytes, victims.tolist(), enough)
-        return False
-
-    def _evict_for(self, index: int, num_bytes: int, victims: list[int], enough: int) -> bool:
-        """Evict in this order until the new sample has its place: not before ``enough`` are gone."""
-        for position, victim in enumerate(victims, 1):
-            self._evict(victim)
-            if position >= enough and self._shared.space.allocate(index, num_bytes):
-                return True
-        return False
-
-    def _evict(self, index: int) -> None:
-        """An odd version tells readers that the sample is going; a repair finishes what was begun."""
-        table = self._shared.table
-        table.version[index] += 1
-        fence()
-        table.state[index] = EMPTY
-        fence()
-        table.version[index] += 1
-        self._shared.space.release(index)
-        self._shared.row[Row.EVICTIONS] += 1
-
     def _warn(self, index: int, error: Exception) -> None:
         if not self._warned:
             self._warned = True
             warnings.warn(
                 f"sample {index} is not cached: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=4
             )
-
-
-def _largest(values: NDArray[np.float64], most: int) -> NDArray[np.int64]:
-    """Where the largest values are, the largest first."""
-    if len(values) > most:
-        chosen = np.argpartition(-values, most)[:most]
-        return chosen[np.argsort(-values[chosen], kind="stable")]
-    return np.argsort(-values, kind="stable")
 
 
 def _parts(encoded: layout.Encoded) -> list[NDArray[np.uint8]]:

@@ -6,6 +6,7 @@ of the user's own modules, all functions and constants they refer to count as co
 
 from __future__ import annotations
 
+import copy
 import functools
 import hashlib
 import inspect
@@ -82,10 +83,8 @@ class Ingredients:
         if id(value) in self._seen:
             self.parameters[name] = f"as {self._seen[id(value)][1]}"
             return
-        if type(value) not in (
-            tuple,
-            frozenset,
-        ):  # whether equal ones are the same is the interpreter's choice
+        # Whether equal tuples are the same one is the interpreter's choice.
+        if type(value) not in (tuple, frozenset):
             self._seen[id(value)] = value, name
         if (place := place_in_file(value)) is not None:
             self.parameters[name] = f"array {value.dtype} {value.shape} at {place}"
@@ -159,11 +158,8 @@ class Ingredients:
 
     def _inner(self) -> Ingredients:
         """One that collects into this one, with parameters of its own."""
-        inner = Ingredients(seeds=self._seeds)
-        inner._code_digest = self._code_digest
-        inner.code, inner.paths, inner.unreadable = self.code, self.paths, self.unreadable
-        inner._seen, inner._texts, inner._packages = self._seen, self._texts, self._packages
-        inner._classes = self._classes
+        inner = copy.copy(self)
+        inner.parameters = {}
         return inner
 
     def _alone(self, value: Any) -> str:
@@ -182,23 +178,13 @@ class Ingredients:
         return repr(value)
 
     def _array(self, name: str, value: Any) -> None:
-        if isinstance(value, torch.Tensor):
-            kind = f"tensor {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
-            try:
-                data = tensor_bytes(value.detach().cpu().resolve_conj().resolve_neg())
-            except (RuntimeError, NotImplementedError, TypeError):
-                self.unreadable.append(f"{name} is a {value.layout} tensor")
-                self.parameters[name] = f"{kind}, {value.layout}"
-                return
-            self.parameters[name] = f"{kind} {digest(data)}"
+        if isinstance(value, np.ndarray | np.generic) and value.dtype.hasobject:
+            self.parameters[name] = f"array {value.dtype} {value.shape}"
+            self.visit(f"{name}[:]", value.tolist())
             return
-        array = np.asarray(value)
-        self.parameters[name] = f"array {array.dtype} {array.shape}"
-        if array.dtype.hasobject:
-            self.visit(f"{name}[:]", array.tolist())
-            return
-        flat = np.ascontiguousarray(array).reshape(-1)
-        self.parameters[name] += f" {digest(flat.view(np.uint8) if flat.size else b'')}"
+        self.parameters[name], is_read = _array_words(value)
+        if not is_read:
+            self.unreadable.append(f"{name} is a {value.layout} tensor")
 
     def _object(self, name: str, value: Any) -> None:
         self.parameters[name] = qualified(type(value))
@@ -223,12 +209,7 @@ class Ingredients:
                 self.visit(f"{name}[:]", list(extra))
 
     def _state(self, name: str, state: Any) -> None:
-        if (
-            isinstance(state, tuple)
-            and len(state) == 2
-            and all(isinstance(s, (dict, type(None))) for s in state)
-        ):
-            state = {**(state[0] or {}), **(state[1] or {})}
+        state = _merged(state)
         if not isinstance(state, dict):
             self.visit(f"{name}.state", state)
             return
@@ -238,9 +219,8 @@ class Ingredients:
     def _callable(self, name: str, value: Any) -> None:
         if isinstance(value, functools.partial):
             self.parameters[name] = "partial"
-            self.visit(f"{name}.func", value.func)
-            self.visit(f"{name}.args", value.args)
-            self.visit(f"{name}.keywords", value.keywords)
+            for part in ("func", "args", "keywords"):
+                self.visit(f"{name}.{part}", getattr(value, part))
         elif isinstance(value, types.MethodType):
             self.visit(f"{name}.self", value.__self__)
             self.visit(f"{name}.function", value.__func__)
@@ -324,6 +304,28 @@ def _is_plain(value: Any) -> bool:
     return isinstance(value, _ATOMS) or (
         type(value) is tuple and all(isinstance(one, _ATOMS) for one in value)
     )
+
+
+def _merged(state: Any) -> Any:
+    """The state of an object with slots, a pair of dictionaries, as one."""
+    is_pair = isinstance(state, tuple) and len(state) == 2
+    if is_pair and all(isinstance(half, dict | None) for half in state):
+        return {**(state[0] or {}), **(state[1] or {})}
+    return state
+
+
+def _array_words(value: Any) -> tuple[str, bool]:
+    """What an array or tensor is and holds, and whether that could be read."""
+    if not isinstance(value, torch.Tensor):
+        array = np.asarray(value)
+        flat = np.ascontiguousarray(array).reshape(-1)
+        held = digest(flat.view(np.uint8) if flat.size else b"")
+        return f"array {array.dtype} {array.shape} {held}", True
+    kind = f"tensor {str(value.dtype).removeprefix('torch.')} {tuple(value.shape)}"
+    try:
+        return f"{kind} {digest(tensor_bytes(value.detach().cpu().resolve_conj().resolve_neg()))}", True
+    except (RuntimeError, NotImplementedError, TypeError):
+        return f"{kind}, {value.layout}", False
 
 
 def own_globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:

@@ -9,7 +9,6 @@ order, hands each the result before, and draws no random numbers (so ``RandomApp
 from __future__ import annotations
 
 import copy
-import operator
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -28,39 +27,30 @@ TARGET = "target_transform"
 #: Reads of markers before a composition is believed to be a plain sequence.
 NUM_PROBES = 4
 
-#: The attributes that lead from the dataset to the transform.
-Slot = tuple[str, ...]
 _PLAIN = (int, float, str, bytes, type(None))
 
 
 class Chain:
-    """Transforms one after the other; joint transforms take several values and give as many."""
+    """Transforms one after the other."""
 
-    def __init__(self, transforms: Sequence[Callable[..., Any]]) -> None:
+    def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
         self.transforms = list(transforms)
 
-    def __call__(self, *values: Any) -> Any:
+    def __call__(self, value: Any) -> Any:
         """What the last transform gives."""
         for transform in self.transforms:
-            values = _values(transform(*values), len(values))
-        return values[0] if len(values) == 1 else values
-
-
-def _values(result: Any, num_values: int) -> tuple[Any, ...]:
-    return (result,) if num_values == 1 else tuple(result)
+            value = transform(value)
+        return value
 
 
 class ComposedPipeline(Pipeline):
     """``source``, then the parts of the transform in ``slot``; what it gives stands at ``place``."""
 
-    def __init__(
-        self, dataset: Any, slot: Slot, parts: Sequence[Callable[..., Any]], place: Place, num_values: int
-    ) -> None:
+    def __init__(self, dataset: Any, slot: str, parts: Sequence[Callable[[Any], Any]], place: Place) -> None:
         self.dataset = dataset
         self.slot = slot
         self.parts = list(parts)
         self.place = place
-        self.num_values = num_values
         self.names = numbered([SOURCE, *(_name(part) for part in parts)])
         # One copy for all reads, so that files it opens on first use are opened once.
         self._watched = _Watched(self.names, self.parts)
@@ -68,7 +58,6 @@ class ComposedPipeline(Pipeline):
 
     def run(self, index: int, after: Observer) -> Any:
         """Read the sample with the parts applied one by one."""
-
         self._watched.after = after
         sample = self._twin[index]
         after(self.names[-1], sample)
@@ -80,7 +69,7 @@ class ComposedPipeline(Pipeline):
 
     def remaining(self, cut: int) -> Remaining:
         """The other parts, applied at the transform's place in the sample."""
-        return _Rest(Chain(self.parts[cut:]), self.place, self.num_values)
+        return _Rest(Chain(self.parts[cut:]), self.place)
 
     def beside(self, sample: Any) -> Any:
         """The sample without what the transform gave."""
@@ -92,26 +81,24 @@ class _Watched:
 
     after: Observer
 
-    def __init__(self, names: Sequence[str], parts: Sequence[Callable[..., Any]]) -> None:
+    def __init__(self, names: Sequence[str], parts: Sequence[Callable[[Any], Any]]) -> None:
         self.names = names
         self.parts = parts
 
-    def __call__(self, *values: Any) -> Any:
+    def __call__(self, value: Any) -> Any:
         for name, part in zip(self.names, self.parts, strict=False):
-            self.after(name, values[0] if len(values) == 1 else values)
-            values = _values(part(*values), len(values))
-        return values[0] if len(values) == 1 else values
+            self.after(name, value)
+            value = part(value)
+        return value
 
 
 class _Rest:
-    def __init__(self, chain: Chain, place: Place, num_values: int) -> None:
+    def __init__(self, chain: Chain, place: Place) -> None:
         self.chain = chain
         self.place = place
-        self.num_values = num_values
 
     def __call__(self, index: int, sample: Any) -> Any:
-        result = self.chain(*_values(at(sample, self.place), self.num_values))
-        return put(sample, self.place, result)
+        return put(sample, self.place, self.chain(at(sample, self.place)))
 
 
 def find_composed(dataset: Any, index: int) -> Pipeline:
@@ -119,8 +106,11 @@ def find_composed(dataset: Any, index: int) -> Pipeline:
     candidates = _slots(dataset)
     if not candidates:
         return Pipeline(dataset)
+    probes = {slot: _Probe(transform) for slot, transform in candidates.items()}
     try:
-        listening, probes = _listening(dataset, candidates)
+        listening = dataset
+        for slot, probe in probes.items():
+            listening = _with_slot(listening, slot, probe)
         sample = listening[index]
     except Exception as error:  # whatever a dataset does that does not expect to be copied
         return Pipeline(dataset, f"a copy of it with other transforms does not work: {error}")
@@ -128,17 +118,14 @@ def find_composed(dataset: Any, index: int) -> Pipeline:
     for slot, probe in probes.items():
         if not probe.calls:
             continue
-        if probe.calls > 1 or probe.keywords:
-            how = "with keywords" if probe.keywords else f"{probe.calls} times in one read"
-            why = f"it calls its {'.'.join(slot)} {how}"
-            continue
-        place = _place(sample, probe.result)
-        if place is None:
-            why = f"it works on what its {'.'.join(slot)} gave before returning it"
-            continue
-        parts = _parts(candidates[slot], probe.num_values)
-        if parts:
-            return ComposedPipeline(dataset, slot, parts, place, probe.num_values)
+        if probe.calls > 1:
+            why = f"it calls its {slot} {probe.calls} times in one read"
+        elif probe.others:
+            why = f"it calls its {slot} with {probe.others}"
+        elif (place := _place(sample, probe.result)) is None:
+            why = f"it works on what its {slot} gave before returning it"
+        elif parts := _parts(candidates[slot]):
+            return ComposedPipeline(dataset, slot, parts, place)
     return Pipeline(dataset, why)
 
 
@@ -148,54 +135,31 @@ class _Probe:
     def __init__(self, function: Callable[..., Any]) -> None:
         self.function = function
         self.calls = 0
-        self.keywords = False
-        self.num_values = 0
+        self.others = ""  # given besides one value
         self.result: Any = None
 
     def __call__(self, *values: Any, **keywords: Any) -> Any:
         self.calls += 1
-        self.keywords = self.keywords or bool(keywords)
-        self.num_values = len(values)
+        self.others = "keywords" if keywords else "several values" if len(values) != 1 else self.others
         self.result = self.function(*values, **keywords)
         return self.result
 
 
-def _slots(dataset: Any) -> dict[Slot, Callable[..., Any]]:
-    """Where the dataset may hold its transform, the most specific first."""
+def _slots(dataset: Any) -> dict[str, Callable[..., Any]]:
+    """The attributes that may hold the dataset's transform, the most specific first."""
     names = [name for name in getattr(dataset, "__dict__", {}) if name != TARGET]
-    found: dict[Slot, Callable[..., Any]] = {}
+    found: dict[str, Callable[..., Any]] = {}
     for name in dict.fromkeys([*CONVENTIONAL, *names, TARGET]):
         value = getattr(dataset, name, None)
-        if not callable(value) or not (name in (*CONVENTIONAL, TARGET) or _listed(value) is not None):
-            continue
-        # torchvision's StandardTransform: both transforms of a dataset behind one attribute.
-        inner = getattr(value, "transform", None)
-        if name == "transforms" and callable(inner):
-            found[name, "transform"] = inner
-        found[(name,)] = value
+        if callable(value) and (name in (*CONVENTIONAL, TARGET) or _listed(value) is not None):
+            found[name] = value
     return found
 
 
-def _listening(dataset: Any, slots: dict[Slot, Callable[..., Any]]) -> tuple[Any, dict[Slot, _Probe]]:
-    listening, probes = dataset, {}
-    for slot in slots:
-        probes[slot] = _Probe(_get(listening, slot))
-        listening = _with_slot(listening, slot, probes[slot])
-    return listening, probes
-
-
-def _get(dataset: Any, slot: Slot) -> Any:
-    value = dataset
-    for name in slot:
-        value = getattr(value, name)
-    return value
-
-
-def _with_slot(dataset: Any, slot: Slot, transform: Callable[..., Any]) -> Any:
+def _with_slot(dataset: Any, slot: str, transform: Callable[..., Any]) -> Any:
     """A shallow copy of the dataset that holds another transform there."""
     twin = copy.copy(dataset)
-    inner = transform if len(slot) == 1 else _with_slot(getattr(dataset, slot[0]), slot[1:], transform)
-    setattr(twin, slot[0], inner)
+    setattr(twin, slot, transform)
     return twin
 
 
@@ -216,29 +180,28 @@ def _listed(transform: Any) -> list[Callable[..., Any]] | None:
     return None
 
 
-def _parts(transform: Callable[..., Any], num_values: int) -> list[Callable[..., Any]]:
+def _parts(transform: Callable[..., Any]) -> list[Callable[..., Any]]:
     inner = _listed(transform)
-    if inner is None or not _is_sequence(transform, len(inner), num_values):
+    if inner is None or not _is_sequence(transform, len(inner)):
         return [transform]
-    return [part for child in inner for part in _parts(child, num_values)]
+    return [part for child in inner for part in _parts(child)]
 
 
-def _is_sequence(composition: Any, num_parts: int, num_values: int) -> bool:
+def _is_sequence(composition: Any, num_parts: int) -> bool:
     if isinstance(composition, torch.nn.Sequential):
         return type(composition).forward is torch.nn.Sequential.forward
-    return all(_runs_in_order(composition, num_parts, num_values, seed) for seed in range(NUM_PROBES))
+    return all(_runs_in_order(composition, num_parts, seed) for seed in range(NUM_PROBES))
 
 
-def _runs_in_order(composition: Any, num_parts: int, num_values: int, seed: int) -> bool:
-    handed: list[Any] = [_tokens(num_values)]
+def _runs_in_order(composition: Any, num_parts: int, seed: int) -> bool:
+    handed = [object()]
     order: list[int] = []
 
-    def marker(k: int) -> Callable[..., Any]:
-        def mark(*values: Any) -> Any:
-            right = len(values) == num_values and all(map(operator.is_, values, handed[-1]))
-            order.append(k if right else -1)
-            handed.append(_tokens(num_values))
-            return handed[-1][0] if num_values == 1 else handed[-1]
+    def marker(k: int) -> Callable[[Any], Any]:
+        def mark(value: Any) -> Any:
+            order.append(k if value is handed[-1] else -1)
+            handed.append(object())
+            return handed[-1]
 
         return mark
 
@@ -248,15 +211,11 @@ def _runs_in_order(composition: Any, num_parts: int, num_values: int, seed: int)
         try:
             twin = copy.copy(composition)
             twin.transforms = [marker(k) for k in range(num_parts)]
-            result = _values(twin(*handed[0]), num_values)
+            result = twin(handed[0])
         except Exception:  # a composition that wants real samples is one stage
             return False
-        untouched = len(result) == num_values and all(map(operator.is_, result, handed[-1]))
-        return untouched and order == list(range(num_parts)) and randomness.tokens() == before
-
-
-def _tokens(num_values: int) -> tuple[object, ...]:
-    return tuple(object() for _ in range(num_values))
+        is_plain = result is handed[-1] and order == list(range(num_parts))
+        return is_plain and randomness.tokens() == before
 
 
 def _name(transform: Any) -> str:

@@ -1,4 +1,4 @@
-"""A dataset as stages one after the other, and the forms that need no looking: whole, listed, a subset."""
+"""A dataset as stages one after the other, and the forms that need no looking: whole, a subset."""
 
 from __future__ import annotations
 
@@ -52,58 +52,6 @@ class Pipeline:
 
 def as_it_is(index: int, value: Any) -> Any:
     """What remains after the last stage: nothing."""
-    return value
-
-
-class ListedPipeline(Pipeline):
-    """A dataset with a ``stages`` attribute: pairs of name and function; the first takes the index."""
-
-    def __init__(self, dataset: Any) -> None:
-        self.dataset = dataset
-        self.names = numbered([str(name) for name, _ in dataset.stages])
-
-    def run(self, index: int, after: Observer) -> Any:
-        """Apply the functions in order."""
-        value: Any = index
-        for name, (_, function) in zip(self.names, self.dataset.stages, strict=True):
-            value = function(value)
-            after(name, value)
-        return value
-
-    def prefix(self, cut: int) -> Any:
-        """The first functions."""
-        return ListedPrefix(self.dataset, cut)
-
-    def remaining(self, cut: int) -> Remaining:
-        """The other functions."""
-        return functools.partial(_rest_of_list, self.dataset, cut)
-
-
-class ListedPrefix:
-    """The first ``cut + 1`` of a dataset's listed stages."""
-
-    def __init__(self, dataset: Any, cut: int) -> None:
-        self.dataset = dataset
-        self.cut = cut
-
-    @property
-    def stages(self) -> list[tuple[str, Callable[[Any], Any]]]:
-        """The stages up to the cut, as the dataset lists them."""
-        return list(self.dataset.stages)[: self.cut + 1]
-
-    def __len__(self) -> int:
-        return len(self.dataset)
-
-    def __getitem__(self, index: int) -> Any:
-        value: Any = index
-        for _, function in self.stages:
-            value = function(value)
-        return value
-
-
-def _rest_of_list(dataset: Any, cut: int, index: int, value: Any) -> Any:
-    for _, function in list(dataset.stages)[cut + 1 :]:
-        value = function(value)
     return value
 
 

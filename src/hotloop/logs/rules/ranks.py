@@ -49,7 +49,14 @@ def _ranks(logs: Sequence[Log]) -> list[_Rank]:
             )
         for rank, rows in by_rank.items():
             if rank is not None:
-                found.append(_Rank(rank=rank, time_s=rows[0][0], data_s=rows[0][1], where=log.at(rows[0][2])))
+                found.append(
+                    _Rank(
+                        rank=rank,
+                        time_s=rows[0][0],
+                        data_s=rows[0][1],
+                        where=Place(file=log.file, line=rows[0][2]),
+                    )
+                )
     return found
 
 

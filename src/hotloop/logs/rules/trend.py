@@ -6,12 +6,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hotloop import units
+from hotloop import stats, units
 from hotloop.findings import Finding
-from hotloop.logs.along import changed_along
-from hotloop.logs.averages import may_fall_by_construction, reconstructed
+from hotloop.logs.averages import may_fall_by_construction
 from hotloop.logs.log import Log
 from hotloop.logs.rates import Series, by_epochs, seconds, steps
+from hotloop.logs.words import changed_along
 
 #: What the last level must lose against the best one before it.
 _DECAY = 0.10
@@ -42,8 +42,7 @@ def _decay(log: Log, series: Series) -> Iterator[Finding]:
     if len(series.rate) < _SHORT and np.log(levels[best] / last) < 2 * _spread(log, series):
         return
     if series.verdict == "unknown" and series.undated and may_fall_by_construction(series.rate):
-        yield _either(log, series)
-        return
+        return  # the log does not tell whether the rate falls, or how the number is made
     falls = np.diff(levels[best:])
     gradual = len(falls) >= 3 and bool((falls < 0).all())
     turn = starts[best + 1]
@@ -53,55 +52,27 @@ def _decay(log: Log, series: Series) -> Iterator[Finding]:
     took = 1.0 / series.rate
     share = float((took[turn:] - 1.0 / levels[best]).clip(0).sum() / took.sum())
     words = "falls steadily" if gradual else "falls"
-    yield log.costed(
-        Finding(
-            id="trend/throughput-decay",
-            message=(
-                f"Throughput {words} from {units.rate(levels[best])} to {units.rate(last)} {unit} "
-                f"(-{units.share(1 - last / levels[best])}) {'from' if gradual else 'at'} {at} on."
-            ),
-            advice=_advice(along, gradual),
-            evidence=(
-                f"levels: {', '.join(units.rate(v) for v in levels[:8])} {unit} from steps "
-                f"{', '.join(f'{series.step[i]:,.0f}' for i in starts[:8])}",
-                f"{series.how}, {len(series.rate):,} of them",
-                *along,
-            ),
-            where=log.at(series.line[turn]),
-            data={"before": levels[best], "after": last, "step": float(series.step[turn]), "unit": unit},
+    yield log.finding(
+        "trend/throughput-decay",
+        f"Throughput {words} from {units.rate(levels[best])} to {units.rate(last)} {unit} "
+        f"(-{units.share(1 - last / levels[best])}) {'from' if gradual else 'at'} {at} on.",
+        (
+            f"levels: {', '.join(units.rate(v) for v in levels[:8])} {unit} from steps "
+            f"{', '.join(f'{series.step[i]:,.0f}' for i in starts[:8])}",
+            f"{series.how}, {len(series.rate):,} of them",
+            *along,
         ),
-        share,
-    )
-
-
-def _either(log: Log, series: Series) -> Finding:
-    """A fall that is one, or comes of how the number is made: the log does not tell."""
-    epochs = by_epochs(series.stream)
-    behind = reconstructed(series.rate, series.step, "constant-numerator", epochs=epochs)
-    now = float(np.nanmedian(behind[-max(3, len(behind) // 5) :]))
-    said = "one epoch over all the time since the first began"
-    if not epochs:
-        said = "a whole over the time since its start"
-    return Finding(
-        id="trend/misleading-metric",
-        message=(
-            f"The printed {series.unit} fall from line to line, {units.rate(float(series.rate[0]))} to "
-            f"{units.rate(float(series.rate[-1]))}, as {said} would: then the rate itself is about "
-            f"{units.rate(now)} at the end."
-        ),
-        advice="Look at how the number is made: samples since the last print over time since the last print "
-        "is a rate.",
-        evidence=("whether the rate falls too is not to be told from these lines: they have no clock",),
-        where=log.at(series.line[0]),
-        data={"kind": "either", "rate": now},
+        series.line[turn],
+        advice=_advice(along, gradual),
+        share=share,
+        data={"before": levels[best], "after": last, "step": float(series.step[turn]), "unit": unit},
     )
 
 
 def _spread(log: Log, series: Series) -> float:
     """Robust deviation of the logarithm of the rate from its levels."""
     sizes = np.diff([*log.starts, len(series.rate)])
-    apart = np.log(series.rate) - np.log(np.repeat(log.levels, sizes))
-    return 1.4826 * float(np.median(np.abs(apart)))
+    return stats.robust_deviation(np.log(series.rate) - np.log(np.repeat(log.levels, sizes)), around=0.0)
 
 
 def _advice(along: tuple[str, ...], gradual: bool) -> str:
@@ -134,21 +105,20 @@ def _average(log: Log, series: Series) -> Iterator[Finding]:
         if not by_epochs(series.stream):
             since = "the whole epoch over the time since its start"
         said = f"the size of {since}, which falls by construction"
-    yield Finding(
-        id="trend/misleading-metric",
-        message=(
-            f"The printed {series.unit} are {said}: they go from {units.rate(first)} to {units.rate(last)}, "
-            f"the rate itself is about {units.rate(now)} at the end."
-        ),
-        advice="Divide the samples since the last print by the time since the last print.",
-        evidence=(
+    rate = series.rate
+    yield log.finding(
+        "trend/misleading-metric",
+        f"The printed {series.unit} are {said}: they go from {units.rate(first)} to {units.rate(last)}, "
+        f"the rate itself is about {units.rate(now)} at the end.",
+        (
             f"{len(printed):,} printed rates, between {units.rate(float(printed.min()))} and "
             f"{units.rate(float(printed.max()))}",
-            f"the rate behind them: median {units.rate(float(np.median(series.rate)))}, "
-            f"{units.rate(float(np.quantile(series.rate, 0.1)))} to "
-            f"{units.rate(float(np.quantile(series.rate, 0.9)))} in 80 % of the intervals",
+            f"the rate behind them: median {units.rate(float(np.median(rate)))}, "
+            f"{units.rate(float(np.quantile(rate, 0.1)))} to "
+            f"{units.rate(float(np.quantile(rate, 0.9)))} in 80 % of the intervals",
         ),
-        where=log.at(series.line[0]) if len(series.line) else None,
+        series.line[0] if len(series.line) else 1,
+        advice="Divide the samples since the last print by the time since the last print.",
         data={"kind": kind, "printed_first": first, "printed_last": last, "rate": now},
     )
 
@@ -170,21 +140,16 @@ def _timer(log: Log) -> Iterator[Finding]:
     total = float(np.quantile(took[resolved], 0.75)), float(np.median(done[resolved]))
     if real < 1.5 * stated or total[0] < 2 or real * total[1] - stated * total[1] < 2:
         return
-    yield log.costed(
-        Finding(
-            id="trend/misleading-metric",
-            message=(
-                f"The printed step time ({units.duration(stated)}) misses most of what a step takes by the "
-                f"log's own clock ({units.duration(real)})."
-            ),
-            advice="Time from the end of one step to the end of the next, the wait for the batch included, "
-            "and synchronize the device before reading the clock.",
-            evidence=(
-                f"{int(resolved.sum())} intervals between lines: median {units.duration(real)} per step "
-                f"by the clock, {units.duration(stated)} printed",
-            ),
-            where=log.at(stream.columns["line"][1]),
-            data={"kind": "timer-misses-time", "stated_s": stated, "clock_s": real},
+    yield log.finding(
+        "trend/misleading-metric",
+        f"The printed step time ({units.duration(stated)}) misses most of what a step takes by the log's own "
+        f"clock ({units.duration(real)}).",
+        (
+            f"{int(resolved.sum())} intervals between lines: median {units.duration(real)} per step by the "
+            f"clock, {units.duration(stated)} printed",
         ),
-        0.0,
+        stream.columns["line"][1],
+        advice="Time from the end of one step to the end of the next, the wait for the batch included, and "
+        "synchronize the device before reading the clock.",
+        data={"kind": "timer-misses-time", "stated_s": stated, "clock_s": real},
     )

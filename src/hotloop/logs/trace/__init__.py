@@ -7,8 +7,7 @@ from pathlib import Path
 
 from hotloop.logs.part import Part, Point, Source
 from hotloop.logs.trace.analysis import Analysis, analyzed
-from hotloop.logs.trace.findings import findings
-from hotloop.logs.trace.ranks import compare
+from hotloop.logs.trace.findings import compare, findings
 from hotloop.logs.trace.stream import looks_like_trace
 from hotloop.logs.trace.table import Trace, read_trace
 from hotloop.logs.trace.words import phases, sections, verdict

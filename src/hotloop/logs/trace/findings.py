@@ -1,18 +1,56 @@
-"""What a trace can prove, under the ids of `hotloop run`; where it cannot tell, nothing is said."""
+"""What traces can prove, under the ids of `hotloop run`; where they cannot tell, nothing is said."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+import numpy as np
+
 from hotloop.findings import Finding, Place
+from hotloop.findings.table import ENTRIES
 from hotloop.logs.log import WORTH, severity_of
+from hotloop.logs.part import Part
 from hotloop.logs.trace.analysis import Analysis, Device
 from hotloop.logs.trace.causes import copy_direction, is_pageable
 from hotloop.logs.trace.idle import LAUNCHED
-from hotloop.logs.trace.places import place_in
-from hotloop.logs.trace.timeline import LAUNCHING
+from hotloop.logs.trace.table import place_of
+from hotloop.logs.trace.timeline import LAUNCHING, nested
+from hotloop.phases import COLUMN
 from hotloop.units import duration, share, size
+
+# Places
+
+
+#: The longest pieces are looked at, each in so many places.
+_MAX_PIECES: Final = 1000
+_SAMPLES: Final = 32
+
+
+def place_in(analysis: Analysis, phase: str) -> Place | None:
+    """The script's innermost function during most of what a phase costs; None where half of it has none."""
+    pieces = analysis.device.idle if analysis.device else analysis.host
+    python = analysis.trace.python
+    on_main = python.where(python.thread == analysis.main)
+    (chosen,) = np.nonzero((pieces.phase == COLUMN[phase]) & (pieces.ns > 0))
+    if not len(on_main) or not len(chosen):
+        return None
+    longest = chosen[np.argsort(-pieces.ns[chosen])[:_MAX_PIECES]]
+    within = (np.arange(_SAMPLES) + 0.5) / _SAMPLES
+    times = pieces.at[longest, None] + (pieces.ns[longest, None] * within).astype(np.int64)
+    innermost, _ = nested(on_main.start, on_main.end)
+    event = innermost.at(times.ravel())
+    nowhere = len(analysis.trace.labels)
+    label = np.where(event >= 0, on_main.label[event], nowhere)
+    cost = np.bincount(label, np.repeat(pieces.ns[longest], _SAMPLES), minlength=nowhere + 1)
+    if cost[nowhere] > cost.sum() / 2:
+        return None
+    found = place_of(analysis.trace.name(int(cost[:nowhere].argmax())))
+    return Place(file=found[0], line=found[1], function=found[2]) if found else None
+
+
+# Findings
+
 
 # The thresholds of diagnose/limits.py, with their sources there; this floor cannot import it.
 _LAUNCH_BOUND: Final = 0.10
@@ -38,24 +76,25 @@ def _finding(
     id: str,
     seconds: float,
     message: str,
-    advice: str,
     evidence: list[str],
     *,
-    where: Place | None = None,
-    remedies: tuple[str, ...] = (),
+    phase: str = "",
+    advice: str = "",
+    remedies: tuple[str, ...] | None = None,
 ) -> Finding:
+    home = ENTRIES[id]
     window = analysis.window
     steps = f"{len(window.steps)} steps" if window.steps else "no ProfilerStep marks: per step means in all"
     return Finding(
         id=id,
         message=message,
-        advice=advice,
+        advice=advice or home.advice,
         evidence=(*evidence, f"from a trace of {duration(window.span_s)}, {steps}"),
         cost_s_per_step=seconds / window.num_steps,
         share=seconds / window.span_s,
         severity=severity_of(seconds / window.span_s),
-        where=where,
-        remedies=remedies,
+        where=place_in(analysis, phase) if phase else None,
+        remedies=home.remedies if remedies is None else remedies,
         rank=analysis.trace.rank,
     )
 
@@ -79,12 +118,8 @@ def _input(analysis: Analysis) -> Iterator[Finding]:
         f"The device is idle for {each} per step while {what}."
         if analysis.device
         else f"In {each} of each step {what}.",
-        "Set num_workers and persistent_workers=True on the DataLoader."
-        if single
-        else "Run the command under `hotloop run`: it names the line, the workers or the storage behind it.",
         [f"{_loss(analysis, seconds)}, in the DataLoader" + (" with num_workers=0" if single else "")],
-        where=place_in(analysis, "data_wait"),
-        remedies=("num-workers",) if single else (),
+        phase="data_wait",
     )
 
 
@@ -111,10 +146,8 @@ def _transfer(analysis: Analysis) -> Iterator[Finding]:
                 "transfer/pageable",
                 seconds + exposed,
                 f"{size(unpinned / steps)} per step are copied from pageable memory, and the host waits.",
-                "Set pin_memory=True on the DataLoader and copy with .to(device, non_blocking=True).",
                 evidence,
-                where=place_in(analysis, "transfer"),
-                remedies=("pin-memory", "non-blocking"),
+                phase="transfer",
             )
     elif seconds < WORTH * analysis.window.span_s:
         return
@@ -124,9 +157,8 @@ def _transfer(analysis: Analysis) -> Iterator[Finding]:
             "transfer/many-small",
             seconds,
             f"{count / steps:.0f} small copies to the device per step cost their calls, not their bytes.",
-            "Collate small tensors into one and copy once, or make them on the device.",
             evidence,
-            where=place_in(analysis, "transfer"),
+            phase="transfer",
         )
     elif moved >= _LARGE_COPY_BYTES * steps and any("Pinned" in row.name for row in rows):
         yield _finding(
@@ -134,10 +166,8 @@ def _transfer(analysis: Analysis) -> Iterator[Finding]:
             "transfer/blocking",
             seconds,
             "The batch is pinned, and the host still waits for its copy before it launches anything.",
-            "Pass non_blocking=True where the batch is copied: x.to(device, non_blocking=True).",
             evidence,
-            where=place_in(analysis, "transfer"),
-            remedies=("non-blocking",),
+            phase="transfer",
         )
 
 
@@ -154,10 +184,8 @@ def _host(analysis: Analysis) -> Iterator[Finding]:
             "host/sync-in-step",
             waiting,
             "The host waits for a value of the device in the step; the device is then idle until it is fed.",
-            "Keep values on the device and read them every N steps; copy with non_blocking=True.",
             [f"device idle after waits of the host: {_loss(analysis, waiting)}"],
-            where=place_in(analysis, "sync"),
-            remedies=("defer-item",),
+            phase="sync",
         )
     if launching >= _LAUNCH_BOUND * span_s:
         yield _launch_bound(analysis, device, launching)
@@ -167,14 +195,15 @@ def _host(analysis: Analysis) -> Iterator[Finding]:
             "host/python-in-step",
             other,
             "The device is idle while Python runs outside of any operator.",
-            "Move this work out of the step, to workers or to every N steps"
+            [f"device idle meanwhile: {_loss(analysis, other)}"],
+            advice="Move this work out of the step, to workers or to every N steps"
             + (
                 "."
                 if len(analysis.trace.python)
                 else "; profile with with_stack=True to see which lines it is."
             ),
-            [f"device idle meanwhile: {_loss(analysis, other)}"],
-            where=place_in(analysis, "other"),
+            remedies=(),
+            phase="other",
         )
 
 
@@ -187,14 +216,12 @@ def _launch_bound(analysis: Analysis, device: Device, seconds: float) -> Finding
         seconds,
         f"The device is idle {share(seconds / analysis.window.span_s)} of the time while the host launches "
         "the next operations: they are too small for it.",
-        "Compile the model (torch.compile, mode='reduce-overhead'), or use a larger batch.",
         [
             ", ".join(f"idle in {name} {duration(each)} per step" for name, each in parts),
             f"{device.num_kernels / analysis.window.num_steps:,.0f} kernels per step, "
             f"{duration(device.compute_s / max(1, device.num_kernels))} each",
             "the profiler itself slows the host: without it this is less",
         ],
-        remedies=("compile", "cuda-graphs"),
     )
 
 
@@ -208,8 +235,6 @@ def _collectives(analysis: Analysis) -> Iterator[Finding]:
         "distributed/unoverlapped-collective",
         alone,
         f"Collectives run {_loss(analysis, alone)}, with nothing computing beside them.",
-        "Use gradient_as_bucket_view=True and static_graph=True, accumulate under no_sync(), "
-        "or compress gradients (bf16 hook).",
         [
             f"collectives {duration(in_all / analysis.window.num_steps)} per step, "
             f"{share(1 - alone / in_all)} of it hidden behind computing",
@@ -235,11 +260,11 @@ def _precision(analysis: Analysis) -> Iterator[Finding]:
             "device/amp-off",
             _AMP_SAVES * device.compute_s,
             "The device is what the run waits for, and its tensor cores do nothing: matrices are float32.",
-            "Run forward under torch.autocast('cuda', dtype=torch.bfloat16)."
+            [*evidence, f"cost assumed, not measured: {share(_AMP_SAVES)} of computing"],
+            advice=""
             if device.capability >= 8
             else "Run forward under torch.autocast('cuda', dtype=torch.float16) with a GradScaler.",
-            [*evidence, f"cost assumed, not measured: {share(_AMP_SAVES)} of computing"],
-            remedies=("autocast-bf16",) if device.capability >= 8 else ("autocast-fp16",),
+            remedies=("autocast-bf16",) if device.capability >= 8 else (),
         )
     if device.capability >= 8:
         yield _finding(
@@ -247,9 +272,7 @@ def _precision(analysis: Analysis) -> Iterator[Finding]:
             "device/tf32-off",
             _TF32_SAVES * device.compute_s,
             "float32 matrix products run in full precision on a device that knows TF32.",
-            "Set torch.backends.cuda.matmul.allow_tf32 = True and torch.backends.cudnn.allow_tf32 = True.",
             [*evidence, f"cost assumed, not measured: {share(_TF32_SAVES)} of computing"],
-            remedies=("tf32",),
         )
 
 
@@ -260,3 +283,55 @@ _RULES: Final[tuple[Callable[[Analysis], Iterator[Finding]], ...]] = (
     _collectives,
     _precision,
 )
+
+
+# Ranks
+
+
+#: As in diagnose/limits.py: ranks that differ by less are even.
+_UNEVEN: Final = 0.10
+
+
+def compare(parts: Sequence[Part]) -> Iterator[Finding]:
+    """A rank whose step is its own work while the others' is waiting in collectives."""
+    ranks = {
+        part.source.rank: {phase.name: phase.s_per_step for phase in part.phases}
+        for part in parts
+        if part.source.kind == "torch.profiler trace" and part.source.rank is not None and part.phases
+    }
+    if len(ranks) < 2:
+        return
+    step_s = max(sum(phases.values()) for phases in ranks.values())
+    own = {rank: sum(phases.values()) - phases.get("collective", 0.0) for rank, phases in ranks.items()}
+    slowest = max(own, key=lambda rank: own[rank])
+    others = [rank for rank in ranks if rank != slowest]
+
+    def ahead(of: dict[int, float]) -> float:
+        return of[slowest] - sum(of[rank] for rank in others) / len(others)
+
+    waiting = {rank: phases.get("collective", 0.0) for rank, phases in ranks.items()}
+    cost = min(ahead(own), -ahead(waiting))
+    if cost < _UNEVEN * step_s:
+        return
+    names = {name for phases in ranks.values() for name in phases} - {"collective"}
+    by_phase = {
+        name: ahead({rank: phases.get(name, 0.0) for rank, phases in ranks.items()}) for name in names
+    }
+    phase = max(by_phase, key=lambda name: by_phase[name])
+    yield Finding(
+        id="distributed/unbalanced-input" if phase == "data_wait" else "distributed/straggler",
+        message=(
+            f"Rank {slowest} is the slowest: {duration(ahead(own))} per step more than the others, "
+            f"mostly in {phase.replace('_', ' ')}; they wait for it in collectives."
+        ),
+        advice=f"Look at what rank {slowest} alone does there, and at its device, cores and data.",
+        evidence=tuple(
+            f"rank {rank}: {duration(own[rank])} its own, {duration(waiting[rank])} collectives per step"
+            for rank in sorted(ranks, key=lambda rank: -own[rank])[:8]
+        ),
+        cost_s_per_step=cost,
+        share=cost / step_s,
+        severity=severity_of(cost / step_s),
+        rank=slowest,
+        data={"phase": phase},
+    )

@@ -9,7 +9,7 @@ from zlib import crc32
 
 from hotloop.hooks.wrapping import RAISED
 from hotloop.probe import batches
-from hotloop.probe.stored import attribute
+from hotloop.state.stored import attribute
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe

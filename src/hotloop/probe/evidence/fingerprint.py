@@ -8,7 +8,7 @@ from typing import Any, Final
 from zlib import crc32
 
 from hotloop.probe import batches
-from hotloop.probe.stored import is_array, is_tensor
+from hotloop.state.stored import is_array, is_tensor
 
 #: Up to this many bytes all are read; of more, ``_WORDS`` words of 8 bytes spread over the whole.
 _ALL_BYTES: Final = 65_536

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections import deque
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
@@ -10,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final
 from hotloop.hooks.wrapping import RAISED
 from hotloop.probe import batches
 from hotloop.probe.evidence import fingerprint
-from hotloop.probe.identity import Known
 from hotloop.record.rows import CONTENT, CONTENT_ALL, ORDER
+from hotloop.state.identity import Known
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -66,9 +65,6 @@ class Handed:
 
     def content(self, batch: Any, loader: int) -> None:
         """Write the checksums of a batch."""
-        coding = sys.modules.get("hotloop.feed.coding")  # floats on their way as bytes: what the script gets
-        if coding is not None:
-            batch = coding.Lookup()(batch)
         number = self._counts[loader] = self._counts.get(loader, -1) + 1
         full = not number % _ALL_EVERY
         if not number:

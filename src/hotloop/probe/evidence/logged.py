@@ -6,7 +6,7 @@ import math
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.probe.stored import attribute, is_array, is_tensor
+from hotloop.state.stored import attribute, is_array, is_tensor
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from hotloop.probe.evidence import fingerprint
-from hotloop.probe.identity import Known
+from hotloop.state.identity import Known
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.wrapping import RAISED
 from hotloop.probe.observers.nesting import Describe, Outermost
-from hotloop.probe.stored import is_tensor
 from hotloop.record.rows import COLLECTIVE, COLLECTIVE_OPS, U32_MAX
+from hotloop.state.stored import is_tensor
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe

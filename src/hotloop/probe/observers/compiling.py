@@ -62,10 +62,8 @@ def summary(counters: Any) -> dict[str, Any]:
     most = sorted(breaks.items(), key=lambda item: -item[1])[:MAX_REASONS]
     return {
         "frames": int(frames.get("total", 0)),
-        "frames_ok": int(frames.get("ok", 0)),
         "graphs": int(stats.get("unique_graphs", 0)),
         "graph_breaks": dict(most),
-        "unimplemented": sum(int(count) for count in dict(counters.get("unimplemented", {})).values()),
     }
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import sys
 from collections.abc import Callable
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from hotloop.probe.configured import Configured
@@ -16,53 +17,64 @@ if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
 
+#: Given the arguments of a call that returned, its result and the frame that called.
+_Done = Callable[[tuple[Any, ...], dict[str, Any], Any, FrameType], None]
+
+
 def install(probe: Probe) -> None:
     """Watch the readers of configuration that are imported, now or later."""
     configured = Configured(probe)
     hooks = probe.hooks
 
+    def after(module: str, owner: str, name: str, done: _Done) -> None:
+        done = hooks.guard("configs", done)
+
+        def patch(loaded: Any) -> None:
+            holder = getattr(loaded, owner, None) if owner else loaded
+            if holder is not None:
+                hooks.patch(holder, name, lambda original: _followed(original, done))
+
+        hooks.on_import(module, patch, "configs")
+
     def on_argparse(module: Any) -> None:
         hooks.patch(module.ArgumentParser, "parse_known_args", lambda original: _parse(configured, original))
-        hooks.patch(module._ActionsContainer, "add_argument", lambda original: _declare(configured, original))
 
-    def on_yaml(module: Any) -> None:
-        hooks.patch(module, "load", lambda original: _reader(configured, "yaml", original))
+    def reads(source: str, at: int = 0) -> _Done:
+        """``at``: which argument is the stream (1: the first one is the object or class)."""
 
-    def on_json(module: Any) -> None:
-        hooks.patch(module, "load", lambda original: _reader(configured, "json", original))
+        def done(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, frame: FrameType) -> None:
+            stream = args[at] if len(args) > at else kwargs.get("stream")
+            configured.read(source, stream, result, frame)
 
-    def on_toml(module: Any) -> None:
-        hooks.patch(module, "load", lambda original: _reader(configured, "toml", original))
+        return done
 
-    def on_config_class(module: Any) -> None:
-        owner = getattr(module, "Config", None)
-        if owner is not None:
-            hooks.patch(owner, "fromfile", lambda original: _from_file(configured, original))
+    def ran(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, frame: FrameType) -> None:
+        if not str(kwargs.get("run_name") or (args[2] if len(args) > 2 else "")).startswith("__m"):
+            configured.tree("python", _first(args, kwargs), result)  # values, not the main script
 
-    def on_hydra(module: Any) -> None:
-        owner = module.ConfigLoaderImpl
-        hooks.patch(owner, "load_configuration", lambda original: _composer(configured, original))
-
-    def on_yacs(module: Any) -> None:
-        hooks.patch(module.CfgNode, "load_cfg", lambda original: _reader(configured, "yaml", original, 1))
-
-    def on_ruamel(module: Any) -> None:
-        hooks.patch(module.YAML, "load", lambda original: _reader(configured, "yaml", original, 1))
-
-    def on_runpy(module: Any) -> None:
-        hooks.patch(module, "run_path", lambda original: _runner(configured, original))
+    def from_file(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, frame: FrameType) -> None:
+        configured.tree("python", _first(args, kwargs), getattr(result, "_cfg_dict", None))
 
     hooks.on_import("argparse", on_argparse, "configs")
-    hooks.on_import("yaml", on_yaml, "configs")
-    hooks.on_import("json", on_json, "configs")
+    after(
+        "argparse",
+        "_ActionsContainer",
+        "add_argument",
+        lambda a, k, action, f: configured.declared(action, f),
+    )
+    after("yaml", "", "load", reads("yaml"))
+    after("json", "", "load", reads("json"))
     for name in ("tomllib", "tomli", "toml"):
-        hooks.on_import(name, on_toml, "configs")
-    hooks.on_import("runpy", on_runpy, "configs")
-    hooks.on_import("hydra._internal.config_loader_impl", on_hydra, "configs")
-    hooks.on_import("yacs.config", on_yacs, "configs")
-    hooks.on_import("ruamel.yaml.main", on_ruamel, "configs")
+        after(name, "", "load", reads("toml"))
+    after("runpy", "", "run_path", ran)
+    hydra = "hydra._internal.config_loader_impl"
+    after(
+        hydra, "ConfigLoaderImpl", "load_configuration", lambda a, k, result, f: configured.composed(result)
+    )
+    after("yacs.config", "CfgNode", "load_cfg", reads("yaml", 1))
+    after("ruamel.yaml.main", "YAML", "load", reads("yaml", 1))
     for name in ("mmengine.config.config", "mmcv.utils.config"):
-        hooks.on_import(name, on_config_class, "configs")
+        after(name, "Config", "fromfile", from_file)
 
     def once() -> None:
         probe.off_update(once)
@@ -94,59 +106,17 @@ def _parse(configured: Configured, original: Callable[..., Any]) -> Callable[...
             configured.arguments(self, args, result[0] if isinstance(result, tuple) else result)
         return result
 
-    return _dressed(parse_known_args, original)
+    return functools.update_wrapper(parse_known_args, original)
 
 
-def _declare(configured: Configured, original: Callable[..., Any]) -> Callable[..., Any]:
-    def add_argument(self: Any, *args: Any, **kwargs: Any) -> Any:
-        action = original(self, *args, **kwargs)
-        configured.declared(action, sys._getframe(1))
-        return action
-
-    return _dressed(add_argument, original)
-
-
-def _reader(
-    configured: Configured, source: str, original: Callable[..., Any], at: int = 0
-) -> Callable[..., Any]:
-    """``at``: which argument is the stream (1: the first one is the object or class)."""
-
-    def load(*args: Any, **kwargs: Any) -> Any:
+def _followed(original: Callable[..., Any], done: _Done) -> Callable[..., Any]:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        stream = args[at] if len(args) > at else kwargs.get("stream")
-        configured.read(source, stream, result, sys._getframe(1))
+        done(args, kwargs, result, sys._getframe(1))
         return result
 
-    return _dressed(load, original)
-
-
-def _composer(configured: Configured, original: Callable[..., Any]) -> Callable[..., Any]:
-    def load_configuration(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        configured.composed(result)
-        return result
-
-    return _dressed(load_configuration, original)
-
-
-def _runner(configured: Configured, original: Callable[..., Any]) -> Callable[..., Any]:
-    def run_path(path_name: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(path_name, *args, **kwargs)
-        if not str(kwargs.get("run_name") or (args[1] if len(args) > 1 else "")).startswith("__m"):
-            configured.tree("python", str(path_name), result)  # values, not the main script
-        return result
-
-    return _dressed(run_path, original)
-
-
-def _from_file(configured: Configured, original: Callable[..., Any]) -> Callable[..., Any]:
-    def fromfile(filename: Any, *args: Any, **kwargs: Any) -> Any:
-        result = original(filename, *args, **kwargs)
-        configured.tree("python", str(filename), getattr(result, "_cfg_dict", None))
-        return result
-
-    return _dressed(fromfile, original)
-
-
-def _dressed(wrapper: Callable[..., Any], original: Callable[..., Any]) -> Callable[..., Any]:
     return functools.update_wrapper(wrapper, original)
+
+
+def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
+    return str(next(iter((*args, *kwargs.values())), ""))

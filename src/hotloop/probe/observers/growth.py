@@ -18,7 +18,7 @@ from time import perf_counter_ns, thread_time_ns
 from types import FrameType, ModuleType
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.probe.stored import attributes
+from hotloop.state.stored import attributes
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe

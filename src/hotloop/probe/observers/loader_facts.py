@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import sys
-from itertools import islice
 from typing import Any, Final
 
-from hotloop.probe.identity import code_place, name_of
 from hotloop.probe.observers.open_files import open_file
+from hotloop.state.identity import code_place, name_of
 
 _PLAIN: Final = (
     "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last",
@@ -80,9 +79,7 @@ def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, An
         "len": None if iterable else _length(dataset, sampler),
         "file": file,
         "line": line,
-        "getitems": callable(getattr(dataset, "__getitems__", None)),
         "bytes": memory_held(inner),
-        "held": {} if iterable else held(inner),
         "transforms": transforms_of(inner),
         "open_file": open_file(dataset),
     }
@@ -96,53 +93,6 @@ def own_dataset(dataset: Any) -> Any:
             break
         dataset = below
     return dataset
-
-
-def held(obj: Any) -> dict[str, dict[str, Any]]:
-    """The arrays, tensors, numbers, lists of them and scalers of scikit-learn among an object's attributes:
-    class, dtype, shape; ``plain``: in the order of C, in the host's memory. Reads no values.
-    """
-    attributes = getattr(obj, "__dict__", None)
-    if not isinstance(attributes, dict):
-        return {}
-    known = ((name, _held(value)) for name, value in list(attributes.items())[:_MAX_ATTRIBUTES])
-    return {name: facts for name, facts in known if isinstance(name, str) and facts is not None}
-
-
-def _held(value: Any) -> dict[str, Any] | None:
-    kind = type(value)
-    module = str(kind.__module__)
-    name = f"{module}.{kind.__name__}"
-    if kind in (int, float, bool, type(None)):
-        return {"class": kind.__name__}
-    if name == "numpy.ndarray":
-        plain = bool(value.flags.c_contiguous)
-        facts = {"dtype": str(value.dtype), "shape": list(value.shape), "owned": value.base is None}
-        return {"class": name, **facts, "plain": plain}
-    if name == "torch.Tensor" and value.layout == _strided() and not value.is_nested:
-        plain = value.device.type == "cpu" and value.is_contiguous() and not value.requires_grad
-        return {"class": name, "dtype": str(value.dtype), "shape": list(value.shape), "plain": plain}
-    if module == "numpy" and hasattr(value, "dtype"):
-        return {"class": name, "dtype": str(value.dtype)}
-    if module.startswith("sklearn.preprocessing."):
-        inside = getattr(value, "__dict__", {})
-        return {
-            "class": name,
-            "copy": inside.get("copy") is True,
-            "plain": "_sklearn_output_config" not in inside,
-        }
-    if kind is list and value:
-        first = value[0]
-        if type(first) is not dict:
-            return {
-                "class": "list",
-                "len": len(value),
-                "first": _held(first) if type(first) is not list else None,
-            }
-        keys = [key for key in islice(first, _MAX_ATTRIBUTES) if isinstance(key, str)]
-        entries = {key: _held(first[key]) if type(first[key]) is not list else None for key in keys}
-        return {"class": "list", "len": len(value), "first": {"class": "dict", "entries": entries}}
-    return None
 
 
 def transforms_of(dataset: Any) -> list[str]:

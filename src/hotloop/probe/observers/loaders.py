@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sys
-import weakref
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final
 
 from hotloop import fast
 from hotloop.hooks.imports import IMPORT_FILE
@@ -16,13 +15,11 @@ from hotloop.hooks.wrapping import RAISED, compile_beside
 from hotloop.probe import batches
 from hotloop.probe.counting import with_limit
 from hotloop.probe.ending import ending
-from hotloop.probe.identity import Known
-from hotloop.probe.observers.dataset_state import changed, settings_of, state_of, told_by_script
-from hotloop.probe.observers.loader_facts import loader_facts, own_dataset
-from hotloop.probe.observers.pass_state import DatasetState, written
+from hotloop.probe.observers.datasets import Datasets
+from hotloop.probe.observers.loader_construction import Construction
 from hotloop.probe.places import with_site, with_text
-from hotloop.probe.turns import Order, Watched
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
+from hotloop.state.identity import Known
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -30,16 +27,6 @@ if TYPE_CHECKING:
 NAME: Final = "observers.loaders"
 #: A ``batch`` note is written for the first batch of each loader and for every 100th, later every 1000th.
 _NOTE_EVERY: Final = 100
-#: Datasets are looked into as long as that takes one part in so many of the time, and the first times.
-_LOOK_PART: Final = 200
-_LOOKS: Final = 8
-#: Passes in which it is watched who draws the order of samples, of the loaders that one call builds.
-_WATCHED_PASSES: Final = 2
-#: Passes under way, of as many loaders, whose datasets are remembered as they began.
-_MOST_BEGUN: Final = 64
-
-T = TypeVar("T")
-
 
 # The run ends here when its steps are done (--steps).
 _NEXT: Final = """
@@ -98,70 +85,32 @@ class Iterator(fast.Feed):
         self.seen = 0  # samples in a batch whose size only its shape tells, looked at now and then
 
 
-class Looks:
-    """Looks into datasets as long as that takes little of the time."""
-
-    def __init__(self) -> None:
-        self._number = self._since_ns = self._spent_ns = 0
-
-    def take(self, look: Callable[[bool], T]) -> T:
-        """What ``look`` gives, which is told whether it may look into what the dataset holds."""
-        start = perf_counter_ns()
-        self._since_ns = self._since_ns or start
-        self._number += 1
-        into = self._number <= _LOOKS or self._spent_ns * _LOOK_PART <= start - self._since_ns
-        found = look(into)
-        self._spent_ns += perf_counter_ns() - start
-        return found
-
-
-class Loaders:
-    """Observes DataLoader construction, iteration, fetching and shutdown."""
+class Loaders(Construction):
+    """Observes DataLoader construction, iteration, fetching and shutdown; one per process."""
 
     def __init__(self, probe: Probe, module: Any) -> None:
-        self._probe = probe
-        self._module = module
-        self._loaders: Known[int] = Known()
+        super().__init__(probe, module)
         self._iterators: Known[Iterator] = Known()
-        #: by where loaders are built and called from: their datasets when they were gone through last
-        self._states: dict[tuple[int, int], Known[dict[str, Any]]] = {}
-        #: of loaders, which a script may not keep: the dataset when the pass under way began
-        self._begun: dict[int, tuple[weakref.ref[Any], DatasetState]] = {}
-        self._written: dict[int, list[str]] = {}  # of loaders: what of their datasets was written meanwhile
-        self._between, self._within = Looks(), Looks()
         self._latest: dict[int, Iterator] = {}  # of each loader
         self._told: dict[int, dict[str, Any]] = {}  # the fields of each loader's latest ``iterator`` note
         #: Looks at batches that are dictionaries: another to hand out in its place, or None.
         self.track: Callable[[Any, Any], Any] = lambda iterator, batch: None
-        #: where, called from where, by which function of a package, given what
-        self._built: dict[int, tuple[int, int, str, list[str]]] = {}
         #: id of a DataLoader within ``__iter__`` -> the iterator of torch's that was made there
         self._beginning: dict[int, Any] = {}
-        self._changing: set[int] = set()  # loaders whose datasets were noted to change
-        self._orders: dict[int, list[Order]] = {}  # by the site of the loader
-        self.turns: dict[int, list[str]] = {}  # loaders whose order is drawn by turns, and from what
         guard = probe.hooks.guard
-        self._iterated = guard("observers.dataset_changes", self._note_changes)
-        self._begins = guard("observers.datasets", self._note_begin)
-        self._passed = guard("observers.datasets", self._note_written)
-        self._ordered = guard("observers.turns", self._watch_order)
+        self._datasets = Datasets(probe.note, probe.places.see)
+        self._begins = guard("observers.datasets", self._datasets.begins)
+        self._passed = guard("observers.datasets", self._datasets.passed)
         self.restart()
 
     def restart(self) -> None:
         """In a forked child: ids begin at 1 again, and what it does not use it does not note."""
-        self._loaders.clear()
+        self.forget()
         self._iterators.clear()
-        self._states.clear()
         self._latest.clear()
         self._told.clear()
-        self._built.clear()
         self._beginning.clear()
-        self._changing.clear()
-        self._begun.clear()
-        self._written.clear()
-        self._orders.clear()
-        self.turns.clear()
-        self._num_loaders = 0
+        self._datasets.restart()
         self._num_iterators = 0
         self._newest = 0  # the loader that iter() was called on last
 
@@ -169,71 +118,6 @@ class Loaders:
         """The id of the loader an iterator was made by, 0 unknown."""
         state = self._iterators.get(iterator)
         return state.loader if state is not None else 0
-
-    def built_at(self, number: int) -> int:
-        """The site where a loader was built, 0 unknown."""
-        return self._built.get(number, (0,))[0]
-
-    def site_of(self, loader: Any) -> int:
-        """The site where this loader was built, 0 unknown."""
-        return self.built_at(self._loaders.get(loader) or 0)
-
-    def known(self) -> list[tuple[Any, int]]:
-        """The loaders that live, with their ids."""
-        return self._loaders.values()
-
-    def changed(self, loader: Any, names: tuple[str, ...]) -> None:
-        """A remedy changed these settings: the loader is noted again under its id."""
-        number = self._loaders.get(loader)
-        if number is None:
-            return
-        site, via, by, given = self._built[number]
-        given = [*given, *(name for name in names if name not in given)]
-        self._write_loader(loader, number, site, via, by, given)
-
-    # -- construction ----------------------------------------------------------------------------------------
-
-    def begin_init(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """Where a loader is built: the frame that made it, not the ``__init__`` of its own subclass."""
-        if self._probe.role == "worker":
-            return None
-        made = self._constructed_at(frame, args[0])
-        places = self._probe.places
-        built = self._probe.site(made), places.site_by_stack(made), places.called(made)
-        return args[0], args[1:], kwargs, *built
-
-    def begin_fastai(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """Where fastai's own DataLoader is built: what it was given is read off it."""
-        token = self.begin_init(args, kwargs, frame)
-        return token and (token[0], (), {}, *token[3:])
-
-    def end_init(self, token: Any, start: int, stop: int, result: Any) -> None:
-        """Note a loader that came to be."""
-        if result is not RAISED:
-            self._note_loader(*token)
-
-    def _constructed_at(self, frame: FrameType | None, loader: Any) -> FrameType | None:
-        while frame is not None and frame.f_code.co_name == "__init__":
-            first = frame.f_code.co_varnames[:1]
-            if not first or frame.f_locals.get(first[0]) is not loader:
-                break
-            frame = frame.f_back
-        return frame
-
-    def _note_loader(
-        self, loader: Any, args: tuple[Any, ...], kwargs: dict[str, Any], site: int, via: int, by: str
-    ) -> int:
-        self._num_loaders += 1
-        self._loaders.put(loader, self._num_loaders)
-        names = self._module.DataLoader.__init__.__wrapped__.__code__.co_varnames[1:]
-        given = [*names[: len(args)], *kwargs]
-        self._write_loader(loader, self._num_loaders, site, via, by, given)
-        return self._num_loaders
-
-    def _write_loader(self, loader: Any, number: int, site: int, via: int, by: str, given: list[str]) -> None:
-        self._built[number] = site, via, by, given
-        facts = loader_facts(loader, self._module)
-        self._probe.note("loader", id=number, where=site, via=via, by=by, given=given, **facts)
 
     # -- iteration -------------------------------------------------------------------------------------------
 
@@ -273,8 +157,7 @@ class Loaders:
         state = self._state(loader, result)
         if state is None:
             return
-        self._iterated(loader, state.loader)
-        self._begins(loader, state.loader)
+        self._begins(loader, state.loader, self._built.get(state.loader, (0, 0))[:2])
         self._num_iterators += 1
         if state.loader != self._newest:
             self._newest = state.loader
@@ -285,7 +168,6 @@ class Loaders:
         state.id = self._num_iterators
         state.before, state.yielded = latest.before + latest.yielded, 0
         state.flags = FETCH_WORKERS if getattr(result, "_workers", None) else 0
-        self._ordered(loader, result, state.loader)
         state.full, state.last, state.num_batches = batch_sizes(loader, result)
         probe = self._probe
         pinning = getattr(result, "_pin_memory_thread", None)
@@ -303,84 +185,9 @@ class Loaders:
         if ours:
             probe.emit(ITER, start, stop - start, state.loader, site, state.id)
 
-    def _note_changes(self, loader: Any, number: int) -> None:
-        """Note what has changed in the dataset since it was gone through last: with workers, who read copies,
-        nobody but the script changes what it holds.
-        """
-        dataset = own_dataset(getattr(loader, "dataset", None))
-        workers = bool(getattr(loader, "num_workers", 0))
-        is_users = self._probe.is_user.file
-
-        def look(into: bool) -> tuple[dict[str, Any], bool]:
-            state = state_of(dataset, into) if workers else settings_of(dataset, is_users, into)
-            return state, into
-
-        now, into = self._between.take(look)
-        states = self._states.setdefault(self._built.get(number, (0, 0))[:2], Known())
-        before = states.get(dataset) or {}
-        if number not in self._changing and (names := changed(before, now)):
-            names = told_by_script(dataset, names, workers=workers)
-            if names:
-                self._changing.add(number)
-                self._probe.note("dataset_changed", loader=number, names=names)
-        states.put(dataset, now if into else {**before, **now})
-
-    def _note_begin(self, loader: Any, number: int) -> None:
-        """Remember what a dataset is like as a pass over it begins."""
-        dataset = own_dataset(getattr(loader, "dataset", None))
-        self._begun.pop(number, None)
-        try:
-            ref = weakref.ref(dataset)
-        except TypeError:  # nothing can refer to it weakly
-            return
-        self._begun[number] = ref, self._look(dataset)
-        while len(self._begun) > _MOST_BEGUN:
-            del self._begun[next(iter(self._begun))]
-
-    def _note_written(self, number: int) -> None:
-        """Note what was written to the dataset while it was gone through, where samples are made of it."""
-        begun = self._begun.pop(number, None)
-        dataset = begun[0]() if begun is not None else None
-        if begun is None or dataset is None or number in self._written:
-            return
-        if names := written(dataset, begun[1], self._look(dataset)):
-            self._written[number] = names
-            self._probe.note("dataset_written", loader=number, names=names)
-
-    def _look(self, dataset: Any) -> DatasetState:
-        """What a dataset is like, its contents only while looking at them takes little of the time."""
-        return self._within.take(lambda into: DatasetState(dataset, into=into))
-
     def written(self, loader: Any) -> list[str]:
         """What of a loader's dataset was seen to be written while it was gone through."""
-        return self._written.get(self._loaders.get(loader) or 0, [])
-
-    def _watch_order(self, loader: Any, iterator: Any, number: int) -> None:
-        """Watch who draws the indices of the first passes."""
-        module = self._module
-        kinds = (module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter)
-        watched = self._orders.setdefault(self.built_at(number), [])
-        for before in watched[-1:]:
-            before.followed()
-        if len(watched) == _WATCHED_PASSES or type(iterator) not in kinds or loader._dataset_kind:
-            return
-
-        batches = loader.batch_sampler
-        own = batches is not None and not type(batches).__module__.startswith("torch.")
-        kind = type(batches if own else loader.sampler)
-        name, theirs = kind.__name__, kind.__module__.startswith("torch.")
-
-        def tell(generators: list[str]) -> None:
-            if number not in self.turns:
-                self.turns[number] = generators
-                self._probe.note("turns", loader=number, sampler=name, generators=generators)
-
-        def guard(look: Callable[[], None]) -> Callable[[], None]:
-            return self._probe.hooks.guard("observers.turns", look)
-
-        order = Order(own=not theirs, tell=tell)
-        iterator._sampler_iter = Watched(iterator._sampler_iter, order, guard)
-        watched.append(order)
+        return self._datasets.written(self._loaders.get(loader) or 0)
 
     def _state(self, loader: Any, iterator: Any) -> Iterator | None:
         """What is known of an iterator; a new one is the loader's. None: it cannot be remembered."""

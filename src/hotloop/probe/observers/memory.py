@@ -97,9 +97,7 @@ def note_memory(probe: Probe, *, last: bool = False) -> None:
             device_allocated=stats.get("allocated_bytes.all.current", 0),
             device_reserved=stats.get("reserved_bytes.all.current", 0),
             device_peak=stats.get("allocated_bytes.all.peak", 0),
-            device_inactive_split=stats.get("inactive_split_bytes.all.current", 0),
             alloc_retries=stats.get("num_alloc_retries", 0),
-            num_ooms=stats.get("num_ooms", 0),
             forward_bytes=probe.facts.get("forward_bytes"),
         )
     probe.note("memory", **fields)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from itertools import pairwise
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +12,7 @@ from hotloop import fast
 from hotloop.hooks.wrapping import code_of, compile_beside, same_code
 from hotloop.probe.counting import with_limit
 from hotloop.probe.ending import ending, with_ending
-from hotloop.probe.identity import Known, code_place
+from hotloop.probe.observers.module_facts import WRAPPERS, autocast_facts, module_facts, unwrapped
 from hotloop.record.rows import (
     FORWARD,
     FORWARD_AUTOCAST,
@@ -23,6 +22,7 @@ from hotloop.record.rows import (
     FORWARD_TRAINING,
     MODE,
 )
+from hotloop.state.identity import Known
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -32,13 +32,6 @@ NAME: Final = "observers.modules"
 _MAX_ALIKE: Final = 32
 
 _TRAINS: Final = FORWARD_GRAD | FORWARD_TRAINING | FORWARD_PARAMS
-
-_WRAPPERS: Final = {
-    "DistributedDataParallel": ("DDP", "module"),
-    "FullyShardedDataParallel": ("FSDP", "module"),
-    "DataParallel": ("DataParallel", "module"),
-    "OptimizedModule": ("", "_orig_mod"),
-}
 
 #: ``Module.__call__`` as torch has it. Where it is still that, the wrapper does its work in its place: a call
 #: less for every submodule in every step.
@@ -248,63 +241,22 @@ class Modules:
 
     def _note(self, module: Any, entry: Entry) -> None:
         entry.noted = 1
-        inner, wrapper, compiled = unwrapped(module)
-        if wrapper == "DDP":
+        if unwrapped(module)[1] == "DDP":
             self._seconds = 0
             self._ddp.put(_find(module, "DistributedDataParallel"), None)
         with self._quiet():  # a TorchFunctionMode of the script's does not see our questions either
-            self._probe.note("module", id=entry.id, **self._facts(inner, wrapper, compiled))
+            self._note_module(module, entry.id)
 
-    def _facts(self, inner: Any, wrapper: str, compiled: bool) -> dict[str, Any]:
-        file, line = code_place(getattr(type(inner), "forward", None))
-        params = list(inner.parameters())
-        dtypes: dict[str, int] = {}
-        for param in params:
-            name = str(param.dtype).replace("torch.", "")
-            dtypes[name] = dtypes.get(name, 0) + _numel(param)
-        convs = [m for m in inner.modules() if type(m).__name__.removeprefix("Lazy")[:4] == "Conv"]
-        ndims = sorted(
-            {w.dim() - 2 for m in convs if (w := getattr(m, "weight", None)) is not None and w.dim() > 2}
-        )
-        return {
-            "class": type(inner).__name__,
-            "place": {"file": file, "line": line},
-            "num_params": sum(dtypes.values()),
-            "num_trainable": sum(_numel(p) for p in params if p.requires_grad),
-            "param_bytes": sum(_numel(p) * p.element_size() for p in params),
-            "trainable_bytes": sum(_numel(p) * p.element_size() for p in params if p.requires_grad),
-            "buffer_bytes": sum(_numel(b) * b.element_size() for b in inner.buffers()),
-            "buffer_classes": sorted(
-                {type(m).__name__ for m in inner.modules() if any(True for _ in m.buffers(recurse=False))}
-            ),
-            "param_dtypes": dtypes,
-            "devices": sorted({str(p.device) for p in params}),
-            "training": inner.training,
-            "compiled": compiled or inner._compiled_call_impl is not None,
-            "wrapper": wrapper,
-            "sharded": wrapper == "FSDP" or is_sharded(inner, params),
-            "channels_last": self._channels_last(params),
-            "has_conv": bool(convs),
-            "conv_ndim": ndims[-1] if ndims else 0,
-            "checkpointing": bool(self._probe.facts.get("checkpointing")),
-            **_shared(inner, params),
-            "children": [
-                [name, type(child).__name__, sum(_numel(p) for p in child.parameters())]
-                for name, child in list(inner.named_children())[:64]
-            ],
-        }
-
-    def _channels_last(self, params: list[Any]) -> bool:
-        last = self._probe.torch.channels_last
-        filters = [p for p in params if p.dim() == 4 and p.shape[1] > 1 and p.shape[2] * p.shape[3] > 1]
-        return bool(filters) and all(p.is_contiguous(memory_format=last) for p in filters)
+    def _note_module(self, module: Any, number: int) -> None:
+        checkpointing = bool(self._probe.facts.get("checkpointing"))
+        self._probe.note("module", id=number, **module_facts(self._probe.torch, module, checkpointing))
 
     def at_exit(self) -> None:
         """What only shows later: checkpointing begun after the first call, and DDP's own measurements."""
         if self._probe.facts.get("checkpointing"):
             for module, entry in self._known.values():
                 if entry.noted and entry.flags & FORWARD_PARAMS:
-                    self._probe.note("module", id=entry.id, **self._facts(*unwrapped(module)))
+                    self._note_module(module, entry.id)
         self._note_ddp()
 
     def each_second(self) -> None:
@@ -330,71 +282,10 @@ class Modules:
             )
 
 
-def unwrapped(module: Any) -> tuple[Any, str, bool]:
-    """The module below DDP, FSDP, DataParallel and compile wrappers, the name of the wrapper, whether
-    compiled.
-    """
-    wrapper, compiled = "", False
-    while True:
-        cls = type(module)
-        known = _WRAPPERS.get(cls.__name__)
-        if known is None or not cls.__module__.startswith("torch."):
-            return module, wrapper, compiled
-        wrapper = known[0] or wrapper
-        compiled = compiled or not known[0]
-        module = getattr(module, known[1])
-
-
-def is_sharded(module: Any, params: list[Any]) -> bool:
-    """Whether ranks hold parts of its parameters, and gather them in forward: FSDP2, tensor parallel."""
-    return any(type(param).__name__ == "DTensor" for param in params) or any(
-        base.__name__ == "FSDPModule" for one in module.modules() for base in type(one).__mro__
-    )
-
-
-def autocast_facts(torch: Any) -> dict[str, Any]:
-    """Which device's autocast is entered, and its dtype."""
-    for device in ("cuda", "cpu", "xpu", "mps"):
-        try:
-            if torch.is_autocast_enabled(device):
-                return {
-                    "device": device,
-                    "dtype": str(torch.get_autocast_dtype(device)).replace("torch.", ""),
-                }
-        except (RuntimeError, TypeError):
-            continue
-    return {"device": "", "dtype": ""}
-
-
 def _find(module: Any, cls: str) -> Any:
     while type(module).__name__ != cls:
-        module = getattr(module, _WRAPPERS[type(module).__name__][1])
+        module = getattr(module, WRAPPERS[type(module).__name__][1])
     return module
-
-
-def _shared(module: Any, params: list[Any]) -> dict[str, bool]:
-    """Whether a tensor has several names (``tied``); whether different ones lie in each other's memory."""
-    buffers = list(module.buffers())
-    named = list(module.named_parameters(remove_duplicate=False))
-    named += list(module.named_buffers(remove_duplicate=False))
-    spans = []
-    for tensor in (*params, *buffers):
-        try:
-            start, length = int(tensor.data_ptr()), tensor.numel() * tensor.element_size()
-        except (RuntimeError, ValueError, NotImplementedError, TypeError):
-            continue  # lazy, sharded, or without memory of its own
-        if start:
-            spans.append((str(tensor.device), start, start + length))
-    spans.sort()
-    overlapping = any(one[0] == after[0] and after[1] < one[2] for one, after in pairwise(spans))
-    return {"tied": len(named) > len(params) + len(buffers), "overlapping": overlapping}
-
-
-def _numel(param: Any) -> int:
-    try:
-        return int(param.numel())
-    except (RuntimeError, ValueError):  # an uninitialized lazy parameter has no size yet
-        return 0
 
 
 def install(probe: Probe) -> None:

@@ -12,14 +12,13 @@ from hotloop import fast
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.counting import with_limit
 from hotloop.probe.ending import ending, with_ending
-from hotloop.probe.identity import Known
 from hotloop.record.rows import CLIP, OPTIMIZER, SCALER, ZERO_GRAD
+from hotloop.state.identity import Known
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.optimizers"
-_MOST_GROUPS: Final = 16
 _SCALER_OPS: Final = {"step": 1, "unscale_": 2, "update": 3}
 
 _BEFORE: Final = """
@@ -87,7 +86,6 @@ class Optimizers:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._known: Known[int] = Known()
-        self._loaded: Known[bool] = Known()
         self._count = 0
         # What torch puts around the step of every optimizer; its code is one and the same object.
         self._through = probe.torch.optim.Optimizer.profile_hook_step(self._new).__code__
@@ -161,32 +159,8 @@ class Optimizers:
             lr=lr if isinstance(lr, (int, float)) else None,
             held=self._held(optimizer),
             site=site,
-            **self._own(optimizer),
         )
         return self._count
-
-    def loaded(self, args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
-        """A state was loaded into an optimizer."""
-        self._loaded.put(args[0], True)
-
-    def _own(self, optimizer: Any) -> dict[str, Any]:
-        """Of a class that is not torch's: how its groups are set, and what its parameters are."""
-        if type(optimizer).__module__.startswith("torch."):
-            return {}
-        groups: list[dict[str, Any]] = []
-        dtypes, sparse, laid_out = set(), False, True
-        for group in optimizer.param_groups:
-            plain = {key: value for key, value in group.items() if _is_plain(value)}
-            if plain not in groups and len(groups) < _MOST_GROUPS:
-                groups.append(plain)
-            for parameter in group["params"]:
-                gradient = parameter.grad
-                dtypes.add(str(parameter.dtype))
-                if gradient is not None:
-                    sparse = sparse or bool(gradient.is_sparse)
-                    laid_out = laid_out and (sparse or gradient.stride() == parameter.stride())
-        found = {"groups": groups, "dtypes": sorted(dtypes), "sparse": sparse, "laid_out": laid_out}
-        return {**found, "loaded": bool(self._loaded.get(optimizer))}
 
     def _held(self, optimizer: Any) -> dict[str, list[int]]:
         """Kind of device -> bytes of parameters, gradients and state after the first step; sizes only."""
@@ -206,13 +180,6 @@ class Optimizers:
         return held
 
 
-def _is_plain(value: Any) -> bool:
-    """Whether a setting of a group can be told: numbers and what is made of a few of them."""
-    if isinstance(value, (list, tuple)):
-        return len(value) <= _MOST_GROUPS and all(isinstance(one, (int, float)) for one in value)
-    return isinstance(value, (int, float, str, type(None)))
-
-
 def install(probe: Probe) -> None:
     """Observe this process's optimizers."""
     torch, hooks = probe.torch, probe.hooks
@@ -228,7 +195,6 @@ def install(probe: Probe) -> None:
             fast.attach(hook, hook.__globals__[call.partition("(")[0]])
             hook = functools.partial(hook)  # called by C; dynamo enters it
         hooks.at_undo(register(hook).remove)
-    hooks.after(torch.optim.Optimizer, "load_state_dict", NAME, optimizers.loaded)
     cleared = (_ZERO, "cleared(start)", _CLEARED, ZERO_GRAD)
     hooks.patch(torch.optim.Optimizer, "zero_grad", lambda original: optimizers.wrapper(original, *cleared))
 

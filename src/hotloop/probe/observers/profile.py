@@ -1,7 +1,7 @@
 """``--profile``: a short torch.profiler window over a few steady updates, summed up in one note.
 
 The trace goes to ``RAW/PID.trace.json``. On a GPU it tells what events cannot: kernels, gaps between them,
-tensor cores (NOT YET RUN ON A GPU); on a CPU it is a table of operators.
+tensor cores (NOT YET RUN ON A GPU); on a CPU there is the trace alone.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class Window:
             trace=path,
             start_ns=self._start_ns,
             end_ns=end_ns,
-            **summary(profiler.events(), profiler.key_averages(), (end_ns - self._start_ns) / 1e9, steps),
+            **summary(profiler.events(), (end_ns - self._start_ns) / 1e9, steps),
         )
 
     def _open(self) -> None:
@@ -106,27 +106,20 @@ class Window:
         return False
 
 
-def summary(events: Iterable[Any], averages: Iterable[Any], wall_s: float, steps: int) -> dict[str, Any]:
+def summary(events: Iterable[Any], wall_s: float, steps: int) -> dict[str, Any]:
     """The fields of the ``profile`` note. Seconds; counts and seconds of rows are over the whole window."""
     kernels = [
         (float(event.time_range.start), float(event.time_range.end), str(event.name))
         for event in events
         if str(getattr(event, "device_type", "")).endswith(("CUDA", "XPU", "PrivateUse1"))
     ]
-    operators = sorted(averages, key=lambda row: -row.self_cpu_time_total)
     busy_us, gaps_us = _busy(kernels)
     total_us = sum(end - start for start, end, _ in kernels)
     tensor_us = sum(end - start for start, end, name in kernels if on_tensor_cores(name))
     return {
         "steps": steps,
         "wall_s": wall_s,
-        "operators": [
-            {"name": row.key, "count": row.count, "self_cpu_s": row.self_cpu_time_total / 1e6}
-            for row in operators[:MAX_ROWS]
-        ],
-        "operators_per_step": sum(row.count for row in operators) / steps,
         "kernels": _kernel_rows(kernels),
-        "kernels_per_step": len(kernels) / steps,
         "device_busy_ratio": min(1.0, busy_us / 1e6 / wall_s) if kernels and wall_s > 0 else None,
         "launch_gap_ratio": min(1.0, gaps_us / 1e6 / wall_s) if kernels and wall_s > 0 else None,
         "tensor_core_ratio": tensor_us / total_us if total_us > 0 else None,

@@ -32,7 +32,6 @@ FLAGS: Final = {
     "deterministic_algorithms": "are_deterministic_algorithms_enabled",
     "deterministic_warn_only": "is_deterministic_algorithms_warn_only_enabled",
     "grad_anomaly": "is_anomaly_enabled",
-    "default_dtype": "get_default_dtype",
     "threads": "get_num_threads",
     "interop_threads": "get_num_interop_threads",
     "mkldnn": "backends.mkldnn.is_available",
@@ -94,7 +93,6 @@ def autocast(probe: Probe) -> None:
             "autocast",
             device=modules.autocast.get("device", ""),
             dtype=modules.autocast.get("dtype", ""),
-            seen_forwards=modules.num_autocast,
             share=min(1.0, modules.num_autocast / backwards),
         )
 

@@ -1,8 +1,6 @@
-"""Sockets that the training thread itself serves or polls: a viewer inside the loop.
+"""Sockets that the training thread itself serves: a viewer inside the loop.
 
-Served is what it accepts connections on, and what it accepted; polled is what speaks to another process or
-machine and is looked at without waiting. A socket pair of the process's own (an event loop's), a request that
-waits for its answer, and a pipe are neither.
+Served is what it accepts connections on, and what it accepted.
 
 Only calls made by the user's own code count (through the standard library at most), and only once training
 runs: torch, multiprocessing and download libraries talk to sockets for reasons of their own.
@@ -30,13 +28,9 @@ POLL, RECEIVE, SEND = 1, 2, 3
 _METHODS: Final = {
     "recv": RECEIVE, "recv_into": RECEIVE, "recvfrom": RECEIVE, "send": SEND, "sendall": SEND, "sendto": SEND,
 }  # fmt: skip
-#: Where the flags of a call stand.
-_FLAGS_AT: Final = {"recv": 2, "recvfrom": 2, "recv_into": 3}
 _STDLIB: Final = os.path.dirname(os.__file__) + os.sep
-#: Batches from another process; what the script asks of another machine, or tells it.
-_NOT_A_VIEWER: Final = (_STDLIB + "multiprocessing", os.path.join(_STDLIB, "http", "client.py"))
-#: Looks at all its sockets without waiting, at a client's as well.
-_EVENT_LOOP: Final = os.path.join(_STDLIB, "asyncio") + os.sep
+#: Batches from another process come through it.
+_NOT_A_VIEWER: Final = _STDLIB + "multiprocessing"
 #: Of a call that looks at many sockets these are asked what they are; so many are remembered.
 _MOST_ASKED: Final = 64
 _MOST_KNOWN: Final = 4096
@@ -58,35 +52,20 @@ class Sockets:
         operation = _METHODS[name]
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> _Token | None:
-            if self._inside or not self._probe.training_started:
-                return None
-            polled = operation == RECEIVE and (args[0].gettimeout() == 0 or _returns(name, args, kwargs))
-            return self._begun(operation, frame, (args[0],), polled)
+            return self._begun(operation, frame, (args[0],))
 
         return begin
 
     def begin_accept(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> _Token:
         """Before ``accept``, in any thread and at any time: what it gives may be served later."""
-        if self._inside or not self._probe.training_started or get_ident() != self._probe.owner:
+        if get_ident() != self._probe.owner:
             return _NO_ROW
-        return self._begun(POLL, frame, (args[0],), polled=True) or _NO_ROW
+        return self._begun(POLL, frame, (args[0],)) or _NO_ROW
 
     def begin_select(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> _Token | None:
         """Before ``select.select``."""
-        if self._inside or not self._probe.training_started:
-            return None
         watched = chain.from_iterable(one for one in args[:3] if isinstance(one, (list, tuple, set)))
-        return self._begun(POLL, frame, watched, args[3:4] == (0,))
-
-    def begin_selector(
-        self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType
-    ) -> _Token | None:
-        """Before ``select`` of a selector."""
-        if self._inside or not self._probe.training_started:
-            return None
-        timeout = args[1] if len(args) > 1 else kwargs.get("timeout")
-        watched = (key.fd for key in list((args[0].get_map() or {}).values()))
-        return self._begun(POLL, frame, watched, timeout is not None and timeout <= 0)
+        return self._begun(POLL, frame, watched)
 
     def end(self, token: _Token, start: int, stop: int, result: Any) -> None:
         """Write the row."""
@@ -100,22 +79,21 @@ class Sockets:
         if result is not RAISED:
             self._remember(_inode(result[0]))
 
-    def _begun(self, operation: int, frame: FrameType, watched: Iterable[Any], polled: bool) -> _Token | None:
-        site, within = self._site(frame)
-        if not site:
+    def _begun(self, operation: int, frame: FrameType, watched: Iterable[Any]) -> _Token | None:
+        if self._inside or not self._probe.training_started:
             return None
-        polled = polled and not within
-        if not any(self._serves(one, operation, polled) for one in islice(watched, _MOST_ASKED)):
+        site = self._site(frame)
+        if not site or not any(self._serves(one, operation) for one in islice(watched, _MOST_ASKED)):
             return None
         self._inside = True
         return operation, site
 
-    def _serves(self, watched: Any, operation: int, polled: bool) -> bool:
+    def _serves(self, watched: Any, operation: int) -> bool:
         inode = _inode(watched)
         if not inode or inode in self._served:
             return bool(inode)
         # Nothing is received from, or sent to, what listens.
-        found = (operation == POLL or polled) and _is_viewers(watched, polled)
+        found = operation == POLL and _listens(watched)
         if found:
             self._remember(inode)
         return found
@@ -125,27 +103,17 @@ class Sockets:
             self._served.clear()
         self._served.add(inode)
 
-    def _site(self, frame: FrameType | None) -> tuple[int, bool]:
-        """The site, if nothing but the standard library lies between the socket and the user's code; whether
-        an event loop does.
-        """
-        user, within = self._probe.is_user, False
+    def _site(self, frame: FrameType | None) -> int:
+        """The site, if nothing but the standard library lies between the socket and the user's code."""
         while frame is not None:
             code = frame.f_code
-            if user(code):
-                return self._probe.site(frame), within
+            if self._probe.is_user(code):
+                return self._probe.site(frame)
             file = code.co_filename
             if not file.startswith(_STDLIB) or file.startswith(_NOT_A_VIEWER) or "-packages" in file:
-                return 0, within
-            within = within or file.startswith(_EVENT_LOOP)
+                return 0
             frame = frame.f_back
-        return 0, within
-
-
-def _returns(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call is told by a flag not to wait."""
-    flags = kwargs.get("flags", next(iter(args[_FLAGS_AT[name] :]), 0))
-    return bool(flags & getattr(sys.modules["socket"], "MSG_DONTWAIT", 0))
+        return 0
 
 
 def _inode(watched: Any) -> int:
@@ -157,28 +125,13 @@ def _inode(watched: Any) -> int:
     return found.st_ino if stat.S_ISSOCK(found.st_mode) else 0
 
 
-def _is_viewers(watched: Any, polled: bool) -> bool:
-    """Whether a socket listens; ``polled``: or speaks to another process or machine."""
+def _listens(watched: Any) -> bool:
+    """Whether connections are accepted on a socket; one that is watched by its number alone is not asked."""
     module = sys.modules["socket"]
-    if isinstance(watched, module.socket):
-        return _looks_like_viewers(module, watched, polled)
-    file = watched if isinstance(watched, int) else watched.fileno()
-    blocking = os.get_blocking(file)
-    seen = module.socket(fileno=file)
+    if not isinstance(watched, module.socket):
+        return False
     try:
-        return _looks_like_viewers(module, seen, polled)
-    finally:
-        seen.detach()
-        os.set_blocking(file, blocking)  # with a default timeout a new socket is made without
-
-
-def _looks_like_viewers(module: Any, seen: Any, polled: bool) -> bool:
-    try:
-        if seen.getsockopt(module.SOL_SOCKET, module.SO_ACCEPTCONN):
-            return True
-        if seen.family == getattr(module, "AF_UNIX", None):  # the two ends of a pair have no names
-            return polled and bool(seen.getsockname() or seen.getpeername())
-        return polled and seen.family in (module.AF_INET, module.AF_INET6)
+        return bool(watched.getsockopt(module.SOL_SOCKET, module.SO_ACCEPTCONN))
     except OSError:
         return False
 
@@ -196,12 +149,5 @@ def install(probe: Probe) -> None:
     def patch_select(module: Any) -> None:
         hooks.around(module, "select", NAME, sockets.begin_select, sockets.end)
 
-    def patch_selectors(module: Any) -> None:
-        for name in ("SelectSelector", "PollSelector", "EpollSelector"):
-            cls = getattr(module, name, None)
-            if cls is not None and "select" in vars(cls):
-                hooks.around(cls, "select", NAME, sockets.begin_selector, sockets.end)
-
     hooks.on_import("socket", patch_socket, NAME)
     hooks.on_import("select", patch_select, NAME)
-    hooks.on_import("selectors", patch_selectors, NAME)

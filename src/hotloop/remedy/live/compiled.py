@@ -11,9 +11,9 @@ import sys
 from types import MethodType
 from typing import Any
 
-from hotloop.probe.identity import Known
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.outermost import around_outermost, has_parameters
+from hotloop.state.identity import Known
 
 
 class Compile(Form):

@@ -6,10 +6,10 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from hotloop.probe.identity import Known
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.outermost import around_outermost, has_parameters
 from hotloop.remedy.live.strides import align, fits, lay_out
+from hotloop.state.identity import Known
 
 
 class ChannelsLast(Form):

@@ -7,15 +7,13 @@ then, so what goes together is put together here.
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from hotloop.hooks.wrapping import compile_beside
-from hotloop.probe.identity import Known
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.trial import why_not
-from hotloop.remedy.live.written import why_alone
+from hotloop.state.identity import Known
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -198,39 +196,26 @@ class LoaderForm(Form):
 
 
 class NumWorkers(LoaderForm):
-    """Another number of workers; none where samples depend on what only the training process knows."""
+    """Another number of workers; none once the loop was seen to write to the dataset."""
 
     def __init__(self, context: Probe, value: Any) -> None:
         super().__init__(context, value)
-        #: by loader: the workers it had, and why it is to have none
-        self._asked: Known[tuple[int, str]] = Known()
+        self._asked: Known[int] = Known()  # the workers that loaders had
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """The number asked for, else one per core less one for the loop; a stream is cut by its workers."""
         if _is_stream(self, loader):
             return None
-        known = self._asked.get(loader)
-        had, why = known or (loader.num_workers, "")
-        if known is None:
-            why = "" if had else why_alone(loader, sys._getframe(1))
-            self._asked.put(loader, (had, why))
-        if why:
-            self.fail(f"left as it was: {why}")
-            return None
+        had = self._asked.get(loader)
+        if had is None:
+            had = loader.num_workers
+            self._asked.put(loader, had)
         if names := self.probe.loaders.written(loader) if not had else ():
             seen = f"the loop wrote {', '.join(names)} of the dataset, which workers did not see"
             self.fail(f"left as it was from the next pass on: {seen}")
             return {"num_workers": had}
         wanted = self.value if self.value is not None else default_workers()
         return {"num_workers": wanted}
-
-    def status(self) -> str:
-        """Also that the order of samples is another."""
-        words, turns = super().status(), self.probe.loaders.turns
-        if not words.startswith("in effect") or not turns:
-            return words
-        names = " and ".join(sorted({name for names in turns.values() for name in names}))
-        return f"{words}; another order of samples, drawn from {names} by turns with others"
 
 
 class NoWorkers(LoaderForm):

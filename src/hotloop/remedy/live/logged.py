@@ -1,4 +1,4 @@
-"""Live forms that let a logger write less often, by writer, method and name; the first time always.
+"""Live forms that let loggers and progress bars write less often; the first time always.
 
 What the script itself computes and draws for a call is done as before: only the call is left out.
 """
@@ -7,11 +7,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from time import monotonic
 from typing import Any, ClassVar, Final
 
 from hotloop.hooks.wrapping import compile_beside
-from hotloop.probe.identity import Known
 from hotloop.remedy.live.form import LEFT_TO_SOURCE, Form
+from hotloop.state.identity import Known
 
 #: Of so many names of one writer calls are counted; any further one is always written.
 _MAX_NAMES: Final = 10_000
@@ -19,6 +20,15 @@ _WRITERS: Final = ("torch.utils.tensorboard.writer", "tensorboardX.writer")
 #: What a tracker takes among the values of one call and shows as a picture.
 _PICTURES: Final = frozenset(["Image", "Video", "Plotly", "Html", "Object3D", "Molecule"])
 _DRAWN: Final = frozenset(["matplotlib", "PIL", "plotly"])
+
+#: Seconds between two pictures of one progress bar.
+APART_S: Final = 1.0
+
+_REFRESH = """
+def {name}(self, nolock=False, lock_args=None):
+    if nolock or wanted(self) is not False:
+        return original(self, nolock=nolock, lock_args=lock_args)
+"""
 
 # ``admit`` says False for a call to leave out, gives other arguments, or None: as the script has it. What a
 # call that is let through calls itself is part of it.
@@ -50,7 +60,7 @@ class _EachNth(Form):
         """Around the writers that are imported, now or later."""
         #: By name: calls left out since the last that was written, and the round that one was in.
         self._since: Known[dict[Any, tuple[int, int]]] = Known()
-        self._open_rows: Known[bool] = Known()
+        self._own_rows: Known[bool] = Known()
         self._inside: set[int] = set()
         self._calls = 0
         for module in _WRITERS:
@@ -86,12 +96,12 @@ class _EachNth(Form):
     def _tracker(self, module: Any) -> None:
         def admit(run: Any, args: Any, kwargs: Any) -> Any:
             given = {**dict(zip(("data", "step", "commit"), args, strict=False)), **kwargs}
-            data, step, commit = map(given.get, ("data", "step", "commit"))
-            commits = step is None if commit is None else bool(commit)
-            is_open = bool(self._open_rows.get(run))
-            rest = self.shortened(run, data, is_open and commits) if isinstance(data, dict) else data
-            if (rest or rest is data) and is_open == commits:
-                self._open_rows.put(run, not commits)
+            data = given.get("data")
+            if given.get("commit") is not None:  # the script puts its rows together itself
+                self._own_rows.put(run, True)
+            if self._own_rows.get(run) or not isinstance(data, dict):
+                return None
+            rest = self.shortened(run, data)
             if rest is data:
                 return None
             if not rest:
@@ -104,8 +114,8 @@ class _EachNth(Form):
         names: dict[str, Any] = {"form": self, "inside": self._inside, "admit": self.guard(admit)}
         self.probe.hooks.patch(owner, name, lambda original: compile_beside(original, _CALL, **names))
 
-    def _written(self, owner: Any, name: Any, *, ends_row: bool = False) -> bool:
-        """Whether it is this call's turn, or it ends a row that others have begun."""
+    def _written(self, owner: Any, name: Any) -> bool:
+        """Whether it is this call's turn."""
         since = self._since.get(owner)
         if since is None:
             since = {}
@@ -114,7 +124,7 @@ class _EachNth(Form):
         now = self.probe.count.rounds
         left_out, then = since.get(name, (self.value, now))
         is_rare = self.spares_rare and now - then >= self.value
-        if ends_row or is_rare or left_out + 1 >= self.value:
+        if is_rare or left_out + 1 >= self.value:
             if name in since or len(since) < _MAX_NAMES:
                 since[name] = (0, now)
             return True
@@ -122,11 +132,8 @@ class _EachNth(Form):
         self.took()
         return False
 
-    def shortened(self, run: Any, data: dict[str, Any], ends_row: bool) -> Mapping[str, Any]:
-        """What is to be logged of a tracker's values: all (the same object), some, or none.
-
-        ``ends_row``: the call commits what others before it left uncommitted.
-        """
+    def shortened(self, run: Any, data: dict[str, Any]) -> Mapping[str, Any]:
+        """What is to be logged of a tracker's values: all (the same object), some, or none."""
         raise NotImplementedError
 
     def left_out(self, name: str, args: Any, kwargs: Any) -> None:
@@ -139,9 +146,9 @@ class FewerScalars(_EachNth):
     methods = ("add_scalar", "add_scalars", "add_histogram", "add_histogram_raw")
     spares_rare = True
 
-    def shortened(self, run: Any, data: dict[str, Any], ends_row: bool) -> Mapping[str, Any]:
+    def shortened(self, run: Any, data: dict[str, Any]) -> Mapping[str, Any]:
         """All or nothing; what comes with a picture is written."""
-        if any(map(_is_picture, data.values())) or self._written(run, tuple(data), ends_row=ends_row):
+        if any(map(_is_picture, data.values())) or self._written(run, tuple(data)):
             return data
         return {}
 
@@ -158,11 +165,10 @@ class FewerImages(_EachNth):
             return f"no picture goes to a writer or a tracker; savefig {LEFT_TO_SOURCE}"
         return said
 
-    def shortened(self, run: Any, data: dict[str, Any], ends_row: bool) -> Mapping[str, Any]:
+    def shortened(self, run: Any, data: dict[str, Any]) -> Mapping[str, Any]:
         """Without the pictures; the numbers are written."""
         pictures = tuple(name for name, value in data.items() if _is_picture(value))
-        ends_row = ends_row and len(pictures) == len(data)
-        if not pictures or self._written(run, pictures, ends_row=ends_row):
+        if not pictures or self._written(run, pictures):
             return data
         return {name: value for name, value in data.items() if name not in pictures}
 
@@ -183,3 +189,33 @@ def _is_picture(value: Any) -> bool:
     kind = type(first)
     package = kind.__module__.partition(".")[0]
     return package in _DRAWN or (package == "wandb" and kind.__name__ in _PICTURES)
+
+
+class ThrottledProgress(Form):
+    """Bars of tqdm, and of what is built on it.
+
+    The first picture and the last are always drawn, and those behind other output, which cleared the bar.
+    """
+
+    switchable = True
+
+    def install(self) -> None:
+        """Around ``tqdm.refresh``, which a bar's end does not go through."""
+        self._drawn: Known[float] = Known()
+        self.probe.hooks.on_import("tqdm.std", self._join, self.name)
+
+    def _join(self, module: Any) -> None:
+        wanted = self.guard(self._wanted)
+        self.probe.hooks.patch(
+            module.tqdm, "refresh", lambda original: compile_beside(original, _REFRESH, wanted=wanted)
+        )
+
+    def _wanted(self, bar: Any) -> bool:
+        if not self.active:
+            return True
+        now_s, drawn_s = monotonic(), self._drawn.get(bar)
+        if drawn_s is not None and now_s - drawn_s < APART_S:
+            self.took()
+            return False
+        self._drawn.put(bar, now_s)
+        return True

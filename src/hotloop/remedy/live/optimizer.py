@@ -1,25 +1,18 @@
-"""Live forms of the update: fused or multi-tensor kernels, and gradients dropped instead of zeroed."""
+"""Live forms of the update: fused or multi-tensor kernels."""
 
 from __future__ import annotations
 
 import sys
 from typing import Any
 
-from hotloop.hooks.wrapping import compile_beside
-from hotloop.probe.identity import Known
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.strides import align, fits
+from hotloop.state.identity import Known
 
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
 #: Multi-tensor kernels that do not give what the loop over parameters gives, bit for bit.
 ROUND_OTHERWISE = frozenset(["NAdam", "RAdam", "ASGD", "Adafactor"])
 _SPARSE = "gradients are sparse: no fused kernel takes them"
-_ZERO = """
-def {name}(self, set_to_none=True):
-    if not is_compiling() and not set_to_none and form.active and not form.refused(self):
-        return original(self, set_to_none=True)
-    return original(self, set_to_none=set_to_none)
-"""
 
 
 class _Groups(Form):
@@ -154,19 +147,3 @@ class Foreach(_Groups):
         if first.get("fused") or first.get("foreach"):
             return "the script asks for it, or for fused, already"
         return "a differentiable optimizer is left alone" if first.get("differentiable") else ""
-
-
-class SetToNone(Form):
-    """``zero_grad(set_to_none=False)`` drops gradients all the same."""
-
-    switchable = True
-
-    def install(self) -> None:
-        """Around ``Optimizer.zero_grad``."""
-        base = self.torch.optim.Optimizer
-        self.probe.hooks.patch(base, "zero_grad", lambda original: compile_beside(original, _ZERO, form=self))
-
-    def refused(self, optimizer: Any) -> bool:
-        """Never; it is counted here."""
-        self.guard(self.took)()
-        return False

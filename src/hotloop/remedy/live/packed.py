@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import PurePath
 from typing import Any, Final
 
-from hotloop.remedy.live import closed
+from hotloop.state.stored import attribute
 
 _PROTOCOL: Final = 5
 _ATOMS: Final = frozenset([type(None), bool, int, float, str, bytes, complex])
@@ -35,13 +35,6 @@ def is_tensor(value: Any) -> bool:
     """Whether a value is torch's own tensor."""
     torch = sys.modules.get("torch")
     return torch is not None and type(value) is torch.Tensor
-
-
-def has_memory(value: Any) -> bool:
-    """Whether a value is an array or a tensor, of a class of the user's too."""
-    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
-    array = numpy is not None and isinstance(value, numpy.ndarray)
-    return array or (torch is not None and isinstance(value, torch.Tensor))
 
 
 def is_image(value: Any) -> bool:
@@ -93,6 +86,33 @@ def mutable(value: Any) -> Iterator[Any]:
     for part in _parts(value):
         if type(part) not in _ATOMS and type(part) is not tuple:
             yield part
+
+
+def overlaps(result: Any, others: Iterable[Any]) -> bool:
+    """Whether arrays and tensors of a result lie in the memory of others."""
+    numpy = sys.modules.get("numpy")
+    lie = [view for part in mutable(result) if (view := _memory(part)) is not None]
+    if numpy is None or not lie:
+        return False
+    there = [view for other in others if (view := _memory(other)) is not None]
+    return any(numpy.may_share_memory(one, other) for one in lie for other in there)
+
+
+def _memory(value: Any) -> Any:
+    """An array over the memory of an array or a tensor; None of anything else."""
+    numpy = sys.modules.get("numpy")
+    if numpy is not None and isinstance(value, numpy.ndarray):
+        return None if value.dtype.hasobject else value
+    torch = sys.modules.get("torch")
+    if torch is None or not isinstance(value, torch.Tensor):
+        return None
+    if value.layout is not torch.strided or value.device.type != "cpu" or not value.numel():
+        return None
+    try:
+        whole = value.detach().untyped_storage()
+        return numpy.asarray(torch.tensor([], dtype=torch.uint8).set_(whole)) if numpy is not None else None
+    except (RuntimeError, TypeError, NotImplementedError):  # subclasses that hold no memory of their own
+        return None
 
 
 def alike(one: Any, other: Any) -> bool:
@@ -266,7 +286,7 @@ def _said(value: Any) -> tuple[Any, ...]:
         return "number", value.dtype.str, value.tobytes()
     if isinstance(value, (torch.dtype, torch.device, range, slice, complex)):
         return type(value).__name__, repr(value)
-    besides = closed.attribute(value, "__dict__")
+    besides = attribute(value, "__dict__")
     if isinstance(value, dict):
         return type(value).__qualname__, list(value.items()), besides
     if isinstance(value, (tuple, list, set, frozenset, deque)):

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.remedy.live.loader import LoaderForm, changes_of
-from hotloop.remedy.live.state import State
+from hotloop.state.snapshot import EXACT, snapshot
 
 _RESET = """
 def {name}(self, loader, first_iter=False):
@@ -89,7 +89,7 @@ class PersistentWorkers(LoaderForm):
         if hasattr(loader.dataset, "__iter__") and not hasattr(loader.dataset, "__getitem__"):
             self.say("an iterable dataset: what it kept from the last epoch cannot be told from here")
             return None
-        seen = State(loader.dataset, loader.collate_fn, loader.worker_init_fn)
+        seen = snapshot((loader.dataset, loader.collate_fn, loader.worker_init_fn), EXACT)
         if self._states.get(loader, seen) != seen:
             self._anew += 1
             loader.__dict__["_iterator"] = None  # e.g. dataset.set_epoch(): only fresh workers see it

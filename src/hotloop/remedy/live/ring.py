@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from hotloop.remedy.live.form import CHANGES
 from hotloop.remedy.live.loader import LoaderForm, changes_of
-from hotloop.remedy.live.state import State
+from hotloop.state.snapshot import EXACT, snapshot
 
 #: Samples that are read again before an epoch, and the part of the time that may take.
 _READ_AGAIN: Final = 3
@@ -74,10 +74,8 @@ class CacheSamples(LoaderForm):
 
     def _make(self, loader: Any, original: Any) -> Any:
         iterator = original(loader)
-        if isinstance(loader.dataset, Gathered):
-            if not loader.num_workers:
-                _keep_freed_memory()
-            loader.dataset.hand_out(iterator)
+        if isinstance(loader.dataset, Gathered) and not loader.num_workers:
+            _keep_freed_memory()
         return iterator
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
@@ -149,12 +147,12 @@ class _Kept:
         self._guard = importlib.import_module("hotloop.feed.determinism")
         self._indices = self._guard.spread(dataset, _READ_AGAIN)
         self._samples = self._guard.read_apart(dataset, self._indices)
-        self._state = State(dataset)
+        self._state = snapshot(dataset, EXACT)
         self._read_at = self._read_s = 0.0
 
     def holds(self) -> bool:
         """Whether the script has left the dataset as it was and its samples too, none of them random."""
-        if State(self.dataset) != self._state or self.stopped():
+        if snapshot(self.dataset, EXACT) != self._state or self.stopped():
             return False
         begun = time.perf_counter()
         if begun - self._read_at < self._read_s / _READ_PART:
@@ -192,10 +190,6 @@ class Gathered:
     def __getitems__(self, indices: Any) -> Any:
         data = sys.modules["torch.utils.data"]
         return self.cached.gather(indices, _shared if data.get_worker_info() is not None else None)
-
-    def hand_out(self, iterator: Any) -> None:
-        """Let torch's iterator take its batches straight from the cache, once that has all samples."""
-        importlib.import_module("hotloop.feed.cache.at_hand").hand_out(iterator, self.cached)
 
 
 class Prepared:

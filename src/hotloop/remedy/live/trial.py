@@ -1,27 +1,89 @@
-"""Whether a worker can make batches of a loader at all, found out before the script depends on it.
+"""Whether a worker can make a loader's batches, and the same ones: found out before the script relies on it.
 
 A dataset that holds CUDA tensors or locks fails only in a worker. One worker makes one batch that nobody
 gets. It draws the samples itself: the script's sampler and generators never notice. An open file fails in no
 worker: all of them move its one position, and read what nobody asked for. For a batch that cannot be sent the
-loop would wait for ever.
+loop would wait for ever. Samples that are others when they are made again, with all generators of random
+numbers put back, depend on those made before them: each worker would have its own.
 """
 
 from __future__ import annotations
 
+import importlib
+from collections.abc import Callable
 from multiprocessing import reduction
 from typing import Any, Final
 
+from hotloop.probe.observers.loader_facts import own_dataset
 from hotloop.probe.observers.open_files import open_file
+from hotloop.state.snapshot import changed, generators, snapshot
 
 #: Seconds for a batch: a lock held while the worker was forked is never free in it.
 PATIENCE_S: Final = 120
 
 _sampler: Any = None
+_again: Again | None = None  # in the worker
 
 
 def first() -> Any:
     """The first indices, drawn in the worker, which has a copy of the sampler by its fork."""
-    return next(iter(_sampler), [])
+    global _again
+    indices: Any = next(iter(_sampler), [])
+    info = importlib.import_module("torch.utils.data").get_worker_info()
+    _again = Again(info.dataset, indices) if isinstance(indices, list) else None
+    return indices
+
+
+class Again:
+    """Makes samples a second time, from where all generators of random numbers were before the first."""
+
+    def __init__(self, dataset: Any, indices: list[Any]) -> None:
+        self._dataset, self._indices = dataset, indices
+        self._randomness = importlib.import_module("hotloop.feed.randomness")
+        known = self._randomness.is_generator
+        self._own = [one for one in generators(dataset) if known(one)]
+        self._states = self._capture()
+        self._held = snapshot(own_dataset(dataset))
+
+    def check(self, samples: Any) -> None:
+        """Raises StatefulError where the samples are others this time."""
+        comparing = importlib.import_module("hotloop.feed.comparing")
+        one = self._kept(comparing.snapshot, samples)
+        now = self._capture()
+        self._restore(self._states)
+        another = self._kept(comparing.snapshot, self._made())
+        self._restore(now)
+        if one is None or another is None or not comparing.differences(one, another):
+            return
+        names = changed(self._held, snapshot(own_dataset(self._dataset)))
+        raise StatefulError(
+            "its samples depend on those made before them"
+            + (f" ({', '.join(names)})" if names else "")
+            + ", and each worker would have its own"
+        )
+
+    def _made(self) -> Any:
+        if hasattr(self._dataset, "__getitems__"):
+            return self._dataset.__getitems__(self._indices)
+        return [self._dataset[index] for index in self._indices]
+
+    def _kept(self, take: Callable[[Any], Any], samples: Any) -> Any:
+        try:
+            return take(samples)
+        except Exception:  # of a kind that is not compared
+            return None
+
+    def _capture(self) -> tuple[Any, list[Any]]:
+        return self._randomness.capture(), [self._randomness.generator_state(one) for one in self._own]
+
+    def _restore(self, states: tuple[Any, list[Any]]) -> None:
+        self._randomness.restore(states[0])
+        for one, state in zip(self._own, states[1], strict=True):
+            self._randomness.set_generator_state(one, state)
+
+
+class StatefulError(Exception):
+    """A sample is another one when it is made again."""
 
 
 class First:
@@ -40,6 +102,8 @@ class Shipped:
 
     def __call__(self, samples: Any) -> None:
         """Raises what sending would, which in the queue's own thread nobody hears of."""
+        if _again is not None:
+            _again.check(samples)
         reduction.ForkingPickler.dumps(self._collate(samples))
 
 
@@ -84,6 +148,8 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
     try:
         iterator = kind(other)
         getattr(kind._next_data, "__wrapped__", kind._next_data)(iterator)
+    except StatefulError as error:
+        return message_of(error).rpartition(f"{StatefulError.__name__}: ")[2]
     except Exception as error:
         return f"a worker cannot make its batches: {message_of(error)}"
     finally:

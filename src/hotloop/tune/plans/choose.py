@@ -11,12 +11,12 @@ from hotloop.feed.budget import headroom_of
 from hotloop.feed.hitrate import expected_hit_rate
 from hotloop.findings import Finding
 from hotloop.footprint.budgets import chosen
+from hotloop.model import Pipeline, Prediction, Setup, gain, predict
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect
-from hotloop.tune.pipeline import Pipeline, Prediction, Setup, gain, predict
-from hotloop.tune.pipeline.demand import OTHERS
-from hotloop.tune.plans.settings import Advance, Field, Ruled, Timed, by_rules, setting_of, setup_of
+from hotloop.tune.demand import OTHERS
+from hotloop.tune.plans.settings import Advance, Field, Timed, setting_of, setup_of
 
 Name = Literal["conservative", "balanced", "aggressive", "low-memory"]
 
@@ -70,13 +70,12 @@ class Plan:
 
 @dataclass(frozen=True, kw_only=True)
 class Plans:
-    """All four, beside the settings of the run on the same machine, and what the guides' rules would give."""
+    """All four, beside the settings of the run on the same machine."""
 
     machine: Machine
     pipeline: Pipeline
     now: Prediction
     plans: tuple[Plan, ...]
-    rules: tuple[Ruled, ...]
     doubts: tuple[str, ...]
 
 
@@ -95,7 +94,6 @@ def make(pipeline: Pipeline, machine: Machine, findings: Sequence[Finding], adva
         pipeline=pipeline,
         now=now,
         plans=plans,
-        rules=tuple(by_rules(search.field, machine.cores, machine.ranks)),
         doubts=_doubts(pipeline, machine, now),
     )
 

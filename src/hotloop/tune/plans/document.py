@@ -4,31 +4,26 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from hotloop.measure.steps import Steps
+from hotloop.model import Prediction, Setup
 from hotloop.record.recording import Recording
 from hotloop.remedy.catalogue import Applied
-from hotloop.tune.pipeline import Prediction, Setup
 from hotloop.tune.plans.choose import Plan, Plans
 from hotloop.tune.plans.fragments import fragments
 
 
 def document(plans: Plans, steps: Steps, recording: Recording) -> dict[str, Any]:
     """Schema 1. Seconds, bytes, samples per second; ``gain`` is over the run's own settings there."""
-    pipeline, machine = plans.pipeline, plans.machine
+    pipeline = plans.pipeline
     cwd = next((one.first("process").get("cwd") for one in recording.ranks if one.pid == steps.pid), None)
     return {
         "schema": 1,
         "command": list(recording.command),
         "cwd": cwd,
-        "machine": {
-            "cores": machine.cores,
-            "memory_bytes": machine.memory_bytes,
-            "ranks": machine.ranks,
-            "step_s": machine.step_s,
-            "other": machine.other,
-        },
+        "machine": asdict(plans.machine),
         "now": {
             **_settings(pipeline.recorded),
             **_predicted(plans.now),
@@ -36,16 +31,6 @@ def document(plans: Plans, steps: Steps, recording: Recording) -> dict[str, Any]
             "batch_samples": pipeline.batch_samples,
         },
         "plans": [_plan(plan, steps, recording.command) for plan in plans.plans],
-        "rules": [
-            {
-                "rule": one.rule,
-                "source": one.source,
-                "num_workers": one.setting.num_workers,
-                "prefetch_factor": one.setting.prefetch_factor or None,
-                "gain": plans.now.s_per_step / one.s_per_step,
-            }
-            for one in plans.rules
-        ],
         "doubts": list(plans.doubts),
     }
 
@@ -64,10 +49,7 @@ def _plan(plan: Plan, steps: Steps, command: Sequence[str]) -> dict[str, Any]:
         "effect": plan.effect,
         "alters": list(plan.alters),
         "cache_bytes": plan.cache_bytes,
-        "fragments": [
-            {"where": one.where, "format": one.format, "text": one.text}
-            for one in fragments(plan.settings, plan.remedies, steps)
-        ],
+        "fragments": [asdict(one) for one in fragments(plan.settings, plan.remedies, steps)],
         "command": _command(plan, command),
     }
 

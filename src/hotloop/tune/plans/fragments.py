@@ -7,15 +7,16 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-import yaml
-
 from hotloop.diagnose.costs import waited_for
 from hotloop.measure.settings import plain_number
 from hotloop.measure.steps import Configured, LoaderUse, Setting, Steps
 from hotloop.remedy.catalogue import Applied
-from hotloop.written import OF_WORKERS, refused_beside
+from hotloop.source.written import refused_beside
+from hotloop.torch_facts import OF_WORKERS
 
 _CODE: Final = "code"
+#: Kinds of configuration that a plan can be spelled in.
+_KINDS: Final = frozenset(["yaml", "json", "toml", "python", "hydra", "argparse"])
 #: A loader's own.
 _OF_LOADER: Final = ("num_workers", "prefetch_factor", "persistent_workers", "pin_memory", "batch_size")
 #: A configured number of these is of all ranks together where it is that many times the one in effect.
@@ -58,7 +59,7 @@ def fragments(settings: Mapping[str, Any], remedies: Iterable[Applied], steps: S
             words.append(Fragment(where="", format="words", text=_words(one)))
     return (
         *(
-            Fragment(where=where, format=kind, text=_WRITERS[kind](keys))
+            Fragment(where=where, format=kind, text=_written(kind, keys))
             for (kind, where), keys in places.items()
         ),
         *words,
@@ -97,7 +98,7 @@ def _source(setting: Setting) -> Configured | None:
     """The configured value that counts and is in effect; None where the code decides."""
     if setting.differs:
         return None
-    honoured = [one for one in setting.sources if not one.differs and one.source in _WRITERS]
+    honoured = [one for one in setting.sources if not one.differs and one.source in _KINDS]
     typed = [one for one in honoured if one.source != "argparse" or not one.default]
     return next(iter([*typed, *honoured]), None)
 
@@ -117,68 +118,22 @@ def _words(one: Applied) -> str:
     return one.remedy.words.replace("{value!r}", value).replace("{value}", value)
 
 
-def _nested(keys: Mapping[str, Any]) -> dict[str, Any]:
-    tree: dict[str, Any] = {}
-    for key, value in keys.items():
-        *path, last = key.split(".")
-        node = tree
-        for part in path:
-            node = node.setdefault(part, {})
-        node[last] = value
-    return tree
+def _written(kind: str, keys: Mapping[str, Any]) -> str:
+    """Names and values as a place has them; in a file a nested key stands with its dots."""
+    match kind:
+        case "code":
+            return f"DataLoader(..., {', '.join(f'{name}={value!r}' for name, value in keys.items())})"
+        case "argparse":
+            given = {key: value for key, value in keys.items() if value is not None and value is not False}
+            return " ".join(_option(key, value) for key, value in given.items())
+        case "hydra":
+            return " ".join(f"{key}={json.dumps(value)}" for key, value in keys.items())
+        case "python":
+            return "\n".join(f"{key} = {value!r}" for key, value in keys.items())
+    equals = " = " if kind == "toml" else ": "
+    return "\n".join(f"{key}{equals}{json.dumps(value)}" for key, value in keys.items())
 
 
-def _yaml(keys: Mapping[str, Any]) -> str:
-    return str(yaml.safe_dump(_nested(keys), sort_keys=False)).rstrip()
-
-
-def _json(keys: Mapping[str, Any]) -> str:
-    return json.dumps(_nested(keys), indent=2)
-
-
-def _toml(keys: Mapping[str, Any]) -> str:
-    lines, table = [], ""
-    for key, value in sorted(keys.items(), key=lambda pair: ("." in pair[0], pair[0])):
-        path, _, last = key.rpartition(".")
-        if path != table:
-            lines.append(f"[{path}]")
-            table = path
-        if value is not None:  # TOML has no null: the key goes
-            lines.append(f"{last} = {json.dumps(value)}")
-    return "\n".join(lines)
-
-
-def _python(keys: Mapping[str, Any]) -> str:
-    def spelled(value: Any) -> str:
-        if isinstance(value, dict):
-            return f"dict({', '.join(f'{name}={spelled(inner)}' for name, inner in value.items())})"
-        return repr(value)
-
-    return "\n".join(f"{name} = {spelled(value)}" for name, value in _nested(keys).items())
-
-
-def _hydra(keys: Mapping[str, Any]) -> str:
-    return " ".join(f"{key}={json.dumps(value)}" for key, value in keys.items())
-
-
-def _argparse(keys: Mapping[str, Any]) -> str:
-    given = {
-        key if key.startswith("-") else "--" + key.replace("_", "-"): value for key, value in keys.items()
-    }
-    words = []
-    for option, value in given.items():
-        if isinstance(value, bool):
-            words += [option] if value else []
-        elif value is not None:
-            words.append(f"{option} {value}")
-    return " ".join(words)
-
-
-def _code(keys: Mapping[str, Any]) -> str:
-    return f"DataLoader(..., {', '.join(f'{name}={value!r}' for name, value in keys.items())})"
-
-
-_WRITERS: Final = {
-    "yaml": _yaml, "json": _json, "toml": _toml, "python": _python, "hydra": _hydra, "argparse": _argparse,
-    _CODE: _code,
-}  # fmt: skip
+def _option(key: str, value: Any) -> str:
+    option = key if key.startswith("-") else "--" + key.replace("_", "-")
+    return option if value is True else f"{option} {value}"

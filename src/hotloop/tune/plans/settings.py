@@ -6,11 +6,10 @@ import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from hotloop.feed import guide_rules
 from hotloop.feed.throughput import INLINE, BatchCost, Setting, process_settings
-from hotloop.tune.pipeline import Pipeline, Setup
-from hotloop.tune.pipeline.pipeline import AHEAD
-from hotloop.tune.pipeline.predict import fast
+from hotloop.model import Pipeline, Setup
+from hotloop.model.pipeline import AHEAD
+from hotloop.model.predict import fast
 
 #: Batches ahead per worker; the first is what is tried with every number of workers.
 PREFETCH_FACTORS = (2, 1, 3, 4, 6, 8)
@@ -122,26 +121,3 @@ def setting_of(setup: Setup) -> Setting:
     """The setting of a complete setup."""
     workers = setup.num_workers or 0
     return Setting("process", workers, setup.prefetch_factor or 2) if workers else INLINE
-
-
-@dataclass(frozen=True, kw_only=True)
-class Ruled:
-    """What a guide's rule of thumb would give here."""
-
-    rule: str
-    source: str
-    setting: Setting
-    s_per_step: float
-
-
-def by_rules(found: Field, cores: float, ranks: int) -> list[Ruled]:
-    """The guides' rules for workers on this machine, each predicted; within the room that there is."""
-    memory = found.pipeline.memory
-    result = []
-    for name, rule in guide_rules.WORKERS.items():
-        workers = max(0, rule.workers(int(cores), ranks))
-        setting = Setting("process", workers, rule.prefetch_factor) if workers else INLINE
-        setting = setting.within(int(found.room_bytes), int(memory.worker_bytes), int(memory.batch_bytes))
-        seconds = found.timed(setting).s_per_step
-        result.append(Ruled(rule=name, source=rule.source, setting=setting, s_per_step=seconds))
-    return result

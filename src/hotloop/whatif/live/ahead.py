@@ -8,15 +8,20 @@ queue.
 
 from __future__ import annotations
 
+import os
+import resource
 from collections import deque
 from collections.abc import Iterable
 from time import sleep
 from typing import Any, Final
 
 from hotloop.clock import now_ns
+from hotloop.probe import batches
 
 #: Seconds that workers get to finish what they were given.
 _SETTLE_S: Final = 5.0
+#: Of the memory that is left, and of the files that may be opened, a burst takes at most this part.
+_PART: Final = 0.25
 
 
 class Ahead:
@@ -105,3 +110,23 @@ def _ready(iterator: Any) -> int:
     if not hasattr(iterator, "_task_info"):
         return 0
     return int(len(iterator._task_info) - iterator._tasks_outstanding + iterator._data_queue.qsize())
+
+
+def most_batches(batch: Any) -> int:
+    """How many batches like this one may be held: of memory, of shared memory, and of open files."""
+    fields = batches.fields(batch)
+    num_bytes = max(1, sum(field["bytes"] for field in fields))
+    files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - len(os.listdir("/proc/self/fd"))
+    limits = [_available() / num_bytes, files / max(1, len(fields))]
+    return int(_PART * min(limits))
+
+
+def _available() -> float:
+    """Bytes of memory that are left, and of /dev/shm, whichever is less."""
+    shared = os.statvfs("/dev/shm")
+    left = float(shared.f_bavail * shared.f_frsize)
+    with open("/proc/meminfo") as stream:
+        for line in stream:
+            if line.startswith("MemAvailable:"):
+                return min(left, 1024.0 * int(line.split()[1]))
+    return left

@@ -12,7 +12,8 @@ from hotloop.remedy.live.loader import LoaderForm
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
     from hotloop.remedy.live.form import Form
-    from hotloop.whatif.live.feeder import Feeder, Sibling
+    from hotloop.whatif.live.feeder import Feeder
+    from hotloop.whatif.live.sibling import Sibling
 
 
 class Arm:

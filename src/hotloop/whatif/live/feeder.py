@@ -7,20 +7,18 @@ what workers were already given is delivered before others go on, and all draw i
 
 from __future__ import annotations
 
-import random
-import sys
 import weakref
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import compile_beside
-from hotloop.probe.identity import Known
 from hotloop.remedy.live.loader import consistent
-from hotloop.remedy.live.trial import PATIENCE_S, end_workers, message_of, why_not
-from hotloop.whatif.live.ahead import Ahead, hold, release
-from hotloop.whatif.live.beside import Beside
-from hotloop.whatif.live.room import most_batches
+from hotloop.remedy.live.trial import why_not
+from hotloop.state.identity import Known
+from hotloop.whatif.live.ahead import hold, most_batches, release
+from hotloop.whatif.live.bursts import Bursts
+from hotloop.whatif.live.sibling import Sibling, made_beside
 
 if TYPE_CHECKING:
     from hotloop.hooks.registry import Hooks
@@ -57,7 +55,7 @@ def patch_next_data(
         )
 
 
-class Feeder:
+class Feeder(Bursts):
     """The driving iterator and what stands in for it.
 
     ``boundary(iterator)`` is called when the driving loop asks for a batch: between two steps;
@@ -68,20 +66,17 @@ class Feeder:
     def __init__(
         self, probe: Probe, boundary: Callable[[Any], None], moved: Callable[[Any], None] = lambda _: None
     ) -> None:
+        super().__init__()
         self._probe = probe
         self._boundary, self._moved = boundary, moved
         self._count = probe.hooks.guard(_NAME, self._got)
         self._module: Any = None
-        self._ahead: Known[Ahead] = Known()  # by iterator
         self._source: Sibling | None = None
-        self._left: list[Sibling] = []  # deliver what they were given, then it is over
         self.siblings: weakref.WeakSet[Any] = weakref.WeakSet()
         self.last: Any = lambda: None  # weak: the iterator fetched from last
-        self.drives = 0  # id of the driving loader, 0 unknown
         self._anew = False  # another is built for each pass: it was seen to be
         self._passes = 0  # over such others, built where the driving one was, since that began to drive
         self.fetches = 0
-        self.beside = Beside()
         self.others = 0  # fetches from loaders that train no update, as far as is known
         self.restarts = 0  # epochs that another loader of the step began
         self.ended = 0  # epochs of the driving loader that ended
@@ -93,7 +88,6 @@ class Feeder:
         self._loaders: Known[Any] = Known()  # of iterators, as long as these live
         self.finishing = False  # siblings end as soon as they have delivered
         self._most: dict[int, int] = {}  # batches of a loader that may be held at a time
-        self.kept = ""
 
     def install(self) -> None:
         """Patch both iterators of torch."""
@@ -211,48 +205,6 @@ class Feeder:
             release(iterator)
             return original(iterator)
 
-    # -- bursts ----------------------------------------------------------------------------------------------
-
-    def fill(self, iterator: Any, num_steps: int) -> list[dict[str, Any]]:
-        """Take ahead what ``num_steps`` steps ask of each loader that has nothing ahead; facts of each."""
-        wanted = [(self.drives, iterator, 1)]
-        wanted += [
-            (n, self.beside.iterator(n), count) for n, count in sorted(self.beside.every_step().items())
-        ]
-        return [
-            {"place": place, "loader": number, "per_step": count, **self._fill(one, num_steps * count)}
-            for place, (number, one, count) in enumerate(wanted)
-            if one is not None and not self._has_ahead(one)
-        ]
-
-    def _has_ahead(self, iterator: Any) -> bool:
-        ahead = self._ahead.get(iterator)
-        return ahead is not None and ahead.follows(iterator)
-
-    def _fill(self, iterator: Any, count: int) -> dict[str, Any]:
-        given = []
-        while self._left and self._left[0].follows(iterator):
-            sibling = self._left.pop(0)
-            given += [sibling.next() for _ in range(sibling.outstanding)]
-        ahead, states = Ahead(iterator), self._random_states()
-        self._ahead.put(iterator, ahead)
-        facts = ahead.take(iterator, count, given)
-        # The first batch of an epoch has the sampler draw.
-        if not facts["workers"] and iterator._num_yielded and states != self._random_states():
-            self.kept = "the dataset draws random numbers in the training process"
-        return facts
-
-    def settle(self) -> None:
-        """Let all workers go on."""
-        for iterator, _ in self._ahead.values():
-            release(iterator)
-
-    def _random_states(self) -> tuple[Any, ...]:
-        numpy = sys.modules.get("numpy")
-        legacy = numpy.random.get_state()[1].tobytes() if numpy is not None else b""
-        state = self._probe.torch.default_generator.get_state()
-        return random.getstate(), legacy, bytes(state.numpy())
-
     # -- other workers ---------------------------------------------------------------------------------------
 
     def use(self, sibling: Sibling, iterator: Any) -> None:
@@ -287,20 +239,9 @@ class Feeder:
         """Another iterator over the same dataset with other settings; draws nothing from the script's
         generators.
         """
-        loader, module, torch = self.loader(), self._module, self._probe.torch
-        other = object.__new__(module.DataLoader)
-        other.__dict__.update(loader.__dict__)
-        other.__dict__.update(consistent({**loader.__dict__, **changes}, changes))
-        generator = torch.Generator()
-        generator.manual_seed(0)
-        sampler = "batch_sampler" if loader._auto_collation else "sampler"
-        other.__dict__.update({"generator": generator, sampler: (), "persistent_workers": False})
-        many = other.num_workers > 0
-        other.__dict__["timeout"] = (other.timeout or PATIENCE_S) if many else 0
-        made = (module._MultiProcessingDataLoaderIter if many else module._SingleProcessDataLoaderIter)(other)
-        made._persistent_workers = many  # what ends an epoch does not end the workers
+        made = made_beside(self._module, self._probe.torch, self.loader(), changes)
         self.siblings.add(made)
-        self._mine.append(Sibling(made, many=many))
+        self._mine.append(Sibling(made, many=made._num_workers > 0))
         return self._mine[-1]
 
     # -- another loader ------------------------------------------------------------------------------------
@@ -347,63 +288,3 @@ class Feeder:
         for sibling in self._mine:
             sibling.close()
         self._mine.clear()
-
-
-class Sibling:
-    """An iterator of our own that draws its indices from the script's sampler."""
-
-    def __init__(self, iterator: Any, *, many: bool) -> None:
-        self._iterator = iterator
-        self._many = many
-        self._original = type(iterator)._next_data.__wrapped__
-        self.main: Any = lambda: None  # weak: the script's iterator it stands in for
-        self.failed = ""  # why it gives no more batches, and the run with it
-        self._primed = False
-
-    @property
-    def num_tasks(self) -> int:
-        """Batches its workers are given at a time."""
-        return self._iterator._prefetch_factor * self._iterator._num_workers if self._many else 0
-
-    @property
-    def outstanding(self) -> int:
-        """Batches its workers were given and that were not handed out."""
-        return len(self._iterator._task_info) if self._many else 0
-
-    def follow(self, main: Any) -> None:
-        """Draw indices from this iterator's sampler; what is left of another epoch is dropped."""
-        self.hold()
-        for _ in range(self.outstanding):
-            self._original(self._iterator)
-        self.main = weakref.ref(main)
-        self._iterator._sampler_iter = main._sampler_iter
-        self._iterator.__dict__.pop("_try_put_index", None)
-        self._primed = False
-
-    def follows(self, main: Any) -> bool:
-        """Whether it draws from this iterator's sampler, in this epoch."""
-        return self.main() is main and self._iterator._sampler_iter is main._sampler_iter
-
-    def hold(self) -> None:
-        """Draw no more."""
-        if self._many:
-            self._iterator._try_put_index = lambda: None
-
-    def next(self) -> Any:
-        """The next batch. Raises StopIteration where the sampler has no more."""
-        if self._many and not self._primed:
-            self._primed = True
-            for _ in range(self.num_tasks - self.outstanding):
-                self._iterator._try_put_index()
-        try:
-            return self._original(self._iterator)
-        except StopIteration:
-            raise
-        except Exception as error:
-            self.failed = f"its workers failed, and the command with them: {message_of(error)}"
-            raise
-
-    def close(self) -> None:
-        """End its workers."""
-        if self._many:
-            end_workers(self._iterator)

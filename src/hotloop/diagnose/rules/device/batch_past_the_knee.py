@@ -8,8 +8,8 @@ from math import sqrt
 import numpy as np
 
 from hotloop.diagnose.causes import cause
-from hotloop.diagnose.costs import THREADED_PHASES, Floats, enough
-from hotloop.diagnose.discovery import OPPORTUNITY
+from hotloop.diagnose.costs import THREADED_PHASES, Floats
+from hotloop.diagnose.discovery import OPPORTUNITY, rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import run_ratio
 from hotloop.findings import Finding
@@ -17,9 +17,9 @@ from hotloop.measure.steps import LoaderUse
 from hotloop.units import duration
 
 ID = "device/batch-past-the-knee"
-EFFORT = OPPORTUNITY
 
 
+@rule(ID, effort=OPPORTUNITY)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The last batch of each epoch beside the full ones: the one experiment with sizes that a run makes.
 
@@ -28,7 +28,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     steps, limits = evidence.steps, evidence.limits
     loader = steps.train_loader()
     batch = loader.settings.get("batch_size") if loader is not None else None
-    if evidence.on_accelerator or not enough(evidence) or loader is None or not isinstance(batch, int):
+    if evidence.on_accelerator or loader is None or not isinstance(batch, int):
         return
     computing = np.sum([steps.phase(phase) for phase in THREADED_PHASES], axis=0)
     if computing.sum() < limits.computing_ratio * steps.span_s or not _alike(evidence, loader):
@@ -89,10 +89,9 @@ def _error(seconds: Floats) -> float:
 
 def _alike(evidence: Evidence, loader: LoaderUse) -> bool:
     """Whether batches were seen to differ in their first dimension alone: padded ones get cheaper as well."""
-    process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
     shapes = [
         [(field.get("path"), tuple(field.get("shape") or ())[1:]) for field in note.get("fields") or ()]
-        for note in process.notes.get("batch", ())
+        for note in evidence.notes("batch")
         if note.get("loader") == loader.id
     ]
     return len(shapes) > 1 and all(shape == shapes[0] for shape in shapes)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
 from hotloop.diagnose.causes import cause
-from hotloop.diagnose.costs import enough
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 from hotloop.measure.steps import ModuleCost, Steps
@@ -15,35 +15,29 @@ ID = "device/hot-module"
 
 #: In a model of fewer parts some part always takes a third.
 _FEWEST_MODULES = 4
-
 #: A part with parts of its own that takes more than this of the model is its body: naming it says nothing.
 _WHOLE = 0.9
+#: Backward, and the share of usual calls, agree with the share of forward within this factor.
+_AGREES = 2.5
 
 
+@rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The smallest submodule that still takes a third of the model's time: where to look, not a fault."""
     steps, limits = evidence.steps, evidence.limits
     inner = [module for module in steps.modules if module.depth > 0]
     model = steps.share("forward") + steps.share("backward")
-    if not enough(evidence) or len(inner) < _FEWEST_MODULES or model < 0.5:
+    if len(inner) < _FEWEST_MODULES or model < 0.5:
         return
-    hot = [
-        m
-        for m in inner
-        if _share(steps, m) >= limits.hot_module_ratio
-        and _is_consistent(m)
-        and _is_usual(m, steps.modules)
-        and not _is_whole(steps, m)
-    ]
-    if not hot:
+    hot = [one for one in inner if _share(steps, one) >= limits.hot_module_ratio and _is_sure(steps, one)]
+    top = max(hot, key=lambda module: (module.depth, _share(steps, module)), default=None)
+    if top is None:
         return
-    top = max(hot, key=lambda module: (module.depth, _share(steps, module)))
     ranked = sorted(inner, key=lambda module: -_share(steps, module))
     yield cause(
         evidence,
         ID,
         message=f"{top.name} ({top.cls}) takes {share(_share(steps, top))} of forward and backward.",
-        advice="Start there when the model itself is to become faster.",
         numbers=[
             f"{module.name} ({module.cls}): forward {share(module.forward_share)}, "
             f"backward {share(module.backward_share)}"
@@ -54,27 +48,26 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     )
 
 
-def _is_consistent(module: ModuleCost) -> bool:
-    """Whether backward goes with forward.
-
-    Where a module is called twice, or hands on packed sequences, the order of gradients tells nothing.
+def _is_sure(steps: Steps, module: ModuleCost) -> bool:
+    """Whether the share stands: backward goes with forward (a module called twice tells nothing), it is that
+    of usual calls (not of one that waited for a core), and the module is not the body of the model.
     """
-    return 0.4 * module.forward_share <= module.backward_share <= 2.5 * module.forward_share
-
-
-def _is_usual(module: ModuleCost, modules: Sequence[ModuleCost]) -> bool:
-    """Whether the share is that of a usual call, not of one that waited for a core or came first."""
-    outermost = {one.name: one for one in modules if one.depth == 0}
+    outermost = {one.name: one for one in steps.modules if one.depth == 0}
     model = outermost.get(module.name.split(".")[0]) or outermost.get("")
-    if model is None or not (model.call_s and model.forward_share and module.call_s and module.calls):
-        return True
-    usual = module.calls * module.call_s / model.call_s
-    return 0.4 * usual <= module.forward_share / model.forward_share <= 2.5 * usual
+    usual = 0.0
+    if model is not None and model.call_s and model.forward_share and module.call_s and module.calls:
+        usual = module.calls * module.call_s / model.call_s * model.forward_share
+    whole = any(one.name.startswith(module.name + ".") for one in steps.modules)
+    agrees = _agree(module.backward_share, module.forward_share)
+    return (
+        agrees
+        and (not usual or _agree(module.forward_share, usual))
+        and not (whole and _share(steps, module) > _WHOLE)
+    )
 
 
-def _is_whole(steps: Steps, module: ModuleCost) -> bool:
-    holds = any(one.name.startswith(module.name + ".") for one in steps.modules)
-    return holds and _share(steps, module) > _WHOLE
+def _agree(one: float, other: float) -> bool:
+    return other / _AGREES <= one <= other * _AGREES
 
 
 def _share(steps: Steps, module: ModuleCost) -> float:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.costs import enough
+from hotloop.diagnose.discovery import ARGUMENT, rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.facts import Fact, entries
-from hotloop.diagnose.groups import LineGroup, sampled_interval, select
+from hotloop.diagnose.facts import entries
+from hotloop.diagnose.groups import LineGroup, grouped, sampled_interval, select
 from hotloop.diagnose.python_work import per_parameter
 from hotloop.findings import Finding
 from hotloop.units import duration, share
 
 ID = "device/optimizer-not-fused"
-EFFORT = 0
 
 #: Optimizers with a fused form, and what that is assumed to save of the looping form.
 _FUSABLE = {"Adam", "AdamW", "SGD", "Adagrad"}
@@ -24,80 +23,51 @@ _SAVES_RATIO = 0.5
 _LOOP_ON_CPU = {"Adam", "AdamW", "Adagrad"}
 
 
+@rule(ID, effort=ARGUMENT)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """A looping optimizer that takes a visible share: on a device its idle time, on a CPU its own."""
     steps, limits = evidence.steps, evidence.limits
-    if not enough(evidence):
-        return
+    idle = steps.device.idle_s_by_phase.get("optimizer", 0.0) if steps.device else 0.0
+    seconds = idle if evidence.on_accelerator else steps.span_totals.get("optimizer", 0.0)
     own = _own_loop(evidence)
     if own is not None:
-        yield _own_finding(evidence, own)
+        yield _own_finding(evidence, own, idle)
         return
-    seconds = _optimizer_s(evidence)
-    optimizers = [o for o in entries(steps, "optimizers") if _unfused(evidence, o)]
-    tensors = max((int(o.get("num_params") or 0) for o in optimizers), default=0)
-    if tensors < limits.many_tensors or seconds < limits.optimizer_ratio * steps.span_s:
-        yield from _by_default(evidence, seconds)
-        return
-    name = str(optimizers[0].get("class"))
-    cost = _SAVES_RATIO * seconds / steps.num_steps
-    yield cause(
-        evidence,
-        ID,
-        message=f"{name} updates {tensors} tensors one by one: {share(seconds / steps.span_s)} of the step.",
-        advice=f"Construct it with {name}(..., fused=True), or without foreach=False.",
-        numbers=[
-            f"optimizer {duration(seconds / steps.num_steps)} per step",
-            f"foreach={optimizers[0].get('foreach')}, fused={optimizers[0].get('fused')}",
-            f"saving assumed, not measured: {share(_SAVES_RATIO)} of it",
-        ],
-        cost_s=cost,
-        where=steps.source_loop,
-        remedies=("fused-optimizer", "foreach"),
-        data={"assumed": True, "effect": "numeric"},
-    )
-
-
-def _by_default(evidence: Evidence, seconds: float) -> Iterator[Finding]:
-    """What torch does on a CPU where nothing is asked for. What one kernel saves is for a launch to say."""
-    steps, limits = evidence.steps, evidence.limits
     looping = [
-        o for o in entries(steps, "optimizers") if o.get("class") in _LOOP_ON_CPU and not o.get("fused")
-    ]
-    if evidence.on_accelerator or not looping or seconds < limits.default_optimizer_ratio * steps.span_s:
-        return
-    name, tensors = looping[0]["class"], int(looping[0].get("num_params") or 0)
-    each = f"its {tensors} tensors one by one" if tensors > 1 else "in several passes"
+        note
+        for note in entries(steps, "optimizers")
+        if note.get("class") in _FUSABLE and not note.get("fused")
+        # On a device foreach is the default and still launches many kernels.
+        and (evidence.on_accelerator or note.get("foreach") is False or note.get("class") in _LOOP_ON_CPU)
+    ]  # fmt: skip
+    asked = [note for note in looping if evidence.on_accelerator or note.get("foreach") is False]
+    tensors = max((int(note.get("num_params") or 0) for note in asked), default=0)
+    priced = tensors >= limits.many_tensors and seconds >= limits.optimizer_ratio * steps.span_s
+    if not priced:  # what torch does on a CPU where nothing is asked for: a launch says what one kernel saves
+        asked = [] if evidence.on_accelerator else [n for n in looping if n.get("class") in _LOOP_ON_CPU]
+        if not asked or seconds < limits.default_optimizer_ratio * steps.span_s:
+            return
+        tensors = int(asked[0].get("num_params") or 0)
+    name = str(asked[0].get("class"))
+    each = f"{'' if priced else 'its '}{tensors} tensors one by one" if tensors > 1 else "in several passes"
     yield cause(
         evidence,
         ID,
         message=f"{name} updates {each}: {share(seconds / steps.span_s)} of the step.",
-        advice=f"{name}(..., fused=True) does it in one kernel, on a CPU too; hotloop tune measures it.",
+        advice=f"Construct it with {name}(..., fused=True), or without foreach=False."
+        if priced
+        else f"{name}(..., fused=True) does it in one kernel, on a CPU too; hotloop tune measures it.",
         numbers=[
             f"optimizer {duration(seconds / steps.num_steps)} per step",
-            f"foreach={looping[0].get('foreach')}, fused={looping[0].get('fused')}",
+            f"foreach={asked[0].get('foreach')}, fused={asked[0].get('fused')}",
+            *([f"saving assumed, not measured: {share(_SAVES_RATIO)} of it"] if priced else []),
         ],
+        cost_s=_SAVES_RATIO * seconds / steps.num_steps if priced else 0.0,
         where=steps.source_loop,
-        severity="info",
-        remedies=("fused-optimizer",),
-        data={"effect": "numeric", "unpriced": True},
+        severity=None if priced else "info",
+        remedies=None if priced else ("fused-optimizer",),
+        data={"effect": "numeric", **({"assumed": True} if priced else {"unpriced": True})},
     )
-
-
-def _unfused(evidence: Evidence, optimizer: Fact) -> bool:
-    """Whether the optimizer loops: told so, or by its default on this device."""
-    if optimizer.get("class") not in _FUSABLE or optimizer.get("fused"):
-        return False
-    if evidence.on_accelerator:
-        return True  # foreach is the default there and still launches many kernels
-    return optimizer.get("foreach") is False
-
-
-def _optimizer_s(evidence: Evidence) -> float:
-    steps = evidence.steps
-    if evidence.on_accelerator:
-        return steps.device.idle_s_by_phase.get("optimizer", 0.0) if steps.device else 0.0
-    return steps.span_totals.get("optimizer", 0.0)
 
 
 def _own_loop(evidence: Evidence) -> LineGroup | None:
@@ -105,34 +75,24 @@ def _own_loop(evidence: Evidence) -> LineGroup | None:
     steps, limits = evidence.steps, evidence.limits
     if evidence.on_accelerator and steps.device is None:
         return None
-    lines = [
-        line
-        for line in select(steps, lambda line: line.phase == "optimizer" and line.nature == "python")
-        if per_parameter(evidence, LineGroup(lines=(line,)))
-    ]
-    group = LineGroup(lines=tuple(sorted(lines, key=lambda line: -line.seconds)))
-    enough = lines and group.num_samples >= limits.min_samples
-    return group if enough and group.seconds >= limits.optimizer_ratio * steps.span_s else None
+    python = select(steps, lambda line: line.phase == "optimizer" and line.nature == "python")
+    lines = [line for line in python if per_parameter(evidence, line)]
+    group = grouped(lines)
+    visible = group.seconds >= limits.optimizer_ratio * steps.span_s
+    return group if lines and group.num_samples >= limits.min_samples and visible else None
 
 
-def _own_finding(evidence: Evidence, group: LineGroup) -> Finding:
-    steps = evidence.steps
-    cost = group.seconds / steps.num_steps
-    if evidence.on_accelerator and steps.device is not None:
-        cost = min(cost, steps.device.idle_s_by_phase.get("optimizer", 0.0) / steps.num_steps)
-    place = group.hottest.place
+def _own_finding(evidence: Evidence, group: LineGroup, idle: float) -> Finding:
+    steps, place = evidence.steps, group.hottest.place
+    cost = (min(group.seconds, idle) if evidence.on_accelerator else group.seconds) / steps.num_steps
     return cause(
         evidence,
         ID,
         message=f"The optimizer loops over parameters in Python{at(place)}: {duration(cost)} per step.",
-        advice=(
-            "Where it does what an optimizer of torch does, build that, with fused=True: hotloop fix tries "
-            "them and writes the call. Else update all parameters at once (torch._foreach_*)."
-        ),
         numbers=[f"{share(group.seconds / steps.span_s)} of the span, from {group.num_samples} samples"],
         cost_s=cost,
         where=place,
-        remedies=("library-optimizer",),
+        remedies=(),
         data={"effect": "numeric"},
         ci95=sampled_interval(cost, group.num_samples),
     )

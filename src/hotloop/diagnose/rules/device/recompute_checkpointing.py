@@ -6,8 +6,9 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.costs import enough, phase_interval
+from hotloop.diagnose.costs import phase_interval
 from hotloop.diagnose.device_state import device_bound, device_s, memory_ratio
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import trained_modules
 from hotloop.diagnose.memory_use import run_ratio
@@ -18,74 +19,46 @@ from hotloop.units import duration, share
 ID = "device/recompute-checkpointing"
 
 
+@rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
-    """Gradient checkpointing in a run bound by its device that uses less than half of the device's memory."""
-    if enough(evidence) and any(m.get("checkpointing") for m in trained_modules(evidence.steps)):
-        yield from _assumed(evidence) if evidence.on_accelerator else _sampled(evidence)
-
-
-def _assumed(evidence: Evidence) -> Iterable[Finding]:
-    """On an accelerator, where nobody sees what is computed twice."""
-    limits, memory = evidence.limits, memory_ratio(evidence)
-    if memory is None or memory >= limits.recompute_memory_ratio or not device_bound(evidence):
+    """Gradient checkpointing in a run that uses less than half of the memory. On a CPU forwards are sampled
+    within backward; on an accelerator, where nobody sees what is computed twice, the cost is assumed.
+    """
+    steps, limits, device = evidence.steps, evidence.limits, evidence.on_accelerator
+    memory = memory_ratio(evidence) if device else run_ratio(evidence)
+    if not any(m.get("checkpointing") for m in trained_modules(steps)):
         return
-    yield _told(
-        evidence,
-        memory,
-        cost_s=limits.recompute_costs_ratio * device_s(evidence),
-        numbers=[
-            f"peak memory {share(memory)} of the device",
-            f"saving assumed, not measured: {share(limits.recompute_costs_ratio)} of device time",
-        ],
-        data={"assumed": True},
-    )
-
-
-def _sampled(evidence: Evidence) -> Iterable[Finding]:
-    """On a CPU, where forwards are sampled within backward."""
-    steps, limits, memory = evidence.steps, evidence.limits, run_ratio(evidence)
-    again = _again(steps)
     if memory is None or memory >= limits.recompute_memory_ratio:
         return
-    if sum(line.num_samples for line in again) < limits.recompute_samples:
+    again = [] if device else _again(steps)
+    if not (device_bound(evidence) if device else _samples(again) >= limits.recompute_samples):
         return
-    cost_s = sum(line.seconds for line in again) / max(1, steps.num_steps)
-    yield _told(
-        evidence,
-        memory,
-        cost_s=cost_s,
-        numbers=[
-            f"the run took at most {share(memory)} of the memory it may use",
-            f"{duration(cost_s)} per step in forwards that backward runs again",
-        ],
-        where=max(again, key=lambda line: line.seconds).place,
-        ci95=phase_interval(steps, cost_s, "backward"),
-    )
-
-
-def _told(
-    evidence: Evidence,
-    memory: float,
-    *,
-    cost_s: float,
-    numbers: list[str],
-    where: Place | None = None,
-    ci95: tuple[float, float] | None = None,
-    data: dict[str, bool] | None = None,
-) -> Finding:
-    return cause(
+    assumed = limits.recompute_costs_ratio
+    cost = assumed * device_s(evidence) if device else sum(one.seconds for one in again) / steps.num_steps
+    where = max(again, key=lambda line: line.seconds).place if again else None
+    yield cause(
         evidence,
         ID,
         message=f"Gradient checkpointing computes forward twice{at(where)} while {share(1 - memory)} of "
         "memory is free.",
-        advice="Switch checkpointing off, or use it for the largest stages only.",
-        numbers=numbers,
-        cost_s=cost_s,
+        numbers=[
+            f"peak memory {share(memory)} of the device",
+            f"saving assumed, not measured: {share(assumed)} of device time",
+        ]
+        if device
+        else [
+            f"the run took at most {share(memory)} of the memory it may use",
+            f"{duration(cost)} per step in forwards that backward runs again",
+        ],
+        cost_s=cost,
         where=where,
-        ci95=ci95,
-        remedies=("no-checkpointing",),
-        data={"effect": "numeric", **(data or {})},
+        ci95=None if device else phase_interval(steps, cost, "backward"),
+        data={"effect": "numeric", **({"assumed": True} if device else {})},
     )
+
+
+def _samples(lines: Iterable[LineCost]) -> int:
+    return sum(line.num_samples for line in lines)
 
 
 def _again(steps: Steps) -> list[LineCost]:

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.rank_data import is_made_for_rank
+from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse
+from hotloop.source.around import definitions
 
 ID = "distributed/duplicated-samples"
 
@@ -17,6 +20,7 @@ _UNAWARE = {"RandomSampler", "SequentialSampler"}
 _PLAIN_BATCH_SAMPLERS = {"", "None", "BatchSampler"}
 
 
+@rule(ID, short_runs=True)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Several ranks, each with a map-style dataset of the same length and a sampler that does not shard."""
     loaders = [loader for rank in evidence.ranks if (loader := rank.train_loader()) is not None]
@@ -29,7 +33,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     batches = loaders[0].batches_per_epoch * (loaders[0].settings.get("batch_size") or 0)
     if not isinstance(length, int) or (loaders[0].num_iterators >= 2 and batches < 0.9 * length):
         return
-    if any(is_made_for_rank(evidence, loader) for loader in loaders):
+    if any(_is_made_for_rank(evidence, loader) for loader in loaders):
         return
     where = loaders[0].where
     shuffled = all(_sampler(loader) == "RandomSampler" for loader in loaders)
@@ -40,7 +44,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"All {len(loaders)} ranks go through all {length} samples{at(where)}: "
             f"an epoch does {len(loaders)} times the work."
         ),
-        advice="Give the loader sampler=DistributedSampler(dataset) and call its set_epoch in every epoch.",
         numbers=[
             f"{len(loaders)} ranks, {length} samples in each rank's dataset, sampler {_sampler(loaders[0])}",
             *(["with different seeds the order differs, the samples do not"] if shuffled else []),
@@ -74,3 +77,47 @@ def _sampler(loader: LoaderUse) -> str:
 def _name(qualified: object) -> str:
     """``RandomSampler`` of ``torch.utils.data.sampler.RandomSampler``."""
     return str(qualified or "").rpartition(".")[2]
+
+
+_RANK = re.compile(r"(?<![a-z])(ranks?|process_index)(?![a-z])", re.IGNORECASE)
+_DATASET = re.compile(r"[Ll]oader\w*\(\s*(?:dataset\s*=\s*)?([^,]+(?:\([^)]*\))*)")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+def _is_made_for_rank(evidence: Evidence, loader: LoaderUse) -> bool:
+    """Whether a rank is named in what the dataset is made from: ``Shard(rank)``, ``files[rank::4]``.
+
+    Names are followed to what they are given in the same file; a class that names a rank is made for one.
+    """
+    where = loader.where
+    lines = text_of(evidence, where.file).splitlines() if where is not None else []
+    if where is None or not 0 < where.line <= len(lines):
+        return False
+    statement = "\n".join(lines[where.line - 1 : where.line + 2])
+    given = _DATASET.search(statement)
+    ahead, seen = [given[1]] if given else [], set[str]()
+    while ahead:
+        part = ahead.pop()
+        if _RANK.search(part):
+            return True
+        for name in set(_NAME.findall(part)) - seen:
+            seen.add(name)
+            ahead += _given(lines, name, where.function)
+            if any(map(_RANK.search, definitions("\n".join(lines), {name}))):
+                return True
+    return False
+
+
+def _given(lines: list[str], name: str, function: str) -> Iterator[str]:
+    """What a name is assigned or added, on what condition, or passed as where it is a parameter."""
+    assigned = re.compile(rf"\b{name}\b[\w, ]*(?<![=!<>]) = (.*)")
+    added = re.compile(rf"\b{name}\.(?:append|extend|add|insert|update)\((.*)")
+    called = function.rpartition(".")[2]
+    taken = any(re.search(rf"def {called}\(.*\b{name}\b", line) for line in lines)
+    for above, line in zip(["", *lines], lines, strict=False):
+        if found := assigned.search(line):
+            yield found[1]
+        elif found := added.search(line):
+            yield f"{above} {found[1]}"
+        elif taken and (found := re.search(rf"(?<!def )\b{called}\((.*)", line)):
+            yield found[1]

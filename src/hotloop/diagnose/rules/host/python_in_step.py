@@ -9,19 +9,17 @@ import numpy as np
 
 from hotloop.diagnose import rollouts
 from hotloop.diagnose.causes import at, cause, in_framework, spot
-from hotloop.diagnose.converting import by_rows
-from hotloop.diagnose.costs import enough, exposed_ratio
-from hotloop.diagnose.elementwise import ADVICE, REMEDY, by_elements
+from hotloop.diagnose.costs import exposed_ratio
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
+from hotloop.diagnose.line_kinds import by_rows
 from hotloop.diagnose.python_work import (
-    PROFILERS,
     Rounds,
     beside_the_model,
     called_in_rounds,
     collecting_lines,
     collector_s,
-    in_hooks,
     inner_loop,
     once_a_pass,
     per_parameter,
@@ -34,58 +32,51 @@ from hotloop.units import duration, share
 
 ID = "host/python-in-step"
 
-_IN_A_CLOSURE = "in the optimizer's closure"
-_IN_A_HOOK = "in a hook of forward or backward"
-_HOOK_ADVICE = (
-    "Look every N steps (the hook can return at once in the others), or remove the hook once it has seen "
-    "enough."
-)
-
+#: What a profiler left on spends its time in.
+_PROFILERS = ("torch.profiler", "torch.autograd.profiler", "torch._C._profiler")
 #: Weights of a moving average: ``1 - decay``, 0.999.
 _AVERAGES = re.compile(r"\b1(\.0*)?\s*-|\bone_minus|\b0?\.9\d*\b|\btau\b")
-
 #: Calls that make other samples of the batch.
 _AUGMENTS = re.compile(r"\b\w*(aug|augs|augment\w*|transforms?|mix_?up|cut_?mix|jitter|crop|flip)\(", re.I)
-
 #: A step with many causes is told about the largest ones.
 _MOST_FINDINGS = 3
+_NATURES = {
+    "python": "interpreter time or many tiny calls",
+    "native": "long calls into native code",
+    "waiting": "waiting, off the CPU",
+    "unknown": "nature unknown",
+}
 
 
+@rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The costliest pieces of the user's own code in the step, with the hottest line of each."""
-    if not enough(evidence):
-        return
-    limits = evidence.limits
-    exposed = exposed_ratio(evidence.steps, "other")
+    steps, limits = evidence.steps, evidence.limits
+    exposed = exposed_ratio(steps, "other")
     groups = _without_collector(evidence, _environments_apart(evidence, beside_the_model(evidence)))
     beside = _worth(evidence, groups, limits.worth_fixing_ratio, exposed)
-    once = [group for group in beside if one_off(evidence.steps, "other", group.seconds)]
-    beside = [group for group in beside if group not in once]
+    once = [group for group in beside if one_off(steps, "other", group.seconds)]
     for group in once[:1]:
         yield _once(evidence, group)
-    inside = _worth(evidence, python_in_model(evidence), limits.python_in_forward_ratio, 1.0)
-    for group in beside[:_MOST_FINDINGS]:
-        yield _finding(evidence, group, exposed, where="between the phases of the step")
+    for group in [group for group in beside if group not in once][:_MOST_FINDINGS]:
+        yield _finding(evidence, group, exposed, "between the phases of the step")
     # Recording a stack for each operation makes Python of all of forward.
-    if not evidence.on_accelerator and not evidence.steps.facts.get("anomaly"):
-        for group in inside[:_MOST_FINDINGS]:
-            closure = group.hottest.phase == "optimizer"
-            yield _finding(
-                evidence, group, 1.0, where=_IN_A_CLOSURE if closure else "inside forward or backward"
-            )
-        for group in _worth(evidence, in_hooks(evidence), limits.worth_fixing_ratio, 1.0)[:_MOST_FINDINGS]:
-            yield _finding(evidence, group, 1.0, where=_IN_A_HOOK)
-        for rounds in called_in_rounds(evidence)[:_MOST_FINDINGS]:
-            if _worth(evidence, [rounds.group], limits.python_in_forward_ratio, 1.0):
-                yield _of_rounds(evidence, rounds)
+    if evidence.on_accelerator or steps.facts.get("anomaly"):
+        return
+    least = limits.python_in_forward_ratio
+    for group in _worth(evidence, python_in_model(evidence), least, 1.0)[:_MOST_FINDINGS]:
+        yield _finding(evidence, group, 1.0, "inside forward or backward")
+    for rounds in called_in_rounds(evidence)[:_MOST_FINDINGS]:
+        if _worth(evidence, [rounds.group], least, 1.0):
+            yield _of_rounds(evidence, rounds)
 
 
 def _without_collector(evidence: Evidence, groups: list[LineGroup]) -> list[LineGroup]:
     """Takes out the garbage collector's time: it runs where objects are made, first in the costliest."""
     steps = evidence.steps
-    taken = (
-        0.0 if collecting_lines(steps) else min(collector_s(evidence), steps.gc_s_by_phase.get("other", 0.0))
-    )
+    taken = min(collector_s(evidence), steps.gc_s_by_phase.get("other", 0.0))
+    if collecting_lines(steps):
+        return groups
     left = []
     for group in groups:
         part = min(taken, group.seconds)
@@ -106,18 +97,17 @@ def _environments_apart(evidence: Evidence, groups: list[LineGroup]) -> list[Lin
 
 
 def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: float) -> list[LineGroup]:
-    least = ratio * evidence.steps.span_s
-    enough = evidence.limits.min_samples
-    return [group for group in groups if group.seconds * exposed >= least and group.num_samples >= enough]
+    least, samples = ratio * evidence.steps.span_s, evidence.limits.min_samples
+    return [group for group in groups if group.seconds * exposed >= least and group.num_samples >= samples]
 
 
 def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -> Finding:
-    steps = evidence.steps
+    steps, hottest = evidence.steps, group.hottest
     cost = group.seconds * exposed / steps.num_steps
-    hottest = group.hottest
     share_of_span = share(group.seconds / steps.span_s)
     rollout = rollouts.rollout(evidence, group.lines)
     passing = once_a_pass(evidence, hottest)
+    advice = rollouts.ADVICE if rollout is not None else _advice(evidence, group)
     if passing is not None:
         where = f"once in each pass over the batches{at(passing) if passing != hottest.place else ''}"
     numbers = [
@@ -125,29 +115,22 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
         f"from {group.num_samples} samples",
         f"hottest line {spot(hottest.place)} ({share(hottest.seconds / group.seconds)} of it): "
         f"{hottest.source.strip()}",
-        f"{_NATURES[group.nature()]}" + (f", in {hottest.library}" if hottest.library else ""),
+        f"{_NATURES[group.nature]}" + (f", in {hottest.library}" if hottest.library else ""),
     ]
     if exposed < 1:
         numbers.append(f"{share(1 - exposed)} of it is hidden behind the device and costs nothing")
-    remedies = _remedies(evidence, group)
     return cause(
         evidence,
         ID,
-        message=(
-            f"{_subject(steps, group, rollout)} takes {duration(cost)} of every step ({share_of_span}), "
-            f"{where}."
-        ),
-        advice=_HOOK_ADVICE
-        if where == _IN_A_HOOK
-        else rollouts.ADVICE
-        if rollout
-        else _advice(evidence, group) + (ADVICE if REMEDY in remedies else ""),
+        message=f"{_subject(steps, group, rollout)} takes {duration(cost)} of every step "
+        f"({share_of_span}), {where}.",
+        advice=advice,
         numbers=numbers,
         cost_s=cost,
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
-        remedies=remedies,
-        data={"nature": group.nature(), "library": hottest.library},
+        remedies=_remedies(evidence, group),
+        data={"nature": group.nature, "library": hottest.library},
     )
 
 
@@ -165,6 +148,7 @@ def _once(evidence: Evidence, group: LineGroup) -> Finding:
         numbers=[f"{group.num_samples} samples, hottest line {spot(group.hottest.place)}"],
         where=group.hottest.place,
         severity="info",
+        remedies=(),
         data={"step": at_step},
     )
 
@@ -194,31 +178,22 @@ def _of_rounds(evidence: Evidence, rounds: Rounds) -> Finding:
         cost_s=cost,
         where=rounds.place,
         ci95=sampled_interval(cost, group.num_samples),
-        data={"nature": group.nature(), "module": module.name, "calls": module.calls},
+        remedies=(),
+        data={"nature": group.nature, "module": module.name, "calls": module.calls},
     )
 
 
 def _remedies(evidence: Evidence, group: LineGroup) -> tuple[str, ...]:
-    """What writes a loop over parameters as calls for all of them, the first with other rounding; or one over
-    single elements.
+    """What writes a loop over parameters as calls for all of them, the first with other rounding; or makes
+    tensors of rows at once.
     """
-    place = group.hottest.place
-    if in_framework(evidence.steps, place):
+    if in_framework(evidence.steps, group.hottest.place):
         return ()
+    if per_parameter(evidence, group.hottest) != "update":
+        return by_rows(group.hottest.source)
     loop = inner_loop(evidence, group.hottest)
-    if loop is None:
-        return by_rows(evidence, place)
-    if per_parameter(evidence, group) != "update":
-        return (*by_elements(evidence, place), *by_rows(evidence, place))
-    return ("foreach-lerp", "foreach-loop") if _AVERAGES.search(loop.text) else ("foreach-loop",)
-
-
-_NATURES = {
-    "python": "interpreter time or many tiny calls",
-    "native": "long calls into native code",
-    "waiting": "waiting, off the CPU",
-    "unknown": "nature unknown",
-}
+    averages = loop is not None and _AVERAGES.search(loop.text)
+    return ("foreach-lerp", "foreach-loop") if averages else ("foreach-loop",)
 
 
 def _subject(steps: Steps, group: LineGroup, rollout: rollouts.Rollout | None) -> str:
@@ -239,7 +214,7 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
             "None of it is your code. Leave out callbacks, metrics, log and progress lines that no step "
             "needs; larger batches share the rest among more samples, a loop of your own does without."
         )
-    if group.hottest.library.startswith(PROFILERS):
+    if group.hottest.library.startswith(_PROFILERS):
         return (
             "Profile a few steps and stop (torch.profiler.schedule with repeat=1), or take the profiler out."
         )
@@ -248,7 +223,7 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
             "Do it once for all passes where each gives the same, else in fewer of them, or on whole tensors "
             "instead of in Python loops."
         )
-    each = per_parameter(evidence, group)
+    each = per_parameter(evidence, group.hottest)
     if each == "update":
         return (
             "Update all parameters in one call (torch._foreach_lerp_, torch.optim.swa_utils; hotloop fix "
@@ -261,7 +236,7 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
             "Augment in the dataset or in collate_fn, so that loader workers do it while the model trains; "
             "what is not random needs doing only once."
         )
-    if group.nature() == "waiting":
+    if group.nature == "waiting":
         return "Take the waiting out of the step: do it in a thread, less often, or not at all."
     if inner_loop(evidence, group.hottest) is not None:
         return "Replace the Python loop by operations on the whole tensor, or do it once before training."

@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause, reachable, spot
-from hotloop.diagnose.costs import enough, exposed_ratio
-from hotloop.diagnose.elementwise import ADVICE, by_elements
+from hotloop.diagnose.costs import exposed_ratio
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select
+from hotloop.diagnose.line_kinds import is_random
 from hotloop.diagnose.source import function_text
 from hotloop.findings import Finding
 from hotloop.units import duration, share
 
 ID = "host/recomputed-targets"
 
-_RANDOM = re.compile(r"\brand(om|n|int|perm|n_like|_like)?\b|\.uniform|\bshuffle\b|\bchoice\b")
 
-
+@rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Work in the step whose input is the batch and not the model: the loader could have done it."""
-    if not enough(evidence):
-        return
     steps, limits = evidence.steps, evidence.limits
     lines = select(steps, lambda line: line.role == "targets" and line.phase not in ("startup", "evaluation"))
     for group in group_lines(lines)[:3]:
@@ -40,8 +37,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
     function = group.function if group.function != _loop_function(evidence) else ""
     subject = f"{function}()" if function else "Work on the batch"
     named = reachable(hottest.place, function)
-    remedies = by_elements(evidence, hottest.place)
-    varies = bool(_RANDOM.search(function_text(evidence, hottest.place)))
+    varies = is_random(function_text(evidence, hottest.place))
     return cause(
         evidence,
         ID,
@@ -49,7 +45,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
             f"{subject}{at(hottest.place)} depends on the batch alone, yet it is done in every step: "
             f"{duration(cost)} ({share(cost / steps.step_s)})."
         ),
-        advice=_advice(varies, named, ADVICE if remedies else ""),
+        advice=_advice(varies, named),
         numbers=[
             f"{duration(group.seconds / steps.num_steps)} per step from {group.num_samples} samples",
             f"hottest line {spot(hottest.place)}: {hottest.source.strip()}",
@@ -58,8 +54,8 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
         cost_s=cost,
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
-        remedies=(*(() if varies else ("use-precomputed-targets",)), *remedies),
-        data={"random": varies, "nature": group.nature(), "function": named},
+        remedies=() if varies else ("memoize",),
+        data={"random": varies, "nature": group.nature, "function": named},
     )
 
 
@@ -68,12 +64,10 @@ def _loop_function(evidence: Evidence) -> str:
     return loop.function if loop else ""
 
 
-def _advice(varies: bool, named: str | None, besides: str) -> str:
+def _advice(varies: bool, named: str | None) -> str:
     if varies:
-        moved = "Move it into the dataset or collate_fn, so that loader workers do it while the model trains."
-        return moved + besides
+        return "Move it into the dataset or collate_fn, so that loader workers do it while the model trains."
     advice = (
         "Compute it once with the data, or in the dataset so that loader workers do it; vectorize its loops."
     )
-    advice += besides
-    return f"{advice} Without an edit: --apply use-precomputed-targets={named}" if named else advice
+    return f"{advice} Without an edit: --apply memoize={named}" if named else advice

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from itertools import pairwise
 
 from hotloop.diagnose.causes import at, beyond, cause, reachable
-from hotloop.diagnose.costs import enough
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import sampled_interval
 from hotloop.diagnose.python_work import served_sockets, viewer_lines
@@ -17,11 +17,10 @@ from hotloop.units import duration, share
 ID = "host/viewer-in-loop"
 
 
+@rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Socket polling in the step, together with the rendering that the same statement does."""
     steps = evidence.steps
-    if not enough(evidence):
-        return
     sockets = served_sockets(steps)
     lines = viewer_lines(steps)
     seconds = max(sum(site.seconds for site in sockets), sum(line.seconds for line in lines))
@@ -44,12 +43,10 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"A socket is served inside the step{at(where)}: "
             f"{duration(cost)} of every step ({share(cost / steps.step_s)})."
         ),
-        advice="Serve the viewer every N steps, or from another process with a copy of the parameters.",
         numbers=numbers,
         cost_s=cost,
         where=where,
         ci95=sampled_interval(cost, samples) if samples else None,
-        remedies=("throttle-viewer",),
         data={"function": _served(lines, where)},
     )
 

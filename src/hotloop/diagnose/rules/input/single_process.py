@@ -5,26 +5,28 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hotloop import units
-from hotloop.diagnose import costs, repeating, says
-from hotloop.diagnose.costs import Feed
-from hotloop.diagnose.discovery import ARGUMENT
+from hotloop.diagnose import repeating
+from hotloop.diagnose.causes import cause
+from hotloop.diagnose.costs import Feed, exposed_ratio, feed_of, offers, phase_interval
+from hotloop.diagnose.discovery import ARGUMENT, rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import hottest, seconds_of
+from hotloop.diagnose.groups import hottest, seconds_of
 from hotloop.diagnose.inline import Inline, filled, inline_input
-from hotloop.diagnose.source import kept_open, text_of
+from hotloop.diagnose.making import of_buffer, of_making, paced, takes
+from hotloop.diagnose.rules.input.workers import worker_limit
+from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
+from hotloop.units import duration, rate, share
 
 ID = "input/single-process"
-EFFORT = ARGUMENT
-COSTED = True
 
 
+@rule(ID, effort=ARGUMENT, costed=True)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Speak where worker processes would hide the wait, as far as cores and transport allow."""
-    feed = costs.feed(evidence)
+    feed = feed_of(evidence)
     if feed is not None:
-        yield from _loader(evidence, feed)
+        yield from _loader(evidence, feed) if feed.workers == 0 else ()
         return
     inline = inline_input(evidence)
     # Batches made in less are not worth handing over from another thread or process.
@@ -33,39 +35,34 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
-    if feed.workers > 0:
-        return
     workers = feed.best_workers(worker_limit(feed, evidence))
-    cost = feed.saved_by_workers(workers) * costs.exposed_ratio(evidence.steps, "data_wait")
-    if cost < evidence.limits.mention_ratio * evidence.steps.step_s:
+    saved = feed.saved_by_workers(workers)
+    if (
+        saved * exposed_ratio(evidence.steps, "data_wait")
+        < evidence.limits.mention_ratio * evidence.steps.step_s
+    ):
         return
     spot = hottest(feed.loader.lines, feed.loader.lines_total_s)
     seen = [line for line in evidence.steps.lines if line.role == "input"]  # of a stream they are not its own
     again = repeating.repeated(evidence, spot or hottest(seen, seconds_of(seen)), feed.loader)
-    yield Finding(
-        id=ID,
+    predicted = duration(max(feed.at(workers), feed.busy_s))
+    yield of_making(
+        evidence,
+        feed,
+        ID,
+        saved_s=saved,
         message=(
-            f"The DataLoader has num_workers=0: the step waits {units.duration(feed.wait_s)} while the "
-            "training "
+            f"The DataLoader has num_workers=0: the step waits {duration(feed.wait_s)} while the training "
             "process makes each batch itself."
         ),
         advice=_written(feed.loader.dataset_written, workers)
         or (
-            f"{_opening(evidence, feed)} {_asked(feed, workers)}; with them a step "
-            "without its pauses is "
-            f"predicted to take {units.duration(max(feed.at(workers), feed.busy_s))} instead of "
-            f"{units.duration(feed.step_s)}.{_sharding(evidence, feed)}{says.paced(spot)}"
+            f"{_opening(feed)} {_asked(feed, workers)}; with them a step without its pauses is predicted to "
+            f"take {predicted} instead of {duration(feed.step_s)}.{_sharding(evidence, feed)}{paced(spot)}"
         ),
-        evidence=(
-            says.waits(feed),
-            says.makes(feed),
-            f"{units.rate(feed.cores)} cores to use",
-            *((says.spot(spot),) if spot is not None else ()),
-        ),
-        cost_s_per_step=cost,
-        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        numbers=[f"{rate(feed.cores)} cores to use", *([takes(spot)] if spot is not None else [])],
         where=feed.loader.where,
-        remedies=(*costs.offers(feed.loader, "num-workers"), *repeating.remedies(again)),
+        remedies=(*offers(feed.loader, "num-workers"), *repeating.remedies(again)),
         data={
             "num_workers": workers,
             "predicted_step_s": feed.at(workers),
@@ -114,50 +111,42 @@ def _sharding(evidence: Evidence, feed: Feed) -> str:
     )
 
 
-def _opening(evidence: Evidence, feed: Feed) -> str:
+def _opening(feed: Feed) -> str:
     """Set it, once what the dataset holds open is not shared by workers: a file's position, a connection."""
-    kept, held = kept_open(evidence, feed.loader), feed.loader.dataset.get("open_file")
-    if held == "" or (kept is None and not held):
+    held = feed.loader.dataset.get("open_file")
+    if not held:
         return "Set"
-    what = f"What {says.at(kept)} opens" if kept is not None else f"What the dataset holds open ({held})"
     return (
-        f"{what} must not be shared by processes: open it in each worker, when it is first asked for a "
-        "sample, and set"
+        f"What the dataset holds open ({held}) must not be shared by processes: open it in each worker, when "
+        "it is first asked for a sample, and set"
     )
 
 
 def _inline(evidence: Evidence, inline: Inline) -> Finding:
-    buffer = filled(evidence, inline)
-    return Finding(
-        id=ID,
+    steps, buffer = evidence.steps, filled(evidence, inline)
+    return cause(
+        evidence,
+        ID,
         message=(
             f"Batches are made in the training process, one after the other, while nothing else runs: "
-            f"{units.duration(inline.wait_s)} of each step."
+            f"{duration(inline.wait_s)} of each step."
         ),
-        advice=says.of_buffer(buffer)
+        advice=of_buffer(buffer)
         if buffer
         else (
             "Make the next batch while the model computes: a torch Dataset behind a DataLoader with "
-            "workers, or a thread with a short queue where the work waits or releases the GIL. What needs "
-            "the model's answers (a rollout) cannot be made ahead: step all environments at once instead."
+            "workers, or a thread with a short queue (hotloop.feed.Background) where the work waits or "
+            "releases the GIL. What needs the model's answers (a rollout) cannot be made ahead: step all "
+            "environments at once instead."
         ),
-        evidence=(
-            f"making batches takes {units.duration(inline.wait_s)} of each step "
-            f"({units.share(inline.wait_s / evidence.steps.step_s)})",
+        numbers=[
+            f"making batches takes {duration(inline.wait_s)} of each step "
+            f"({share(inline.wait_s / steps.step_s)})",
             f"no DataLoader feeds the training loop; the statement is {inline.statement}",
             *inline.top,
-        ),
-        cost_s_per_step=inline.saved_s,
-        cost_ci95=costs.phase_interval(evidence.steps, inline.saved_s, "data_wait"),
+        ],
+        cost_s=inline.saved_s,
+        ci95=phase_interval(steps, inline.saved_s, "data_wait"),
         where=inline.statement,
-        remedies=() if buffer else ("background-batches",),
+        remedies=(),
     )
-
-
-def worker_limit(feed: Feed, evidence: Evidence) -> int:
-    """The most workers worth thinking of: the cores, or for waiting work more, up to the limit."""
-    limits = evidence.limits
-    cores = max(1, int(feed.cores))
-    if feed.computing_ratio > limits.waiting_on_cpu_ratio:
-        return cores
-    return max(cores, min(limits.max_workers, limits.max_workers_per_core * cores))

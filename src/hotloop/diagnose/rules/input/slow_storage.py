@@ -1,85 +1,63 @@
-"""``input/slow-storage``: the making of batches waits for reads from storage."""
+"""The making of batches waits for reads from storage: by themselves, or because memory holds no epoch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-import numpy as np
-
-from hotloop import units
-from hotloop.diagnose import costs, says
-from hotloop.diagnose.costs import Feed
-from hotloop.diagnose.crowding import span_since_command
-from hotloop.diagnose.discovery import EDIT
+from hotloop.diagnose.causes import spot
+from hotloop.diagnose.costs import Feed, feed_of
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.hotspots import quoted
-from hotloop.diagnose.reading import Part, is_read, part_of
+from hotloop.diagnose.groups import LineGroup, of_kind, quoted
+from hotloop.diagnose.line_kinds import is_read
+from hotloop.diagnose.making import of_making
 from hotloop.findings import Finding
+from hotloop.units import duration, share, size
 
 ID = "input/slow-storage"
-EFFORT = EDIT
-COSTED = True
 
 
+@rule(ID, costed=True)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Speak where read lines are off the CPU and the process really read from storage."""
-    feed = costs.feed(evidence)
-    if feed is None:
+    feed = feed_of(evidence)
+    part = waiting_reads(feed, evidence) if feed is not None else None
+    if feed is None or part is None:
         return
-    part = waiting_reads(feed, evidence)
-    if part is None:
-        return
-    waiting = part.share * (1.0 - computing(part, feed))
-    cost = feed.saved_by_make(waiting) * costs.exposed_ratio(evidence.steps, "data_wait")
-    yield Finding(
-        id=ID,
+    computing = feed.crowd.computing(part.on_cpu_ratio)
+    waiting = part.share * (1.0 - computing)
+    yield of_making(
+        evidence,
+        feed,
+        ID,
+        saved_s=feed.saved_by_make(waiting),
         message=(
-            f"Making a batch waits for storage {units.share(waiting)} of its time, most at "
-            f"{says.at(part.place)}{quoted(part.lines[0])}."
+            f"Making a batch waits for storage {share(waiting)} of its time, most at "
+            f"{spot(part.place)}{quoted(part.lines[0])}."
         ),
-        advice=(
-            "Copy the data to local fast storage or memory before training, pack small files into one large "
-            "file "
-            "read in order, or keep decoded samples in a cache; more workers overlap reads as long as the "
-            "storage "
-            "can serve them."
-        ),
-        evidence=(
-            says.waits(feed),
-            says.makes(feed),
-            f"read lines take {units.share(part.share)} of making and compute "
-            f"{units.share(computing(part, feed))} of that",
+        numbers=[
+            f"read lines take {share(part.share)} of making and compute {share(computing)} of that",
             *_amounts(reading_stats(feed, evidence)),
             *_kind(evidence),
-        ),
-        cost_s_per_step=cost,
-        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        ],
         where=part.place,
-        remedies=("cache-samples", "bake"),
         data={"waiting_share_of_make": waiting},
     )
 
 
-def waiting_reads(feed: Feed, evidence: Evidence) -> Part | None:
+def waiting_reads(feed: Feed, evidence: Evidence) -> LineGroup | None:
     """The read lines of the makers if they wait and bytes, faults or I/O wait bear it out."""
-    loader = feed.loader
-    part = part_of(loader.lines, loader.lines_total_s, is_read)
-    limits = evidence.limits
+    loader, limits = feed.loader, evidence.limits
+    part = of_kind(loader.lines, loader.lines_total_s, is_read)
     if part is None or part.share < limits.hot_line_ratio:
         return None
-    if computing(part, feed) >= limits.waiting_on_cpu_ratio:
+    if feed.crowd.computing(part.on_cpu_ratio) >= limits.waiting_on_cpu_ratio:
         return None
     stats = reading_stats(feed, evidence)
     batches = max(1, loader.num_batches)
     read = max(stats.get("read_bytes", 0.0), stats.get("rchar_bytes", 0.0)) / batches
     waited = stats.get("io_wait_s", 0.0) > 0 or stats.get("major_faults", 0.0) >= batches
-    proof = waited or read >= limits.min_read_bytes_per_batch
-    return part if proof else None
-
-
-def computing(part: Part, feed: Feed) -> float:
-    """The share of these lines' time that wants a core."""
-    return feed.crowd.computing(part.on_cpu_ratio)
+    return part if waited or read >= limits.min_read_bytes_per_batch else None
 
 
 def reading_stats(feed: Feed, evidence: Evidence) -> dict[str, float]:
@@ -88,13 +66,8 @@ def reading_stats(feed: Feed, evidence: Evidence) -> dict[str, float]:
     """
     if feed.workers:
         return dict(feed.loader.worker_stats)
-    columns = evidence.recording.process_system.get(evidence.steps.pid, {})
-    if "t_s" not in columns:
-        return {}
-    start, end = span_since_command(evidence)
-    inside = (columns["t_s"] >= start) & (columns["t_s"] <= end)
     names = ("read_bytes", "rchar_bytes", "major_faults", "io_wait_s")
-    known = {name: columns[name][inside & np.isfinite(columns[name])] for name in names if name in columns}
+    known = {name: evidence.sampled(evidence.steps.pid, name)[1] for name in names}
     return {name: float(values[-1] - values[0]) for name, values in known.items() if len(values) >= 2}
 
 
@@ -107,10 +80,10 @@ def _kind(evidence: Evidence) -> Iterator[str]:
 
 def _amounts(stats: dict[str, float]) -> Iterator[str]:
     if stats.get("read_bytes"):
-        yield f"{units.size(stats['read_bytes'])} read from storage"
+        yield f"{size(stats['read_bytes'])} read from storage"
     elif stats.get("rchar_bytes"):
-        yield f"{units.size(stats['rchar_bytes'])} read through system calls"
+        yield f"{size(stats['rchar_bytes'])} read through system calls"
     if stats.get("io_wait_s"):
-        yield f"{units.duration(stats['io_wait_s'])} of I/O wait"
+        yield f"{duration(stats['io_wait_s'])} of I/O wait"
     if stats.get("major_faults"):
         yield f"{stats['major_faults']:.0f} major page faults"

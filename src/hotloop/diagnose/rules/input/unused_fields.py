@@ -2,59 +2,67 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
 
-from hotloop import units
-from hotloop.diagnose import costs, says
-from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
-from hotloop.diagnose.costs import Feed
-from hotloop.diagnose.dead_fields import dead_lines
-from hotloop.diagnose.discovery import EDIT
+from hotloop.diagnose.causes import cause, spot
+from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, collate_share
+from hotloop.diagnose.costs import exposed_ratio, feed_of, phase_interval
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.reading import Part, part_of
+from hotloop.diagnose.groups import of_kind
+from hotloop.diagnose.making import waits
+from hotloop.diagnose.source import dataset_text, line_text
 from hotloop.findings import Finding
+from hotloop.measure.steps import LineCost, LoaderUse
+from hotloop.units import share, size
 
 ID = "input/unused-fields"
-EFFORT = EDIT
+
+_WORD = re.compile(r"[^\W_]+")
 
 
-def check(evidence: Evidence) -> Iterator[Finding]:
-    """Name fields that were never read; price shipping by their bytes and making by lines that are for them
-    alone.
+@rule(ID)
+def check(evidence: Evidence) -> Iterable[Finding]:
+    """Name fields that were never read; price shipping by their bytes and making by the lines that name
+    them and no other field.
     """
-    feed = costs.feed(evidence)
+    feed = feed_of(evidence)
     if feed is None or not feed.loader.unused_fields:
         return
-    loader = feed.loader
-    names = loader.unused_fields
-    byte_share = _byte_share(feed)
-    dead = dead_lines(evidence, loader)
-    part = part_of(
-        loader.lines, loader.lines_total_s, lambda line: (line.place.file, line.place.line) in dead
-    )
-    named = part.share if part is not None else 0.0
-    make_share = min(1.0, named + _collate_share(feed) * byte_share)
-    shipping = feed.deliver_s * byte_share if feed.workers else 0.0
+    loader, names = feed.loader, feed.loader.unused_fields
+    unused = sum(_bytes(field) for field in loader.batch_fields if _is_one(_path(field), names))
+    total = sum(map(_bytes, loader.batch_fields))
+    byte_share = unused / total if total > 0 else 0.0
+    plain = collate_name(loader.settings) in DEFAULT_COLLATE
+    alone = _alone(dataset_text(evidence, loader), loader) if plain else set()
+    part = of_kind(loader.lines, loader.lines_total_s, lambda line: _makes(evidence, line, alone))
+    # Collate's share of making goes with the bytes, where it is torch's own.
+    collating = min(1.0, collate_share(loader)) if plain else 0.0
+    make_share = min(1.0, (part.share if part is not None else 0.0) + collating * byte_share)
+    shipping = min(feed.deliver_s * byte_share, feed.wait_s) if feed.workers else 0.0
     moved = evidence.steps.per_step("transfer") * byte_share if evidence.on_accelerator else 0.0
-    cost = _hidden(evidence, feed.saved_by_make(make_share) + min(shipping, feed.wait_s)) + moved
+    saved = feed.saved_by_make(make_share) + shipping
+    cost = saved * exposed_ratio(evidence.steps, "data_wait") + moved
     listed = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
-    yield Finding(
-        id=ID,
+    of_bytes = f" ({size(loader.batch_bytes * byte_share)})" if loader.batch_bytes else ""
+    numbers = [f"{share(byte_share)} of the batch's bytes{of_bytes}", waits(feed)]
+    if part is not None:
+        lines = f"lines for them alone take {share(part.share)} of making a batch"
+        numbers.append(f"{lines}, most at {spot(part.place)}")
+    yield cause(
+        evidence,
+        ID,
         message=(
             f"{'The field' if len(names) == 1 else 'The fields'} {listed} of every batch "
             f"{'is' if len(names) == 1 else 'are'} made and shipped, and never read in training."
         ),
         advice=f"Leave {listed} out of what __getitem__ returns, or load it only where it is used.",
-        evidence=(
-            f"{units.share(byte_share)} of the batch's bytes"
-            + (f" ({units.size(loader.batch_bytes * byte_share)})" if loader.batch_bytes else ""),
-            *_made(part),
-            says.waits(feed),
-        ),
-        cost_s_per_step=cost,
-        cost_ci95=costs.phase_interval(evidence.steps, cost, "data_wait"),
+        numbers=numbers,
+        cost_s=cost,
+        ci95=phase_interval(evidence.steps, cost, "data_wait"),
         where=part.place if part is not None else loader.where,
-        remedies=("drop-unused-fields",),
         data={
             "fields": list(names),
             "unused": ",".join(names),
@@ -64,36 +72,30 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-def _collate_share(feed: Feed) -> float:
-    """Collate's share of making: it goes with the bytes, where it is torch's own."""
-    made = float(feed.loader.make_s.mean()) if len(feed.loader.make_s) else 0.0
-    plain = collate_name(feed.loader.settings) in DEFAULT_COLLATE
-    return min(1.0, feed.loader.collate_s / made) if made > 0 and plain else 0.0
+def _bytes(field: Mapping[str, Any]) -> float:
+    return float(field.get("bytes") or 0)
 
 
-def _byte_share(feed: Feed) -> float:
-    fields = feed.loader.batch_fields
-    total = sum(float(field.get("bytes") or 0) for field in fields)
-    unused = sum(
-        float(f.get("bytes") or 0)
-        for f in fields
-        if _is_one(str(f.get("path") or ""), feed.loader.unused_fields)
-    )
-    return unused / total if total > 0 else 0.0
+def _path(field: Mapping[str, Any]) -> str:
+    return str(field.get("path") or "")
 
 
-def _is_one(path: str, names: tuple[str, ...]) -> bool:
+def _is_one(path: str, names: Iterable[str]) -> bool:
     """Whether a field's path is one of the unread keys or lies below one."""
     return any(path == name or path.startswith((f"{name}.", f"{name}[")) for name in names)
 
 
-def _made(part: Part | None) -> Iterator[str]:
-    if part is not None:
-        yield (
-            f"lines for them alone take {units.share(part.share)} of making a batch, most at "
-            f"{says.at(part.place)}"
-        )
+def _alone(text: str, loader: LoaderUse) -> set[str]:
+    """The unread fields that no line of the dataset names together with one that is read, but the last."""
+    unread = set(loader.unused_fields)
+    read = {path for path in map(_path, loader.batch_fields) if not _is_one(path, unread)}
+    lines = [set(_WORD.findall(line)) for line in text.splitlines() if "return" not in line]
+    return {name for name in unread if not any(name in words and words & read for words in lines)}
 
 
-def _hidden(evidence: Evidence, cost: float) -> float:
-    return cost * costs.exposed_ratio(evidence.steps, "data_wait")
+def _makes(evidence: Evidence, line: LineCost, names: set[str]) -> bool:
+    """Whether a line, or one that its function is called from, makes one of the fields and nothing else."""
+    texts = [line.source, *(line_text(evidence, place) for place in line.callers)]
+    return any(
+        re.match(rf"(\w+\[)?[\"']?{name}[\"']?\]? ?[=:](?!=)", text) for name in names for text in texts
+    )

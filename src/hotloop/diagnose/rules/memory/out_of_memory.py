@@ -8,9 +8,11 @@ from typing import Any
 import numpy as np
 
 from hotloop import units
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.failures import Failure, read_failure
 from hotloop.diagnose.memory_use import limit_bytes, run_bytes
+from hotloop.diagnose.rules.memory.limits import waiting
 from hotloop.diagnose.worker_memory import private, shared_since_fork
 from hotloop.findings import Finding, Place
 from hotloop.record.recording import Process
@@ -19,10 +21,11 @@ ID = "memory/out-of-memory"
 
 #: Exit code of a command that SIGKILL ended, as a shell says it.
 _SIGKILL = 137
-#: A size counts as met from this share on: what was asked for last is not in it.
+#: Memory counts as used up from this share on.
 _MET = 0.9
 
 
+@rule(ID, short_runs=True)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Read the exception that ended a rank; where there is none, what the kernel counted."""
     for process in evidence.recording.ranks:
@@ -84,17 +87,14 @@ def _shared(evidence: Evidence, failure: Failure, memory: Mapping[str, Any]) -> 
     proof = [f"/dev/shm holds {units.size(size)}"] if size else []
     if free is not None and size and free < 0.9 * size:
         proof.append(f"{units.size(float(free))} of it were free when the run began")
-    need = 0.0
-    for loader in evidence.steps.loaders:
-        workers = int(loader.settings.get("num_workers") or 0)
-        if workers and loader.batch_bytes > 0:
-            ahead = workers * int(loader.settings.get("prefetch_factor") or 2) + 1
-            need += ahead * loader.batch_bytes
-            proof.append(
-                f"{ahead} batches of {units.size(loader.batch_bytes)} may wait there "
-                f"(num_workers={workers}): {units.size(ahead * loader.batch_bytes)}"
-            )
-    fits = int(workers_that_fit(evidence, size))
+    held = [(waiting(one), one) for one in evidence.steps.loaders if waiting(one) and one.batch_bytes > 0]
+    need = sum(ahead * loader.batch_bytes for ahead, loader in held)
+    proof += [
+        f"{ahead} batches of {units.size(loader.batch_bytes)} may wait there "
+        f"(num_workers={loader.settings.get('num_workers')}): {units.size(ahead * loader.batch_bytes)}"
+        for ahead, loader in held
+    ]
+    fits = int(_workers_that_fit(evidence, size))
     advice = "Give the container more (docker run --shm-size=8g, or --ipc=host)" + (
         f", or use num_workers={fits} with prefetch_factor=2."
         if fits and need > size > 0
@@ -104,7 +104,7 @@ def _shared(evidence: Evidence, failure: Failure, memory: Mapping[str, Any]) -> 
     return f"{what} ran full: workers could not hand over their batches.", advice, proof
 
 
-def workers_that_fit(evidence: Evidence, size: float) -> float:
+def _workers_that_fit(evidence: Evidence, size: float) -> float:
     """Workers of the training loader whose batches, two ahead and one in use, stay in half of ``size``."""
     loader = evidence.steps.train_loader()
     if loader is None or loader.batch_bytes <= 0:
@@ -115,38 +115,24 @@ def workers_that_fit(evidence: Evidence, size: float) -> float:
 def _host(evidence: Evidence, failure: Failure, memory: Mapping[str, Any]) -> tuple[str, str, list[str]]:
     asked = failure.asked_bytes
     proof = [f"asked for last: {units.size(asked)}"] if asked else []
-    for limit, used, name in (
-        ("RLIMIT_AS", "VmPeak", "address space"),
-        ("RLIMIT_DATA", "VmData", "data segment"),
-    ):
-        most, had = float(memory.get(limit) or 0.0), float(memory.get(used) or 0.0)
-        if most and had + (asked or 0.0) > _MET * most:
-            proof += [f"{name}: {units.size(had)} of {units.size(most)} ({limit})"]
-            proof += _resident(memory)
-            flag = "ulimit -v" if limit == "RLIMIT_AS" else "ulimit -d"
-            return (
-                f"The process met the limit of {units.size(most)} on its {name} ({flag}).",
-                "Raise that limit, which counts what is reserved and not what is used, and limit a cgroup "
-                "instead; or keep less in the process.",
-                proof,
-            )
     total = limit_bytes(evidence)
-    proof += _resident(memory) + ([f"memory there is: {units.size(total)}"] if total else [])
+    proof += [f"resident at peak: {units.size(float(memory['VmHWM']))}"] if memory.get("VmHWM") else []
+    proof += [f"memory there is: {units.size(total)}"] if total else []
     if asked and total and asked > total:
         message = (
             f"One allocation of {units.size(asked)} was asked for; there are {units.size(total)} at all."
         )
         return message, "Look at the shape: it is rarely meant to be this large.", proof
+    limit = float(memory.get("RLIMIT_AS") or 0.0)
+    if limit and float(memory.get("VmPeak") or 0.0) > 0.8 * limit:
+        message = f"The process reached the limit of its address space (ulimit -v), {units.size(limit)}."
+        advice = "Raise the limit, or keep less in the process."
+        return message, advice, [*proof, f"RLIMIT_AS: {units.size(limit)}"]
     return (
         "The system refused the process memory" + (f": {units.size(asked)} more." if asked else "."),
         "Keep less in the process, or give it more; 'hotloop memory RUN' shows what it held.",
         proof,
     )
-
-
-def _resident(memory: Mapping[str, Any]) -> list[str]:
-    peak = memory.get("VmHWM")
-    return [f"resident at peak: {units.size(float(peak))}"] if peak else []
 
 
 def _killed(evidence: Evidence) -> Iterator[Finding]:

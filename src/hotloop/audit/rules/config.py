@@ -1,0 +1,264 @@
+"""Settings, in source and in configuration files, that do not do what they say."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import PurePath
+from typing import Any, Final
+
+from hotloop import units
+from hotloop.audit.configs import ConfigFile, Entry
+from hotloop.audit.hits import Hit, Rule, at, at_entry
+from hotloop.audit.loaders import EVALUATION, Loader
+from hotloop.audit.module import Module
+from hotloop.audit.patterns import anywhere, flag_settings, unconditional
+from hotloop.audit.program import Machine, Program
+from hotloop.audit.rules.settings import LOADER_SETTINGS, is_read, options
+from hotloop.audit.rules.settings import RULES as OF_SETTINGS
+from hotloop.source.values import UNKNOWN
+from hotloop.source.written import never_equal
+from hotloop.torch_facts import LOADER_DEFAULTS, meaning_of
+
+#: Words of code and configuration that scale the learning rate themselves.
+_SCALES: Final = re.compile(
+    r"scale_?lr|lr_?scal|auto_scale|base_batch|linear_?scal|lr\s*\*=?[^\n]*batch|lr\s*=[^\n#]*batch", re.I
+)
+#: A batch of one GPU: the other configuration may be for another number of them.
+_OF_ONE_GPU: Final = re.compile(r"per_?(gpu|device|rank|card|worker|replica)", re.I)
+#: Numbers of GPUs in file names: ``4x4``, ``8xb32``, ``16gpus``.
+_NUM_GPUS: Final = re.compile(r"\d+xb?\d+|\d+_?gpus?", re.I)
+#: The batch has to grow or shrink by this much to matter.
+_RATIO: Final = 2.0
+_SWITCHES: Final = ("amp", "compile", "deterministic", "tf32", "cudnn_benchmark")
+
+
+def _deprecated_amp(program: Program) -> Iterator[Hit]:
+    """torch.cuda.amp.autocast or GradScaler, once per file, where no condition on a version chooses it."""
+    for module in program.modules:
+        calls = [
+            call
+            for call in module.calls_to("torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler")
+            if not _by_version(module, call)
+        ]
+        calls.sort(key=lambda call: call.lineno)
+        if calls:
+            name = module.dotted(calls[0].func)
+            yield at(
+                module,
+                calls[0],
+                "info",
+                f"{name} is deprecated since PyTorch 2.4 and warns at every start.",
+                f"Write torch.amp.{name.rpartition('.')[2]}('cuda', …).",
+                also=calls[1:],
+            )
+
+
+def _by_version(module: Module, call: ast.Call) -> bool:
+    """Whether a condition on versions or attributes chooses this call."""
+    tests = (above.test for above in module.ancestors(call) if isinstance(above, ast.If | ast.IfExp))
+    return any(word in ast.unparse(test) for test in tests for word in ("version", "hasattr", "is_torch"))
+
+
+def _overridden_flag(program: Program) -> Iterator[Hit]:
+    """One function sets the same flag twice, to another value the second time, both for sure."""
+    for module in program.modules:
+        first: dict[tuple[str, object], tuple[int, object]] = {}
+        for name, node, value in flag_settings(module):
+            if not isinstance(value, bool) or not unconditional(module, node):
+                continue
+            key = (name, module.function_of(node))
+            if key in first and value != first[key][1]:
+                yield at(
+                    module,
+                    node,
+                    "medium",
+                    f"{name} becomes {value} here, after line {first[key][0]} set it to {first[key][1]}: the "
+                    "earlier line has no effect.",
+                )
+            first[key] = (node.lineno, value)
+
+
+# Values that do not arrive
+
+
+def _ignored_value(program: Program) -> Iterator[Hit]:
+    """A training loader's literal (or missing) argument beside an option that nothing reads.
+
+    With ``--config``, a configured value that the loader's literal contradicts counts too.
+    """
+    for loader in program.loaders:
+        for meaning in LOADER_SETTINGS if loader.role == "train" else ():
+            yield from _ignored_option(program, loader, meaning)
+            yield from _ignored_entry(program, loader, meaning)
+
+
+def _ignored_option(program: Program, loader: Loader, meaning: str) -> Iterator[Hit]:
+    value = loader.constant(meaning, None)
+    has = f"{meaning}={value!r}" if meaning in loader.given else f"no {meaning}"
+    for option in options(loader.module) if value is not UNKNOWN else ():
+        if meaning_of(option.name) == meaning and not is_read(program, option.name):
+            yield at(
+                loader.module,
+                loader.call,
+                "medium",
+                f"The option {option.flag} (line {option.call.lineno}) is read nowhere; the training loader "
+                f"has {has}.",
+                f"Pass {meaning}=args.{option.name}.",
+            )
+
+
+def _ignored_entry(program: Program, loader: Loader, meaning: str) -> Iterator[Hit]:
+    value = loader.constant(meaning, LOADER_DEFAULTS[meaning])
+    if value is UNKNOWN or (meaning == "batch_size" and not loader.has(meaning)):
+        return
+    entries = [
+        (config, entry)
+        for config in program.configs
+        for entry in config.entries
+        if meaning_of(entry.name) == meaning and not EVALUATION.search(entry.key)
+    ]
+    for config, entry in entries if len(entries) == 1 else ():
+        if entry.value == value or isinstance(entry.value, str):
+            continue
+        if not _is_meant(program, loader, meaning, entry.name):
+            continue
+        has = (
+            f"has {meaning}={value!r} as a literal" if meaning in loader.given else f"is not given {meaning}"
+        )
+        yield at(
+            loader.module,
+            loader.call,
+            "high",
+            f"{config.name}:{entry.line} says {entry.key} = {entry.value!r}; the training loader {has}.",
+            f"Pass the configured value: {meaning}=cfg…{entry.name}.",
+        )
+
+
+def _is_meant(program: Program, loader: Loader, meaning: str, name: str) -> bool:
+    """Whether a key can only be meant for this loader: no other file trains, no loader is given the key."""
+    others = [one for one in program.loaders if one.role == "train" and one.module is not loader.module]
+    given = [one.given[meaning] for one in program.loaders if meaning in one.given]
+    complete = all(one.complete for one in program.loaders)
+    return complete and not others and not any(name in ast.unparse(node) for node in given)
+
+
+def _unmatched_value(program: Program) -> Iterator[Hit]:
+    """``amp: true`` where every use of the key in the tree is ``== "bf16"`` and the like.
+
+    Only switches with a known meaning that are configured as on; a key that stands twice is not looked at.
+    """
+    entries = [
+        (config, entry)
+        for config in program.configs
+        for entry in config.entries
+        if meaning_of(entry.key) in _SWITCHES and entry.value not in (False, None, 0, "")
+    ]
+    names = Counter(entry.name for _, entry in entries)
+    for config, entry in entries:
+        if names[entry.name] > 1 or not program.mentions(entry.name):
+            continue
+        modules = {m.name: m for m in program.modules if entry.name in m.text.text}
+        written = never_equal(modules, entry.name, entry.value)
+        if written is not None:
+            yield at_entry(
+                config,
+                entry,
+                "high",
+                f"{entry.key} = {entry.value!r} turns nothing on: {written.file}:{written.line} "
+                f"{written.text}, which {entry.value!r} never equals.",
+                f"Write what the code compares with, or compare with {entry.value!r} there.",
+            )
+
+
+# Learning rate and workers
+
+
+def _learning_rate_not_scaled(program: Program) -> Iterator[Hit]:
+    """A configuration that names its base, batch size and all, and changes only the batch size."""
+    if any(_SCALES.search(text) for text in program.code):
+        return
+    for config in program.configs:
+        base = config.base
+        if base is None or any(_SCALES.search(line) for c in (config, base) for line in c.lines):
+            continue
+        own, before = _only(config, "batch_size"), _only(base, "batch_size")
+        rate, other = _only(base, "lr"), _only(config, "lr")
+        if own is None or before is None or rate is None or (other is not None and other.value != rate.value):
+            continue
+        if _only(config, "gradient_accumulation") is not None or own.name != before.name:
+            continue
+        if _OF_ONE_GPU.search(own.key) or _num_gpus(config) != _num_gpus(base):
+            continue
+        ratio = own.value / before.value
+        if ratio >= _RATIO or ratio <= 1 / _RATIO:
+            yield at_entry(
+                config,
+                own,
+                "low",
+                f"{own.key} becomes {own.value} here, {before.value} in {base.name}:{before.line}, and the "
+                f"learning rate stays {rate.value:g} ({base.name}:{rate.line}): no code scales it.",
+                f"For SGD scale it with the batch, to {rate.value * ratio:g}, with warm-up; for Adam by the "
+                f"square root, to {rate.value * ratio**0.5:.3g}. Compare the loss by samples seen.",
+            )
+
+
+def _only(config: ConfigFile, meaning: str) -> Entry | None:
+    """The one entry of a meaning, a number above 0; None where there are several or none."""
+    found = [e for e in config.entries if meaning_of(e.key) == meaning and not EVALUATION.search(e.key)]
+    return found[0] if len(found) == 1 and _positive(found[0].value) else None
+
+
+def _num_gpus(config: ConfigFile) -> list[str]:
+    return _NUM_GPUS.findall(PurePath(config.name).name)
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
+
+
+def _too_many_workers(program: Program) -> Iterator[Hit]:
+    """A literal or configured num_workers above the usable cores of the machine."""
+    machine = program.machine
+    if machine is None:
+        return
+    words = (
+        f"on {units.rate(machine.cores)} usable cores: workers that compute and the training process take "
+        "the cores from each other. More than cores pay only where samples wait for storage or a network."
+    )
+    for loader in program.loaders:
+        workers = loader.count("num_workers", 0)
+        if workers > machine.cores:
+            yield at(loader.module, loader.call, "low", f"num_workers={workers} {words}", _advice(machine))
+    for config in program.configs:
+        for entry in config.entries:
+            if meaning_of(entry.key) != "num_workers" or not isinstance(entry.value, int):
+                continue
+            if entry.value > machine.cores and is_read(program, entry.name):
+                message = f"{entry.key} = {entry.value} {words}"
+                yield at_entry(config, entry, "low", message, _advice(machine))
+
+
+def _advice(machine: Machine) -> str:
+    """A first number of workers per GPU, and what the usual formulas give here: they disagree."""
+    cores, gpus = int(machine.cores), max(1, machine.gpus)
+    first = max(1, min(cores - 1, 24) // gpus)
+    spare, share, half = max(0, min(cores - 4, 24)), max(4, int(0.8 * cores / gpus)), cores // 2
+    return (
+        f"Start with {first} (--cores N audits for another machine). Formulas in use: min(cores - 4, 24) = "
+        f"{spare}; 0.8 cores per GPU, at least 4 = {share}; half of the cores under memory pressure = {half}."
+    )
+
+
+RULES: Final[dict[str, Rule]] = {
+    "config/deprecated-amp": _deprecated_amp,
+    "config/ignored-value": _ignored_value,
+    "config/learning-rate-not-scaled": _learning_rate_not_scaled,
+    "config/overridden-flag": _overridden_flag,
+    "config/too-many-workers-for-cores": _too_many_workers,
+    "config/unmatched-value": _unmatched_value,
+    "config/unsafe-load": anywhere("low", "torch.load", given=("weights_only", False)),
+    **OF_SETTINGS,
+}

@@ -1,1 +1,0 @@
-"""Static rules of the family ``config/``, one file each."""

@@ -1,0 +1,221 @@
+"""How the device is made to compute."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from typing import Final
+
+from hotloop.audit.hits import Hit, Rule, at
+from hotloop.audit.loaders import region_loader
+from hotloop.audit.module import Module
+from hotloop.audit.patterns import every_step, flag_settings, gives, in_training
+from hotloop.audit.program import Program
+from hotloop.findings import Severity
+from hotloop.source.nodes import Function, argument, chain, last_name
+
+_MIXED: Final = (
+    "autocast", "amp", "apex", "bfloat16", "float16", "fp16", "bf16", "half", "mixed_precision", "GradScaler",
+    "Accelerator", "Fabric", "Trainer", "deepspeed", "precision",
+)  # fmt: skip
+_FUSED: Final = (
+    "scaled_dot_product_attention", "flash_attn", "xformers", "memory_efficient_attention", "flash",
+    "normalize(",
+)  # fmt: skip
+#: A flag of cuDNN that is switched off: severity, message, advice.
+_CUDNN: Final[dict[str, tuple[Severity, str, str]]] = {
+    "torch.backends.cudnn.benchmark": (
+        "low",
+        "cudnn.benchmark is switched off: cuDNN picks convolution kernels by rule instead of by measuring.",
+        "Set it to True where input shapes stay the same; leave it off where they change at every step.",
+    ),
+    "torch.backends.cudnn.enabled": (
+        "high",
+        "cuDNN is switched off: convolutions, recurrent layers and batch norm take PyTorch's own, slower "
+        "kernels.",
+        "Remove the line.",
+    ),
+}
+
+
+def _amp_off(program: Program) -> Iterator[Hit]:
+    """The first training loop on CUDA, where no word of mixed precision occurs anywhere."""
+    for region in program.gpu_regions[:1] if not program.mentions(*_MIXED) else ():
+        words = "Training runs in float32; nothing in the audited files uses mixed precision."
+        yield at(region.module, region.root, "info", words)
+
+
+def _compile_off(program: Program) -> Iterator[Hit]:
+    """The first training loop on CUDA, where neither compile nor a script or graph is made."""
+    if program.mentions("dynamo", "CUDAGraph", "make_graphed_callables", "Trainer"):
+        return
+    for module in program.modules:
+        if any(module.calls_to("torch.compile", "torch.jit.script", "torch.jit.trace")):
+            return
+        if any(not module.dotted(call.func) for call in module.calls("compile")):
+            return
+    for region in program.gpu_regions[:1]:
+        yield at(
+            region.module,
+            region.root,
+            "info",
+            "The model runs operation by operation; nothing in the audited files calls torch.compile.",
+            "Try model = torch.compile(model) before the loop; `hotloop run` says whether launches hold the "
+            "device up.",
+        )
+
+
+def _recompiles(program: Program) -> Iterator[Hit]:
+    """A model compiled in the file, not dynamic, whose training loader keeps the last, smaller batch."""
+    for region in program.regions:
+        module = region.module
+        loader = region_loader(program.loaders, region)
+        if loader is None or loader.constant("drop_last", False) is not False:
+            continue
+        if loader.has("batch_sampler") is not False or loader.constant("batch_size", 1) in (None, 1):
+            continue
+        called = {chain(call.func) for call in region.calls}
+        compiles = [c for c in module.calls_to("torch.compile") if argument(c, "dynamic") is None]
+        targets = {chain(t) for c in compiles for t in getattr(module.parents.get(c), "targets", [])}
+        if called & targets:
+            yield at(
+                module,
+                loader.call,
+                "low",
+                "The model is compiled and the last batch of an epoch may be smaller: the first one "
+                "recompiles the model, with dynamic shapes from then on.",
+                "Pass drop_last=True to the training loader.",
+            )
+
+
+# Flags
+
+
+def _cudnn_benchmark_off(program: Program) -> Iterator[Hit]:
+    """A flag that is False unconditionally and set nowhere else, where convolutions are used."""
+    if not any(word.startswith(("Conv", "conv")) for word in program.words):
+        return
+    for module in program.modules:
+        settings = list(flag_settings(module))
+        names = [name for name, _, _ in settings]
+        deterministic = any(name.endswith(".deterministic") and value is True for name, _, value in settings)
+        for name, node, value in settings:
+            if name in _CUDNN and value is False and names.count(name) == 1:
+                meant = deterministic and name.endswith("benchmark")
+                if not meant and in_training(program, module, node):
+                    yield at(module, node, *_CUDNN[name])
+
+
+def _deterministic_on(program: Program) -> Iterator[Hit]:
+    """cudnn.deterministic or use_deterministic_algorithms is on unconditionally."""
+    for module in program.modules:
+        nodes: list[ast.AST] = [
+            node
+            for name, node, value in flag_settings(module)
+            if name == "torch.backends.cudnn.deterministic" and value is True
+        ]
+        calls = module.calls_to("torch.use_deterministic_algorithms")
+        nodes += [call for call in calls if gives(module, call, "mode", True, 0)]
+        sure = [node for node in nodes if in_training(program, module, node)]
+        if sure:
+            yield at(
+                module,
+                sure[0],
+                "low",
+                "Deterministic kernels are asked for in every run: cuDNN may not use its fastest "
+                "convolutions, and results are repeated bit for bit only with equal seeds, batches and "
+                "hardware.",
+                also=sure[1:],
+            )
+
+
+def _tf32_off(program: Program) -> Iterator[Hit]:
+    """allow_tf32 is set to False unconditionally."""
+    for module in program.modules:
+        for name, node, value in flag_settings(module):
+            if name.endswith(".allow_tf32") and value is False and in_training(program, module, node):
+                yield at(
+                    module,
+                    node,
+                    "low",
+                    f"{name} is switched off: float32 work on Ampere and later GPUs runs outside the Tensor "
+                    "Cores.",
+                    "Remove the line, or call torch.set_float32_matmul_precision('high'); check the loss "
+                    "once.",
+                )
+
+
+# Attention by hand
+
+
+def _attention_not_fused(program: Program) -> Iterator[Hit]:
+    """softmax(q @ k.transpose) @ v in one function whose weights go nowhere else, in a file without SDPA."""
+    for module in program.modules:
+        text = module.text.text
+        if "softmax" not in text or any(word in text for word in _FUSED):
+            continue
+        for function in module.functions:
+            softmax = _by_hand(module, function)
+            if softmax is not None:
+                yield at(
+                    module,
+                    softmax,
+                    "info",
+                    "Attention is written out: the matrix of all weights (length x length for each head) is "
+                    "written to memory and read back for softmax, dropout and the product.",
+                )
+
+
+def _by_hand(module: Module, function: Function) -> ast.Call | None:
+    """The softmax between two products, where only the second product reads the weights."""
+    softmax = None
+    for node in module.nodes(ast.Assign, function):
+        target, call = node.targets[0], node.value
+        if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
+            continue
+        if chain(call.func).endswith("softmax") and module.function_of(node) is function:
+            weights, softmax = target.id, call
+    if softmax is None or not any(map(_is_transposed, _products(module, function))):
+        return None
+    products = [left for left, _ in _products(module, function)]
+    uses = [
+        node
+        for node in module.nodes(ast.Name, function)
+        if node.id == weights and isinstance(node.ctx, ast.Load) and node.lineno >= softmax.lineno
+    ]
+    outside = [node for node in uses if not module.holds(softmax, node) and not _dropped(module, node)]
+    return softmax if len(outside) == 1 and outside[0] in products else None
+
+
+def _products(module: Module, function: Function) -> list[tuple[ast.expr, ast.expr]]:
+    """Both sides of every matrix product."""
+    found = [
+        (node.left, node.right)
+        for node in module.nodes(ast.BinOp, function)
+        if isinstance(node.op, ast.MatMult)
+    ]
+    calls = (c for c in module.nodes(ast.Call, function) if chain(c.func) in ("torch.matmul", "torch.bmm"))
+    return found + [(call.args[0], call.args[1]) for call in calls if len(call.args) == 2]
+
+
+def _is_transposed(sides: tuple[ast.expr, ast.expr]) -> bool:
+    return isinstance(sides[1], ast.Call) and last_name(sides[1].func) == "transpose"
+
+
+def _dropped(module: Module, node: ast.Name) -> bool:
+    """``attn = dropout(attn)``"""
+    call = module.parents.get(node)
+    above = module.parents.get(call) if isinstance(call, ast.Call) and "drop" in chain(call.func) else None
+    return isinstance(above, ast.Assign) and chain(above.targets[0]) == node.id
+
+
+RULES: Final[dict[str, Rule]] = {
+    "device/amp-off": _amp_off,
+    "device/attention-not-fused": _attention_not_fused,
+    "device/compile-in-loop": every_step("medium", "torch.compile"),
+    "device/compile-off": _compile_off,
+    "device/cudnn-benchmark-off": _cudnn_benchmark_off,
+    "device/deterministic-on": _deterministic_on,
+    "device/recompiles": _recompiles,
+    "device/tf32-off": _tf32_off,
+}

@@ -1,1 +1,0 @@
-"""Static rules of the family ``distributed/``, one file each."""

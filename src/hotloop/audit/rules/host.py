@@ -1,0 +1,213 @@
+"""What the host does at every step, and makes the device wait for."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Iterator
+from typing import Final
+
+from hotloop.audit.datasets import is_lazy
+from hotloop.audit.hits import Hit, Rule, at
+from hotloop.audit.module import Module
+from hotloop.audit.patterns import environment, every_step, gives, in_training
+from hotloop.audit.program import Program, uses_cuda
+from hotloop.audit.regions import Region
+from hotloop.audit.rules.parameters import over_parameters
+from hotloop.audit.tensors import is_tensor
+from hotloop.source.nodes import argument, chain
+from hotloop.source.values import made_by, values
+
+_ANOMALY: Final = (
+    "torch.autograd.set_detect_anomaly", "torch.autograd.detect_anomaly",
+    "torch.autograd.anomaly_mode.set_detect_anomaly",
+)  # fmt: skip
+_SWITCHES: Final[dict[tuple[object, object], str]] = {
+    ("CUDA_LAUNCH_BLOCKING", "1"): "the host waits for every kernel",
+    ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"): "every tensor asks the driver for its memory",
+    ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "every collective is checked across ranks",
+}
+#: What makes a viewer -> its methods that send or serve.
+_VIEWERS: Final = {
+    "visdom.Visdom": ("line", "lines", "image", "images", "heatmap", "scatter", "plot", "text", "histogram"),
+    "viser.ViserServer": ("flush",),
+    "nerfview.Viewer": ("update", "rerender"),
+    "gsplat_viewer.GsplatViewer": ("update", "rerender"),
+}
+_HOST_MADE: Final = tuple(
+    f"torch.{name}" for name in ("rand", "randint", "randn", "randperm", "tensor", "as_tensor")
+)
+_HOST_PACKAGES: Final = ("numpy.", "math.", "random.")
+_TO_HOST: Final = ("cpu", "numpy", "tolist", "item")
+
+
+def _anomaly_detection(program: Program) -> Iterator[Hit]:
+    """Anomaly detection is turned on unconditionally in a file that trains."""
+    for module in program.training:
+        for call in module.calls_to(*_ANOMALY):
+            on = not call.args or gives(module, call, "mode", True, 0)
+            if on and not call.keywords and in_training(program, module, call):
+                yield at(module, call, "high")
+
+
+def _debug_environment(program: Program) -> Iterator[Hit]:
+    """os.environ gets a debugging switch unconditionally."""
+    for module in program.modules:
+        for assign in module.nodes(ast.Assign):
+            key, value = environment(module, assign)
+            effect = _SWITCHES.get((key, value))
+            if effect and in_training(program, module, assign):
+                yield at(module, assign, "high", f"{key}={value} is set in every run: {effect}.")
+
+
+def _serves(program: Program, region: Region, call: ast.Call) -> bool:
+    """A method of a viewer that sends or serves."""
+    func = call.func
+    if not isinstance(func, ast.Attribute):
+        return False
+    return func.attr in _VIEWERS.get(made_by(region.module, func.value), ()) and bool(chain(func))
+
+
+_windows: Final = every_step(
+    "medium",
+    "matplotlib.pyplot.pause", "matplotlib.pyplot.draw", "matplotlib.pyplot.show", "cv2.waitKey",
+    "cv2.imshow", "cv2.pollKey",
+    when=_serves,
+    most=10,
+    message="{} runs {when}: drawing, sending and waiting for events happen on the training thread.",
+)  # fmt: skip
+
+
+def _viewer_in_loop(program: Program) -> Iterator[Hit]:
+    """plt.pause, cv2.waitKey, a Visdom plot, a viewer's update or the poll of a control socket."""
+    yield from _windows(program)
+    for region in program.regions:
+        called = region.calls_named("try_connect")
+        polls = [c for c in called if region.module.dotted(c.func).endswith("network_gui.try_connect")]
+        if polls:
+            yield at(
+                region.module,
+                polls[0],
+                "low",
+                "The live viewer is polled at every step, and while one is connected every step renders for "
+                "it and waits for its messages.",
+            )
+
+
+# Waiting for the device
+
+
+def _sync_in_step(program: Program) -> Iterator[Hit]:
+    """item(), cpu(), float(loss), synchronize() or a branch on a tensor, at every step on CUDA."""
+    regions = [region for region in program.regions if uses_cuda(region.module)]
+    for region in regions:
+        yield from _calls(region)
+    branches = {}
+    for region in regions:
+        known = frozenset(region.losses)
+        found = [(region.module, _branches(region.module, region.root, region.every_step, known))]
+        for module, function in program.called(region):
+            runs = lambda node, module=module, function=function: not is_lazy(module, node, function)  # noqa: E731
+            found.append((module, _branches(module, function, runs)))
+        branches.update({(module.name, nodes[0].lineno): (module, nodes) for module, nodes in found if nodes})
+    for module, nodes in branches.values():
+        yield at(
+            module,
+            nodes[0],
+            "medium",
+            "Python branches on a tensor at every step: the host waits until the device has computed it, and "
+            "torch.compile breaks its graph here.",
+            "Compute both sides and choose with torch.where, or use a form that is zero where it does not "
+            "apply (relu).",
+            also=nodes[1:],
+        )
+
+
+def _branches(
+    module: Module, root: ast.AST, runs: Callable[[ast.AST], bool], known: frozenset[str] = frozenset()
+) -> list[ast.If]:
+    """Conditions on tensors in a step, or in a function that it calls, that are always asked."""
+    return [node for node in module.nodes(ast.If, root) if runs(node) and is_tensor(module, node.test, known)]
+
+
+def _calls(region: Region) -> Iterator[Hit]:
+    """Calls that wait, in a region."""
+    found = []
+    for call in region.calls:
+        words = _waits(region, call)
+        if words:
+            loops = (above for above in region.module.ancestors(call) if isinstance(above, ast.For))
+            under = region.under(call)
+            if under is not None and not any(map(over_parameters, loops)):
+                found.append((call, words, under))
+    if not found:
+        return
+    call, words, under = min(found, key=lambda one: len(one[2]))
+    alike = [other for other, _, its in found if its == under and other is not call]
+    count = f" ({1 + len(alike)} such calls)" if alike else ""
+    where = f" where {' and '.join(under)}" if under else ""
+    yield at(
+        region.module,
+        call,
+        "low" if under else "medium",
+        f"{words} runs at every step{where} and makes the host wait for the device{count}: the next step "
+        "cannot be queued while this one runs.",
+        "Keep the value on the device (loss.detach()), sum it there, and read it every N steps.",
+        also=alike,
+    )
+
+
+def _waits(region: Region, call: ast.Call) -> str:
+    """What waits, as it is shown; "" for a call that does not."""
+    func, module = call.func, region.module
+    if isinstance(func, ast.Attribute) and func.attr in ("item", "cpu") and not call.args:
+        owner = chain(func.value) or "(…)"
+        if module.dotted(func.value) or _on_host(region, func.value):
+            return ""
+        simple = owner == "(…)" or isinstance(func.value, ast.Name | ast.Attribute)
+        rest = "[...]" if isinstance(func.value, ast.Subscript) else "(...)"
+        return f"{owner}{'' if simple else rest}.{func.attr}()"
+    if module.qualified(func) == "torch.cuda.synchronize":
+        return "torch.cuda.synchronize()"
+    if module.builtin(func) == "float" and len(call.args) == 1 and isinstance(call.args[0], ast.Name):
+        return f"float({call.args[0].id})" if call.args[0].id in region.losses else ""
+    return ""
+
+
+def _on_host(region: Region, node: ast.expr) -> bool:
+    """Whether a value comes from a copy on the host (which waited itself), NumPy, or the loader's own
+    batch.
+    """
+    module = region.module
+    root: ast.AST = node
+    while isinstance(root, ast.Attribute | ast.Subscript | ast.Call):
+        if isinstance(root, ast.Call):
+            made = module.dotted(root.func) in _HOST_MADE and argument(root, "device") is None
+            if made or getattr(root.func, "attr", "") in _TO_HOST:
+                return True
+        root = root.func if isinstance(root, ast.Call) else root.value
+    if not isinstance(root, ast.Name):
+        return False
+    target = getattr(region.root, "target", None)
+    batch = {n.id for n in ast.walk(target) if isinstance(n, ast.Name)} if target is not None else set()
+    bound = [one for one in values(module, root) if one is not None]
+    if root.id in batch and not bound:
+        return True
+    return any(
+        getattr(part, "attr", "") in _TO_HOST or module.qualified(part).startswith(_HOST_PACKAGES)
+        for one in bound
+        for part in module.nodes((ast.Attribute, ast.Name), one)
+    )
+
+
+RULES: Final[dict[str, Rule]] = {
+    "host/anomaly-detection": _anomaly_detection,
+    "host/debug-environment": _debug_environment,
+    "host/gc-pauses": every_step(
+        "medium",
+        "gc.collect",
+        message="gc.collect() runs at every step: it visits every Python object of the process, 10 ms to "
+        "500 ms with torch imported.",
+    ),
+    "host/sync-in-step": _sync_in_step,
+    "host/viewer-in-loop": _viewer_in_loop,
+}

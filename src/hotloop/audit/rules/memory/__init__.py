@@ -1,1 +1,0 @@
-"""Static rules of the family ``memory/``, one file each."""

@@ -1,0 +1,159 @@
+"""Numbers that a script prints of itself: the host's clock around work that a GPU does later, and a data time
+whose clock starts when the batch is there.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from hotloop.audit.hits import Hit, Rule, at
+from hotloop.audit.module import Module
+from hotloop.audit.program import Program, uses_cuda
+from hotloop.audit.regions import Region
+from hotloop.source.nodes import Function, decorators
+
+_CLOCKS: Final = frozenset(
+    f"time.{name}{unit}" for name in ("time", "perf_counter", "monotonic") for unit in ("", "_ns")
+)
+#: What waits for the device, or asks its own clock.
+_WAITS: Final = re.compile(
+    r"synchronize|elapsed_time|\bEvent\(|\.item\(|\.cpu\(|\.tolist\(|\.numpy\(|\bfloat\("
+)
+_TIMER: Final = re.compile(r"tim(e|er|ed|ing)(_|\b)|prof|clock|stopwatch|measure|stage", re.IGNORECASE)
+_WORK: Final = re.compile(r"fwd|forward|bwd|backward|compute|infer|gpu|model", re.IGNORECASE)
+#: A call of a model, or one that computes gradients.
+_WORKS: Final = re.compile(r"\b(self\.)?(model|net|network|generator|student)\(|\.backward\(")
+#: What a time is called that is meant to hold the wait for a batch, and what may be such a wait.
+_DATA: Final = re.compile(
+    r"(^|[._])(data|load(er|ing)?|fetch(ing)?)_?(time|wait|dur\w*|elapsed|secs?|seconds|ms|s|t)$",
+    re.IGNORECASE,
+)
+_FETCHES: Final = re.compile(r"next|load|read|fetch|get_batch|sample|collate|open\(|data\[", re.IGNORECASE)
+
+
+def _misleading_metric(program: Program) -> Iterator[Hit]:
+    """Timers around parts of a ``forward`` and around model calls, where nothing waits for CUDA; data times
+    that start too late.
+    """
+    timed = _timed_forward(program) if program.mentions("cuda") else None
+    for module in program.modules if timed is not None else ():
+        for function in _managers(module):
+            owner = module.class_of(function)
+            name = f"{owner.name}.{function.name}" if owner else function.name
+            yield at(
+                module,
+                function,
+                "info",
+                f"{name} reads the host's clock around parts of forward ({timed}): on a GPU they are only "
+                "queued there, and a part is charged for those that it had to wait for.",
+            )
+    for region in program.regions:
+        if uses_cuda(region.module):
+            yield from _around_calls(region)
+    for module in program.modules:
+        for loop in module.nodes(ast.For):
+            yield from _late_data_time(module, loop)
+
+
+def _timed_forward(program: Program) -> str | None:
+    """Where a ``forward`` enters something that is called like a timer."""
+    for module in program.modules:
+        for statement in module.nodes(ast.With):
+            function = module.function_of(statement)
+            if function is None or function.name != "forward" or module.class_of(function) is None:
+                continue
+            calls = [item.context_expr for item in statement.items]
+            if any(isinstance(call, ast.Call) and _TIMER.search(ast.unparse(call.func)) for call in calls):
+                return f"{module.name}:{statement.lineno}"
+    return None
+
+
+def _managers(module: Module) -> Iterator[Function]:
+    """Context managers that yield between two readings of the host's clock and wait for nothing."""
+    for function in module.functions:
+        if "contextmanager" not in decorators(function) or _WAITS.search(ast.unparse(function)):
+            continue
+        clocks = [call.lineno for call in module.nodes(ast.Call, function) if _reads_clock(module, call)]
+        yields = [node.lineno for node in module.nodes(ast.Yield, function)]
+        if len(yields) == 1 and clocks and min(clocks) <= yields[0] < max(clocks):
+            yield function
+
+
+def _around_calls(region: Region) -> Iterator[Hit]:
+    """``start = now()``, a call of the model, ``forward_time = now() - start``, and nothing that waits."""
+    module = region.module
+    for first, statement in enumerate(region.root.body):
+        since = _assigned_now(module, statement)
+        after = region.root.body[first + 1 :] if since is not None else []
+        ends = (
+            place
+            for place, other in enumerate(after)
+            if _WORK.search(_target(other)) and _has_elapsed(module, other, since)
+        )
+        end = next(ends, 0)
+        text = "\n".join(map(ast.unparse, after[:end]))
+        if _WORKS.search(text) and not _WAITS.search(text):
+            yield at(
+                module,
+                after[end],
+                "info",
+                f"The time since {since} holds model work and nothing that waits for the device: on a GPU it "
+                "is the time to queue it.",
+            )
+
+
+def _late_data_time(module: Module, loop: ast.For) -> Iterator[Hit]:
+    """``data_time += now() - start`` where the loop over the batches sets ``start`` itself, before it."""
+    batch = {node.id for node in module.nodes(ast.Name, loop.target)}
+    started: dict[str, list[ast.stmt]] = {}
+    for statement in loop.body:
+        target = _target(statement)
+        for since, between in started.items() if _DATA.search(target) else ():
+            used = {node.id for other in between for node in module.nodes(ast.Name, other)}
+            fetches = _FETCHES.search("\n".join(map(ast.unparse, between)))
+            if _has_elapsed(module, statement, since) and used & batch and not fetches:
+                yield at(
+                    module,
+                    statement,
+                    "info",
+                    f"«{target}» starts its clock after the batch has arrived: {since} is set inside the "
+                    "loop over the batches, so it cannot see how long a step waits for data.",
+                    f"Set {since} at the end of the iteration before, before the loop asks for the batch.",
+                )
+                return
+        for between in started.values():
+            between.append(statement)
+        since_now = _assigned_now(module, statement)
+        if since_now is not None:
+            started[since_now] = []
+
+
+def _assigned_now(module: Module, node: ast.stmt) -> str | None:
+    if isinstance(node, ast.Assign) and len(node.targets) == 1 and _reads_clock(module, node.value):
+        return ast.unparse(node.targets[0])
+    return None
+
+
+def _target(node: ast.stmt) -> str:
+    """What a statement gives a value to, "" where it does not."""
+    if isinstance(node, ast.AugAssign):
+        return ast.unparse(node.target)
+    return ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
+
+
+def _has_elapsed(module: Module, node: ast.stmt, since: str | None) -> bool:
+    """Whether a statement computes ``now() - since``."""
+    return any(
+        isinstance(part.op, ast.Sub) and _reads_clock(module, part.left) and ast.unparse(part.right) == since
+        for part in module.nodes(ast.BinOp, node)
+    )
+
+
+def _reads_clock(module: Module, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and module.dotted(node.func) in _CLOCKS
+
+
+RULES: Final[dict[str, Rule]] = {"trend/misleading-metric": _misleading_metric}

@@ -1,0 +1,121 @@
+"""Arguments that several verbs have, and the values they take."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+from hotloop.errors import UsageError
+from hotloop.units import parse_duration
+
+
+def number(
+    what: str = "a whole number from 1 on", *, least: float = 1, most: float = float("inf"), kind: type = int
+) -> Callable[[str], float]:
+    """What reads a number within limits, and says ``what`` was expected."""
+
+    def read(text: str) -> float:
+        try:
+            value: float = kind(text)
+        except ValueError:
+            value = least - 1
+        if not least <= value <= most:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+        return value
+
+    return read
+
+
+positive = number()
+whole = number("a whole number from 0 on", least=0)
+cores = number("a number of cores", least=1e-9, most=1e5, kind=float)
+
+
+def seconds(text: str) -> float:
+    """``90s``, ``10m``, ``12ms``."""
+    try:
+        return parse_duration(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 90s, 10m or 12ms") from None
+
+
+def part(text: str) -> float:
+    """``3%`` or ``0.03``."""
+    try:
+        value = float(text.removesuffix("%")) / (100 if text.endswith("%") else 1)
+    except ValueError:
+        value = -1.0
+    if not 0 <= value < (10 if text.endswith("%") else 1):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a part: write 3%, or 0.03")
+    return value
+
+
+def size(text: str | None, option: str = "--memory", whole_bytes: float | None = None) -> float | None:
+    """The bytes of ``64GiB``, ``256GB`` or ``50%``, a part of this machine's memory or of ``whole_bytes``."""
+    if text is None:
+        return None
+    from hotloop.feed.budget import named_bytes, total_memory_bytes
+
+    total = total_memory_bytes if whole_bytes is None else lambda: int(whole_bytes)
+    try:
+        return float(named_bytes(text, total))
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}", hint="write 64GiB, 64GB or 50%") from None
+
+
+def add_command(parser: argparse.ArgumentParser, usage: str) -> None:
+    """The command that stands after ``--``."""
+    parser.usage = usage.replace("%", "%%")
+    parser.add_argument(
+        "command", metavar="COMMAND", nargs=argparse.REMAINDER, help="the training command, after --"
+    )
+
+
+def command_of(words: Sequence[str], usage: str) -> list[str]:
+    """The command among the words of the command line. Raises UsageError where there is none."""
+    command = list(words[1:] if words[:1] == ["--"] else words)
+    if not command:
+        raise UsageError("no command to run", hint=f"write the training command after --: {usage}")
+    return command
+
+
+def add_out(parser: argparse._ActionsContainer, words: str = "run folder") -> None:
+    """``--out DIR``."""
+    parser.add_argument("--out", metavar="DIR", type=Path, help=f"{words} (default: hotloop-runs/TIME-NAME)")
+
+
+def add_json(parser: argparse._ActionsContainer, words: str) -> None:
+    """``--json``."""
+    parser.add_argument("--json", action="store_true", help=f"{words} on standard output")
+
+
+def add_steps(parser: argparse._ActionsContainer) -> None:
+    """``--steps N``."""
+    parser.add_argument(
+        "--steps", metavar="N", type=positive, help="end the run cleanly after N steady steps"
+    )
+
+
+def add_throw_away(parser: argparse._ActionsContainer) -> None:
+    """``--throw-away``."""
+    parser.add_argument(
+        "--throw-away", action="store_true", help="drop what the command writes (Linux); reads are real"
+    )
+
+
+def add_change(parser: argparse._ActionsContainer) -> None:
+    """``--apply REMEDY`` and ``--patch FILE``."""
+    parser.add_argument(
+        "--apply",
+        metavar="REMEDY",
+        action="append",
+        default=[],
+        help="enable a remedy without an edit: ID or ID=VALUE; may be repeated",
+    )
+    parser.add_argument(
+        "--patch",
+        metavar="FILE",
+        type=Path,
+        help="run with a unified diff applied, in every Python process; no file is written",
+    )

@@ -1,0 +1,33 @@
+"""``hotloop brief RUN [FINDING]``: what is needed to write the change, and to prove it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hotloop.cli import arguments
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop brief``."""
+    parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
+    parser.add_argument(
+        "finding",
+        metavar="FINDING",
+        nargs="?",
+        default="1",
+        help="id of a finding of the run, or its number in the report (default: the first)",
+    )
+    arguments.add_json(parser, "the brief as JSON")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 0, or 1 where the run has no finding."""
+    from hotloop.flow.brief import brief
+    from hotloop.report import json
+    from hotloop.report.brief import render
+
+    found = brief(options.run, options.finding)
+    sys.stdout.write(json.render(found) if options.json else render(found))
+    return 0

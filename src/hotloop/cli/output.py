@@ -1,0 +1,116 @@
+"""Standard streams, the terminal, progress, and files that a verb was asked to write."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final, TextIO
+
+from hotloop.errors import UsageError
+from hotloop.record.publish import write_text_atomic
+
+_QUIET_S: Final = 2.0
+
+
+def takes_color(stream: TextIO) -> bool:
+    """Whether it is a terminal that was not told to stay plain (``NO_COLOR``, ``TERM=dumb``)."""
+    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def terminal_width() -> int:
+    """Columns of the terminal, 80 where there is none, at most 100."""
+    return max(60, min(100, shutil.get_terminal_size((80, 24)).columns)) if sys.stderr.isatty() else 80
+
+
+def silence(stream: TextIO) -> None:
+    """Send what is still to come nowhere: the interpreter's last flush would change the exit code."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, stream.fileno())
+    os.close(nowhere)
+
+
+def say(words: str) -> None:
+    """A line on standard error."""
+    print(f"hotloop: {words}", file=sys.stderr, flush=True)
+
+
+def publish(path: Path, text: str) -> None:
+    """Write a file whole and say so on standard error; a UsageError where it cannot be written."""
+    with published(path):
+        write_text_atomic(path, text)
+
+
+@contextmanager
+def published(path: Path, words: str = "") -> Iterator[None]:
+    """Around the writing of a file: says that it was written, and ``words``, or raises UsageError."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(
+            f"cannot write {path}: {error.strerror}", hint="give a file in a folder that is there"
+        ) from error
+    say(f"wrote {path}{words}")
+
+
+class Bar:
+    """A bar on a terminal that goes when it is done; nothing elsewhere."""
+
+    def __init__(self, what: str) -> None:
+        self._bar: Any = None
+        if sys.stderr.isatty():
+            from rich.console import Console
+            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+
+            columns = (
+                TextColumn(what),
+                BarColumn(20),
+                TaskProgressColumn(),
+                TextColumn("{task.fields[words]}"),
+            )
+            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
+            self._bar.add_task("", total=1.0, words="")
+            self._bar.start()
+
+    def show(self, share: float, words: str) -> None:
+        """How far, and where."""
+        if self._bar is not None:
+            self._bar.update(0, completed=min(1.0, share), words=words[-44:])
+
+    def line(self, words: str) -> None:
+        """A line that stays, above the bar."""
+        if self._bar is not None:
+            self._bar.console.print(words, highlight=False, markup=False)
+        else:
+            print(words, file=sys.stderr, flush=True)
+
+    def close(self) -> None:
+        """Take the bar away."""
+        if self._bar is not None:
+            self._bar.stop()
+
+
+@contextmanager
+def progress(what: str) -> Iterator[Callable[[float, str], None]]:
+    """A function of the share done and where, for work longer than two seconds: a bar, or one line."""
+    start = monotonic()
+    bar: Bar | None = None
+
+    def advance(share: float, words: str) -> None:
+        nonlocal bar
+        if bar is None and monotonic() - start > _QUIET_S:
+            bar = Bar(what)
+            if not sys.stderr.isatty():
+                say(f"{what}, {share:.0%} done after {_QUIET_S:.0f} s")
+        if bar is not None:
+            bar.show(share, words)
+
+    try:
+        yield advance
+    finally:
+        if bar is not None:
+            bar.close()

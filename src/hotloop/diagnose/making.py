@@ -1,0 +1,81 @@
+"""How rules of the input state a cause, and the words for what making a batch takes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from hotloop import units
+from hotloop.diagnose.causes import cause, spot
+from hotloop.diagnose.costs import Feed, exposed_ratio, phase_interval
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import LineGroup
+from hotloop.diagnose.line_kinds import sleeps
+from hotloop.findings import Finding
+
+
+def of_input(evidence: Evidence, finding_id: str, *, saved_s: float, **said: Any) -> Finding:
+    """A cause in the input, at the part of ``saved_s`` seconds per step that the device does not hide."""
+    cost = saved_s * exposed_ratio(evidence.steps, "data_wait")
+    interval = phase_interval(evidence.steps, cost, "data_wait")
+    return cause(evidence, finding_id, cost_s=cost, ci95=interval, **said)
+
+
+def of_making(
+    evidence: Evidence,
+    feed: Feed,
+    finding_id: str,
+    *,
+    saved_s: float,
+    numbers: Iterable[str] = (),
+    **said: Any,
+) -> Finding:
+    """A cause in the making of batches, beside what the step waits and what making takes."""
+    numbers = (waits(feed), makes(feed), *numbers)
+    return of_input(evidence, finding_id, saved_s=saved_s, numbers=numbers, **said)
+
+
+def waits(feed: Feed) -> str:
+    """How long the step waits for data."""
+    ratio = feed.wait_s / feed.step_s if feed.step_s > 0 else 0.0
+    return f"each step waits {units.duration(feed.wait_s)} for data ({units.share(ratio)} of the step)"
+
+
+def makes(feed: Feed) -> str:
+    """What making a batch takes, beside the step's own work."""
+    crowded = (
+        f"; the machine was crowded: makers ran {units.share(feed.crowd.got)} of the time they could"
+        if feed.crowd.got < 0.8
+        else ""
+    )
+    return (
+        f"making a batch takes {units.duration(feed.make_s)} ({units.share(feed.computing_ratio)} of it "
+        f"computing), the step itself {units.duration(feed.busy_s)}{crowded}"
+    )
+
+
+def paced(hot: LineGroup | None) -> str:
+    """What workers mean for a line that sleeps, perhaps to keep a rate; "" where none does."""
+    if hot is None or not sleeps(hot.source):
+        return ""
+    return (
+        f" Each worker then sleeps for itself at {spot(hot.place)}: together they exceed a rate kept there."
+    )
+
+
+def takes(hot: LineGroup) -> str:
+    """Where the making of batches spends its time."""
+    inside = f", in {hot.library}" if hot.library else ""
+    kind = "line" if hot.is_line else "function"
+    return (
+        f"the {kind} {hot.what} at {spot(hot.place)} takes {units.share(hot.share)} of making a batch{inside}"
+    )
+
+
+def of_buffer(name: str) -> str:
+    """What makes batches of a buffer cheaper that the loop fills itself: none can be made ahead or stored."""
+    return (
+        f"The loop fills {name} itself, so that no batch can be made before it is asked for. Hold what it "
+        "keeps in arrays of the full length, one for each field, written in place by index, and take a batch "
+        "by one index of each (states[indices])."
+    )

@@ -1,0 +1,266 @@
+"""Evaluation or writing checkpoints takes a large part of the training span."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+
+from hotloop.diagnose.causes import at, beyond, cause, rarer, steps_between
+from hotloop.diagnose.discovery import rule
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import LineGroup, group_lines, select
+from hotloop.diagnose.intervals import asked_by
+from hotloop.diagnose.python_work import OF_MODULES
+from hotloop.diagnose.source import loops_around
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import Interval, LineCost, LoaderUse, SiteCost, Steps
+from hotloop.stats import half_width
+from hotloop.units import duration, share, size
+
+#: Where a line that takes the next batch is: starting workers is Python too.
+_LOADING = ("torch.utils.data", "multiprocessing")
+
+
+@rule("cadence/evaluation")
+def evaluation(evidence: Evidence) -> Iterable[Finding]:
+    """Evaluation time beyond what a sensible cadence would leave, with the interval that would."""
+    steps, limits = evidence.steps, evidence.limits
+    seconds = steps.span_totals.get("evaluation", 0.0)
+    cost = beyond(steps, seconds, limits.evaluation_free_ratio)
+    if cost <= 0:
+        return
+    inside = [e for e in steps.evaluations if steps.span[0] <= e.start_s < steps.span[1]]
+    where = max(inside, key=lambda e: e.seconds).place if inside else None
+    every = steps_between(steps, inside)
+    small, saved = _small_batches(evidence, seconds)
+    free = limits.evaluation_free_ratio
+    rest = max(1e-9, steps.span_s - seconds)
+    interval = _round_up(every * (seconds - saved) / rest * (1 - free) / free) if inside else None
+    numbers = [
+        f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
+    ]
+    if inside:
+        numbers.append(f"one evaluation every {_steps(every)}")
+        numbers.append(f"one evaluation takes {duration(float(np.mean([e.seconds for e in inside])))}")
+    first: list[str] = []  # what comes before evaluating less often
+    looping = _python_loop(evidence, seconds)
+    if looping is not None:
+        place = at(looping.hottest.place)
+        numbers.append(f"{share(looping.seconds / seconds)} of it is Python{place}")
+        first.append(f"Replace the Python loop{place} by operations on whole arrays.")
+    graphs = sum(e.seconds for e in inside if e.builds_graphs) > sum(e.seconds for e in inside) / 2
+    if graphs:
+        numbers.append("its forwards build graphs for gradients that nothing asks for")
+        first.append(
+            "Evaluate under torch.no_grad(): every forward builds a graph that nothing asks for, which takes "
+            "time and keeps its activations."
+        )
+    if small is not None:
+        now, wanted = small.settings.get("batch_size"), _batch_size(steps.train_loader())
+        numbers.append(
+            f"in batches of {now} a forward takes {duration(small.forward_s)}; training's have {wanted}"
+        )
+        first.append(
+            f"Give the loader{at(small.where)} batch_size={wanted}, as training has, instead of {now}: that "
+            f"takes at least {share(saved / seconds)} off evaluation and changes no prediction."
+        )
+    wait = _loader_wait(steps, limits.evaluation_wait_ratio * seconds)
+    if wait is not None:
+        numbers.append(
+            f"{duration(_waited(wait))} of it waiting for its loader{at(wait.where)} "
+            f"(num_workers={wait.settings.get('num_workers')})"
+        )
+    if not first or beyond(steps, seconds - saved, free) > 0:
+        rarer = _rarer(every, interval, steps, wait)
+        first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
+    asked = asked_by(evidence, "evaluation", every) if inside else None
+    if asked is not None:
+        where, text = asked
+        first.append(f"It is asked for by {text}.")
+    yield cause(
+        evidence,
+        "cadence/evaluation",
+        message=(
+            f"Evaluation takes {share(seconds / steps.span_s)} of the training time"
+            + (f": it runs every {_steps(every)}{at(where)}." if inside else ".")
+        ),
+        advice=" ".join(first),
+        numbers=numbers,
+        cost_s=cost,
+        where=where,
+        ci95=_spread([e.seconds for e in inside], steps, cost),
+        data={
+            "effect": "semantic",
+            "num_evaluations": len(inside),
+            "steps_between": every if inside else None,
+            "every_nth": max(2, round(interval / every)) if interval else None,
+            "batch_size": _batch_size(steps.train_loader()) if small is not None else None,
+            "builds_graphs": graphs,
+        },
+    )
+
+
+def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
+    """The function in which most of evaluation is Python in a loop; it is not the model's, nor the head of a
+    loop over batches.
+    """
+
+    def loops(line: LineCost) -> bool:
+        if line.phase != "evaluation" or line.nature != "python" or line.library.startswith(_LOADING):
+            return False
+        around = any(loop.line < line.place.line for loop in loops_around(evidence, line.place))
+        return around and not line.place.function.endswith(OF_MODULES)
+
+    group = next(iter(group_lines(select(evidence.steps, loops))), None)
+    if group is None or group.num_samples < evidence.limits.min_samples:
+        return None
+    return group if group.seconds >= evidence.limits.hot_line_ratio * seconds else None
+
+
+def _batch_size(loader: LoaderUse | None) -> int:
+    size = loader.settings.get("batch_size") if loader is not None else None
+    return size if isinstance(size, int) else 0
+
+
+def _small_batches(evidence: Evidence, seconds: float) -> tuple[LoaderUse | None, float]:
+    """The evaluation loader whose forwards cost far less in training's batches, which are known to fit, and
+    what they would save over the span.
+
+    Its samples have the shapes of training's, so they can be stacked; what else a batch is used for
+    (a metric in Python) may well be work for each sample, so nothing but forward is counted.
+    """
+    steps, train = evidence.steps, evidence.steps.train_loader()
+    wanted, whole = _batch_size(train), steps.totals.get("evaluation", 0.0)
+    if train is None or not wanted or not train.batch_fields or whole <= 0:
+        return None, 0.0
+    # Of an accelerator the host sees the launches only: a whole step is the bound there.
+    phases = ("forward", "backward", "optimizer", "sync", "transfer", "other")
+    sample_s = sum(map(steps.per_step, phases if evidence.on_accelerator else phases[:1])) / wanted
+    found = [
+        (loader, loader.num_batches * (loader.forward_s - _batch_size(loader) * sample_s))
+        for loader in steps.loaders
+        if loader.role == "evaluation" and 0 < _batch_size(loader) < wanted
+        and round(loader.forwards, 1) == 1 and _samples(loader) == _samples(train)
+    ]  # fmt: skip
+    small, saved = max(found, key=lambda one: one[1], default=(None, 0.0))
+    saved = min(seconds, saved * min(1, seconds / whole))
+    enough_s = evidence.limits.evaluation_batch_saves_ratio * seconds
+    return (small, saved) if saved >= enough_s else (None, 0.0)
+
+
+def _samples(loader: LoaderUse) -> dict[str, tuple[int, ...]]:
+    """The shape of one sample of each field, of a loader's first batch."""
+    return {str(f.get("path")): tuple((f.get("shape") or ())[1:]) for f in loader.batch_fields}
+
+
+def _steps(every: float) -> str:
+    return "step" if round(every) == 1 else f"{every:.0f} steps"
+
+
+def _rarer(every: float, interval: int | None, steps: Steps, wait: LoaderUse | None) -> str:
+    text = "Evaluate less often, or on a part of the data"
+    if interval is not None:
+        now = _steps(every).removesuffix(" steps")
+        longer = f" (this run took {steps.num_steps})" if interval > steps.num_steps else ""
+        text = f"Evaluate every {interval} steps{longer} instead of every {now}, or on a part of the data"
+        batches = round(steps.num_steps / (steps.num_updates or steps.num_steps or 1))
+        if batches > 1:  # of an update, which scripts that accumulate may count
+            updates = f"{interval / batches:.0f} updates instead of {every / batches:.3g}"
+            text += f" ({updates}, of {batches} batches each)"
+    if wait is None:
+        return text + "."
+    workers = wait.settings.get("num_workers")
+    more = "give its loader persistent_workers or more workers" if workers else "give its loader workers"
+    return f"{text}; most of it waits for data: {more}."
+
+
+def _round_up(value: float) -> int:
+    """Up to two leading digits, as a person would choose it."""
+    if value < 10:
+        return max(2, math.ceil(value))
+    unit = int(10 ** (int(math.log10(value)) - 1))
+    return math.ceil(value / (5 * unit)) * 5 * unit
+
+
+def _loader_wait(steps: Steps, least_s: float) -> LoaderUse | None:
+    """The evaluation loader whose waits (start-up of workers included) dominate the evaluation."""
+    loaders = [loader for loader in steps.loaders if loader.role == "evaluation"]
+    slowest = max(loaders, key=_waited, default=None)
+    return slowest if slowest is not None and _waited(slowest) > least_s else None
+
+
+def _waited(loader: LoaderUse) -> float:
+    return float(loader.wait_s.sum() + loader.iter_s.sum() + loader.shutdown_s.sum())
+
+
+def _spread(seconds: list[float], steps: Steps, cost: float) -> tuple[float, float] | None:
+    if len(seconds) < 3:
+        return None
+    error = half_width(seconds) * len(seconds) / steps.num_steps
+    return (max(0.0, cost - error), cost + error)
+
+
+@rule("cadence/checkpoint")
+def checkpoint(evidence: Evidence) -> Iterable[Finding]:
+    """Checkpoint time beyond what a sensible cadence would leave."""
+    steps, limits = evidence.steps, evidence.limits
+    seconds = steps.span_totals.get("checkpoint", 0.0)
+    cost = beyond(steps, seconds, limits.checkpoint_free_ratio)
+    if cost <= 0:
+        return
+    inside = [c for c in steps.checkpoints if steps.span[0] <= c.start_s < steps.span[1]]
+    sites = steps.sites.get("checkpoint", ())
+    site = max(sites, key=lambda s: s.seconds, default=None)
+    where = _where(steps, inside, site)
+    count = len(inside) or (site.count if site else 0)
+    every = steps_between(steps, inside) if inside else steps.num_steps / max(1, count)
+    asked = asked_by(evidence, "checkpoint", every)
+    if asked is not None:
+        where = asked[0]
+    yield cause(
+        evidence,
+        "cadence/checkpoint",
+        message=(
+            f"Writing checkpoints takes {share(seconds / steps.span_s)} of the training time: "
+            f"one every {every:.0f} steps{at(where)}."
+        ),
+        advice=(
+            "Write checkpoints less often (by time rather than by step), "
+            "or copy the state to host memory and write it in a thread."
+            + (f" They are asked for by {asked[1]}." if asked is not None else "")
+        ),
+        numbers=_numbers(steps, seconds, inside, site, every),
+        cost_s=cost,
+        where=where,
+        data={
+            "effect": "semantic",
+            "num_checkpoints": count,
+            "steps_between": every,
+            "every_nth": rarer(steps, seconds, count, limits.rarer_ratio),
+        },
+    )
+
+
+def _where(steps: Steps, inside: list[Interval], site: SiteCost | None) -> Place | None:
+    if site is not None and site.place is not None:
+        return site.place
+    if inside and (place := max(inside, key=lambda c: c.seconds).place) is not None:
+        return place
+    groups = group_lines(select(steps, lambda line: line.phase == "checkpoint"))
+    return groups[0].hottest.place if groups else None
+
+
+def _numbers(
+    steps: Steps, seconds: float, inside: list[Interval], site: SiteCost | None, every: float
+) -> list[str]:
+    numbers = [f"{duration(seconds)} of {duration(steps.span_s)} in checkpoints, one every {every:.0f} steps"]
+    if inside:
+        numbers.append(f"one checkpoint takes {duration(float(np.mean([c.seconds for c in inside])))}")
+    if site is not None and site.count:
+        written = f", {size(site.num_bytes / site.count)} each" if site.num_bytes else ""
+        numbers.append(
+            f"{site.operation}: {site.count} calls, {duration(site.seconds / site.count)} each{written}"
+        )
+    return numbers

@@ -1,0 +1,248 @@
+"""Switches that make a busy accelerator faster, and how they stand: one row each. Gains are assumed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from hotloop.diagnose.causes import cause, decided
+from hotloop.diagnose.configured import wanted
+from hotloop.diagnose.device_state import (
+    device_bound,
+    device_s,
+    has_tensor_cores,
+    has_tf32,
+    launching_idle_s,
+    memory_ratio,
+    power_ratio,
+)
+from hotloop.diagnose.discovery import RuleEntry, rule
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.facts import (
+    autocast_share,
+    flag,
+    has_conv,
+    is_compiled,
+    low_precision_weights,
+    num_params,
+    trained_modules,
+)
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import Steps
+from hotloop.units import duration, share
+
+#: A device that computes draws well over half of its power limit; one that moves small tensors does not.
+_POWER_RATIO = 0.35
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Switch:
+    """One switch that stands the slow way in a device-bound run, where ``is_off`` says so.
+
+    ``saves`` names the limit that holds the assumed share of device time; ``numbers`` come before it.
+    """
+
+    id: str
+    is_off: Callable[[Evidence], bool]
+    message: str
+    saves: str = "small_saves_ratio"
+    numbers: Callable[[Evidence], list[str]] = lambda evidence: []
+    loop: bool = False  # stands at the training loop
+    exact: bool = False
+
+    def check(self, evidence: Evidence) -> Iterator[Finding]:
+        """Price the switch where it is off and the device is what the run waits for."""
+        if not device_bound(evidence) or not self.is_off(evidence):
+            return
+        saves = getattr(evidence.limits, self.saves)
+        yield cause(
+            evidence,
+            self.id,
+            message=self.message,
+            numbers=[
+                *self.numbers(evidence),
+                f"saving assumed, not measured: {share(saves)} of device time",
+            ],
+            cost_s=saves * device_s(evidence),
+            where=evidence.steps.source_loop if self.loop else None,
+            data={"assumed": True, **({} if self.exact else {"effect": "numeric"})},
+        )
+
+
+def _is_large(evidence: Evidence) -> bool:
+    """A model that precision matters to: smaller ones are launch-bound first."""
+    return num_params(evidence.steps) >= evidence.limits.large_model_params
+
+
+def _in_half_precision(steps: Steps) -> bool:
+    return (autocast_share(steps) or 0.0) > 0.5 or low_precision_weights(steps)
+
+
+def _amp_off(evidence: Evidence) -> bool:
+    steps = evidence.steps
+    if autocast_share(steps) != 0.0 or low_precision_weights(steps) or wanted(evidence, "amp"):
+        return False
+    return has_tensor_cores(evidence) and (has_conv(steps) or _is_large(evidence))
+
+
+def _tf32_off(evidence: Evidence) -> bool:
+    steps = evidence.steps
+    if not has_tf32(evidence) or _in_half_precision(steps):
+        return False
+    if has_conv(steps):
+        return flag(steps, "cudnn_allow_tf32") is False
+    highest = flag(steps, "float32_matmul_precision") == "highest"
+    return highest and flag(steps, "matmul_allow_tf32") is False and _is_large(evidence)
+
+
+def _benchmark_off(evidence: Evidence) -> bool:
+    steps = evidence.steps
+    deterministic = flag(steps, "cudnn_deterministic") or flag(steps, "deterministic_algorithms")
+    off = flag(steps, "cudnn_benchmark") is False and not deterministic
+    return has_conv(steps) and off and _has_fixed_shapes(evidence)
+
+
+def _has_fixed_shapes(evidence: Evidence) -> bool:
+    """Whether every batch noted in this process had the same shapes; False when none was noted."""
+    notes = evidence.notes("batch")
+    shapes = {
+        tuple((str(f.get("path")), tuple(f.get("shape") or ())[1:]) for f in note.get("fields") or ())
+        for note in notes
+    }
+    return len(shapes) == 1
+
+
+def _channels_first(evidence: Evidence) -> bool:
+    steps = evidence.steps
+    flat = [m for m in trained_modules(steps) if m.get("has_conv") and m.get("conv_ndim") == 2]
+    first = bool(flat) and all(m.get("channels_last") is False for m in flat)
+    return has_tf32(evidence) and first and _in_half_precision(steps)
+
+
+_SWITCHES = (
+    _Switch(
+        id="device/amp-off",
+        is_off=_amp_off,
+        message="The device is the bottleneck and computes in float32 instead of on its tensor cores.",
+        numbers=lambda evidence: [
+            f"device busy {duration(device_s(evidence))} of {duration(evidence.steps.step_s)} per step",
+            "no training forward ran under autocast",
+        ],
+        saves="amp_saves_ratio",
+        loop=True,
+    ),
+    _Switch(
+        id="device/tf32-off",
+        is_off=_tf32_off,
+        message="The device computes float32 matrix products in full precision although it knows TF32.",
+        numbers=lambda evidence: [
+            f"float32_matmul_precision={flag(evidence.steps, 'float32_matmul_precision')}, "
+            f"cudnn.allow_tf32={flag(evidence.steps, 'cudnn_allow_tf32')}"
+        ],
+        saves="tf32_saves_ratio",
+    ),
+    _Switch(
+        id="device/cudnn-benchmark-off",
+        is_off=_benchmark_off,
+        message="Convolutions run with cuDNN's first guess of an algorithm: cudnn.benchmark is off.",
+        numbers=lambda evidence: ["all batches seen have one shape"],
+        exact=True,
+    ),
+    _Switch(
+        id="device/channels-last-off",
+        is_off=_channels_first,
+        message="Convolutions run in half precision with channels first: cuDNN transposes each time.",
+    ),
+    _Switch(
+        id="device/compile-off",
+        is_off=lambda evidence: not is_compiled(evidence.steps) and _is_large(evidence),
+        message="The model runs kernel by kernel: torch.compile would fuse the small ones.",
+    ),
+)
+RULES = tuple(RuleEntry(id=one.id, check=one.check) for one in _SWITCHES)
+
+
+@rule("device/deterministic-on")
+def deterministic_on(evidence: Evidence) -> Iterator[Finding]:
+    """Deterministic kernels on an accelerator; their cost is assumed small, and none where configured."""
+    steps, limits = evidence.steps, evidence.limits
+    on = [name for name in ("deterministic_algorithms", "cudnn_deterministic") if flag(steps, name)]
+    if not on or not device_bound(evidence):
+        return
+    meant = wanted(evidence, "deterministic")
+    configured = f"configured{f' in {meant.where}' if meant.where else ''}" if meant else ""
+    yield cause(
+        evidence,
+        "device/deterministic-on",
+        message=f"Deterministic algorithms are on ({', '.join(on)}): slower kernels, and no cudnn.benchmark.",
+        numbers=[
+            configured or "not found in the configuration",
+            f"saving assumed, not measured: {share(limits.small_saves_ratio)} of device time",
+        ],
+        cost_s=limits.small_saves_ratio * device_s(evidence),
+        severity="info" if meant else None,
+        data={"assumed": True, "effect": "numeric"},
+    )
+
+
+@rule("device/amp-not-in-effect", short_runs=True)
+def amp_not_in_effect(evidence: Evidence) -> Iterator[Finding]:
+    """A configuration that says mixed precision beside training forwards that were all outside autocast."""
+    steps, limits = evidence.steps, evidence.limits
+    setting = wanted(evidence, "amp")
+    if setting is None or autocast_share(steps) != 0.0 or low_precision_weights(steps):
+        return
+    by, bound = setting.by, device_bound(evidence)
+    where = f" in {setting.where}" if setting.where else ""
+    numbers = [f"configured {setting.configured}{where}", "share of training forwards under autocast: 0 %"]
+    if bound:
+        numbers.append(f"saving assumed, not measured: {share(limits.amp_saves_ratio)} of device time")
+    yield cause(
+        evidence,
+        "device/amp-not-in-effect",
+        message=f"Mixed precision is configured{where} but no training forward ran under autocast"
+        f"{f': {decided(by)}, which {setting.configured} never equals' if by else ''}.",
+        numbers=numbers,
+        cost_s=limits.amp_saves_ratio * device_s(evidence) if bound else 0.0,
+        where=Place(file=by.file, line=by.line) if by else steps.source_loop,
+        severity=None if bound else ("low" if evidence.on_accelerator else "info"),
+        data={"assumed": bound, "configured": setting.configured},
+    )
+
+
+@rule("device/low-intensity")
+def low_intensity(evidence: Evidence) -> Iterator[Finding]:
+    """A busy device far below its power limit: small or memory-bound kernels, not arithmetic."""
+    drawn = power_ratio(evidence)
+    if device_bound(evidence) and drawn is not None and drawn < _POWER_RATIO:
+        yield cause(
+            evidence,
+            "device/low-intensity",
+            message=f"The device is busy but draws only {share(drawn)} of its power limit.",
+            numbers=[f"power {share(drawn)} of the limit in the run's second half"],
+            severity="info",
+        )
+
+
+@rule("device/batch-too-small")
+def batch_too_small(evidence: Evidence) -> Iterator[Finding]:
+    """A launch-bound device with most of its memory free; the seconds are those of ``host/launch-bound``."""
+    steps, limits = evidence.steps, evidence.limits
+    memory, loader = memory_ratio(evidence), steps.train_loader()
+    batch: Any = loader.settings.get("batch_size") if loader else None
+    if not evidence.on_accelerator or memory is None or not isinstance(batch, int):
+        return
+    idle = launching_idle_s(steps) / steps.span_s
+    if idle < limits.launch_bound_ratio or memory > limits.small_batch_memory_ratio:
+        return
+    yield cause(
+        evidence,
+        "device/batch-too-small",
+        message=f"A batch of {batch} leaves the device idle {share(idle)} of the time and most memory free.",
+        advice=f"Try batch_size={2 * batch} with the learning rate scaled along; it changes the training.",
+        numbers=[f"peak memory {share(memory)} of the device", f"idle while launching {share(idle)}"],
+        severity="low",
+        where=loader.where if loader else None,
+        data={"effect": "semantic", "batch_size": batch},
+    )

@@ -1,0 +1,127 @@
+"""One rank takes longer than the others, or gets other data, and the others wait for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hotloop.diagnose.causes import at, cause
+from hotloop.diagnose.crowding import crowd
+from hotloop.diagnose.discovery import rule
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import LineGroup
+from hotloop.diagnose.rank_compare import RankLoad, lead, line_apart
+from hotloop.findings import Finding
+from hotloop.units import duration, share
+
+#: Phases that point at the rank's input rather than at the rank.
+_INPUT = ("data_wait", "epoch_gap")
+#: What one rank does for all; the rules of these phases name line and interval.
+_CADENCE = ("evaluation", "checkpoint", "logging")
+#: One batch more or less is how DistributedSampler rounds.
+_ROUNDING_BATCHES = 1.5
+
+
+@rule("distributed/straggler")
+def straggler(evidence: Evidence) -> Iterable[Finding]:
+    """A rank whose own work is larger while the others wait where ranks meet."""
+    found, limits, step_s = lead(evidence), evidence.limits, evidence.steps.step_s
+    if found is None:
+        return
+    cost, phase, slowest = min(found.ahead_s, found.waits_s), found.phase, found.slowest.steps
+    if step_s <= 0 or cost < limits.straggler_ratio * step_s:
+        return
+    if phase in _INPUT or (phase in _CADENCE and slowest.rank == evidence.steps.rank):
+        return  # distributed/unbalanced-input or the cadence rules say which
+    ran = crowd(evidence, (slowest.pid,)).run_ratio
+    held_up = ran is not None and ran < limits.held_up_ratio  # it waits for a core: no line is to blame
+    spot, elsewhere = (None if held_up else line_apart(found, limits.dominant_line_ratio)) or (None, 0.0)
+    mostly = phase if spot is None else spot.what + at(spot.place)
+    yield replace(
+        cause(
+            evidence,
+            "distributed/straggler",
+            message=f"Rank {slowest.rank} is the slowest: {duration(found.ahead_s)} per step more than the "
+            f"others, mostly in {mostly}; they wait for it.",
+            advice=_advice(slowest.rank, phase, spot),
+            numbers=[
+                *(_describe(load) for load in found.ranks[:8]),
+                f"{phase}: {duration(found.gap_s)} per step more on rank {slowest.rank}",
+                *([] if spot is None else [_at_the_line(found.slowest, spot, elsewhere)]),
+                f"the others wait {duration(found.waits_s)} per step ({share(found.waits_s / step_s)})",
+            ],
+            cost_s=cost,
+            where=None if spot is None else spot.place,
+            data={"slowest_rank": slowest.rank, "phase": phase},
+        ),
+        rank=slowest.rank,
+    )
+
+
+def _advice(rank: int, phase: str, spot: LineGroup | None) -> str:
+    if spot is None:
+        return f"Look at what rank {rank} alone does in {phase}, and at its device and cores."
+    return (
+        f"Do less of it on rank {rank}: share the work{at(spot.place)} out over the ranks, do it less often, "
+        "or after training."
+    )
+
+
+def _at_the_line(slowest: RankLoad, spot: LineGroup, others_s: float) -> str:
+    """What the line takes on the slow rank and on the others."""
+    seconds = spot.seconds / max(1, slowest.steps.num_steps)
+    elsewhere = f"{duration(others_s)} on the others" if others_s > 0 else "never seen on the others"
+    return (
+        f"{spot.what}{at(spot.place)}: {duration(seconds + others_s)} per step on rank "
+        f"{slowest.steps.rank}, {elsewhere}"
+    )
+
+
+def _describe(load: RankLoad) -> str:
+    meets = ", ".join(f"{duration(seconds)} {phase}" for phase, seconds in load.shared.items())
+    return f"rank {load.steps.rank}: {duration(load.own_s)} own work, {meets} per step"
+
+
+@rule("distributed/unbalanced-input")
+def unbalanced_input(evidence: Evidence) -> Iterable[Finding]:
+    """One rank that waits for its data while the others wait for it, or epochs of different length."""
+    found = lead(evidence)
+    if found is None:
+        return
+    cost, slowest = min(found.ahead_s, found.gap_s, found.waits_s), found.slowest.steps
+    if found.phase in _INPUT and cost >= evidence.limits.straggler_ratio * evidence.steps.step_s:
+        loader = slowest.train_loader()
+        where = loader.where if loader else None
+        yield replace(
+            cause(
+                evidence,
+                "distributed/unbalanced-input",
+                message=f"Rank {slowest.rank} waits {duration(found.gap_s)} per step longer for its "
+                f"data{at(where)} than the other ranks, and they wait for it.",
+                numbers=[
+                    f"rank {load.steps.rank}: {duration(load.own['data_wait'])} data wait per step"
+                    for load in found.ranks[:8]
+                ],
+                cost_s=cost,
+                where=where,
+                data={"slowest_rank": slowest.rank},
+            ),
+            rank=slowest.rank,
+        )
+    loaders = {load.steps.rank: load.steps.train_loader() for load in found.ranks}
+    lengths = {
+        rank: loader.batches_per_epoch
+        for rank, loader in loaders.items()
+        if loader is not None and loader.num_iterators >= 2 and loader.batches_per_epoch > 0
+    }
+    low, high = min(lengths.values(), default=0.0), max(lengths.values(), default=0.0)
+    if len(lengths) == len(found.ranks) and high - low > max(_ROUNDING_BATCHES, 0.02 * high):
+        yield cause(
+            evidence,
+            "distributed/unbalanced-input",
+            message=f"The ranks have epochs of different length: {low:.0f} to {high:.0f} batches.",
+            advice="Shard the data evenly (DistributedSampler): the same number of batches for every rank.",
+            numbers=[f"rank {rank}: {length:.0f} batches" for rank, length in sorted(lengths.items())[:8]],
+            severity="low",
+            data={"batches_per_epoch": {str(rank): length for rank, length in lengths.items()}},
+        )

@@ -1,0 +1,175 @@
+"""One line or function makes the samples slow, or putting them together does, and the step waits for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from hotloop.diagnose import repeating
+from hotloop.diagnose.causes import spot
+from hotloop.diagnose.collating import (
+    DEFAULT_COLLATE,
+    collate_name,
+    collate_share,
+    drawing_lines,
+    in_collate,
+    per_sample_lines,
+)
+from hotloop.diagnose.costs import Feed, exposed_ratio, feed_of, offers
+from hotloop.diagnose.discovery import rule
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import LineGroup, hottest, seconds_of
+from hotloop.diagnose.inline import own_input
+from hotloop.diagnose.line_kinds import by_rows
+from hotloop.diagnose.making import of_making, takes
+from hotloop.diagnose.repeating import cheaper
+from hotloop.diagnose.source import sampler_classes
+from hotloop.findings import Finding
+from hotloop.measure.steps import LineCost
+from hotloop.units import duration, rate, share
+
+#: Locks that processes share.
+_LOCKS = "multiprocessing.synchronize"
+
+
+@rule("input/slow-sample", costed=True)
+def slow_sample(evidence: Evidence) -> Iterator[Finding]:
+    """Name the line that takes most of the making, at the part of the wait it causes."""
+    feed = feed_of(evidence)
+    if feed is None:
+        yield from own_input(evidence, "input/slow-sample")
+        return
+    yield from _order(evidence, feed)
+    loader = feed.loader
+    hot = hottest(per_sample_lines(loader), loader.lines_total_s)
+    if hot is None or hot.share < evidence.limits.hot_line_ratio:
+        return
+    if in_collate(loader, hot.lines[0], hot.share):
+        return
+    lock = _lock(hot, evidence.limits.hot_line_ratio) if feed.workers > 1 else None
+    again = repeating.repeated(evidence, hot, loader)
+    kept = ("cache-samples",) if repeating.draws(evidence, hot, loader) else ("cache-samples", "bake")
+    computing = feed.crowd.computing(hot.on_cpu_ratio)
+    yield of_making(
+        evidence,
+        feed,
+        "input/slow-sample",
+        saved_s=feed.saved_by_make(hot.share),
+        message=(
+            f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch, "
+            f"and each step waits {duration(feed.wait_s)} for data."
+        ),
+        advice=_of_lock(lock)
+        if lock is not None
+        else cheaper(evidence, hot, computing, loader) + repeating.advice(again),
+        numbers=[takes(hot), f"num_workers={feed.workers} on {rate(feed.cores)} cores"],
+        where=hot.place,
+        remedies=(*by_rows(hot.source), *offers(loader, *kept), *repeating.remedies(again)),
+        data={
+            "share_of_make": hot.share,
+            "on_cpu_ratio": hot.on_cpu_ratio,
+            "library": hot.library,
+            **repeating.data(again),
+        },
+    )
+
+
+def _order(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
+    """The user's sampler, where drawing the indices of every batch holds up the step."""
+    steps = evidence.steps
+    saved = feed.saved_by_drawing()
+    if saved * exposed_ratio(steps, "data_wait") < evidence.limits.worth_fixing_ratio * steps.step_s:
+        return
+    lines = drawing_lines(steps, sampler_classes(evidence, feed.loader))
+    hot = hottest(lines, seconds_of(lines))
+    if hot is None:
+        return
+    beside = ", in the training process beside its workers" if feed.workers else ""
+    drawn = duration(feed.draw_s)
+    yield of_making(
+        evidence,
+        feed,
+        "input/slow-sample",
+        saved_s=saved,
+        message=(
+            f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of the {drawn} in which the sampler "
+            f"draws the indices of each batch{beside}."
+        ),
+        advice=(
+            "Draw the indices of a whole epoch at once, on arrays, and prepare once what does not change "
+            "between batches."
+        ),
+        numbers=[f"drawing indices takes {drawn} of each step ({share(feed.draw_s / steps.step_s)})"],
+        where=hot.place,
+        remedies=(),
+        data={"on_cpu_ratio": hot.on_cpu_ratio, "library": hot.library},
+    )
+
+
+def _lock(hot: LineGroup, least: float) -> LineCost | None:
+    """The line that waits for a lock of several processes, if it takes this share of the spot."""
+    lines = [line for line in hot.lines if line.library.startswith(_LOCKS)]
+    lock = max(lines, key=lambda line: line.seconds, default=None)
+    return lock if lock is not None and lock.seconds >= least * seconds_of(hot.lines) else None
+
+
+def _of_lock(lock: LineCost) -> str:
+    return (
+        f"The workers wait for each other at {spot(lock.place)}: what the lock guards is done by one at a "
+        "time. Open in each worker what it guards (when it is first asked for a sample), and take the lock "
+        "out."
+    )
+
+
+@rule("input/slow-collate", costed=True)
+def slow_collate(evidence: Evidence) -> Iterator[Finding]:
+    """Speak where collate is a large part of making and the step waits for it."""
+    feed = feed_of(evidence)
+    if feed is None or len(feed.loader.make_s) == 0:
+        return
+    ratio, name = collate_share(feed.loader), collate_name(feed.loader.settings)
+    own = name not in DEFAULT_COLLATE
+    if ratio < evidence.limits.hot_line_ratio or (feed.workers and not own):
+        return  # torch's own in a worker writes into shared memory: shipping, not collating
+    spot = _inside(feed, name)
+    rows = by_rows(spot.source) if spot is not None else ()
+    again = repeating.repeated(evidence, spot, feed.loader, collate=True)
+    yield of_making(
+        evidence,
+        feed,
+        "input/slow-collate",
+        saved_s=feed.saved_by_make(ratio),
+        message=(
+            f"{name or 'collate'}() takes {duration(feed.loader.collate_s)} of the "
+            f"{duration(float(feed.loader.make_s.mean()))} it takes to make a batch."
+        ),
+        advice=_advice(name if own else "") + repeating.advice(again),
+        numbers=[
+            f"collate takes {share(ratio)} of making a batch",
+            *([takes(spot)] if spot is not None else []),
+        ],
+        where=spot.place if spot is not None else feed.loader.where,
+        remedies=(*rows, *repeating.remedies(again), "batched-collate") if own else ("batched-get",),
+        data={"collate_share_of_make": ratio, **repeating.data(again)},
+    )
+
+
+def _inside(feed: Feed, name: str) -> LineGroup | None:
+    """The hottest line of the user's own collate function or object, or of what it calls."""
+    loader = feed.loader
+    spot = hottest(loader.lines, loader.lines_total_s)
+    if spot is not None and in_collate(loader, spot.lines[0], spot.share):
+        return spot
+    lines = [line for line in loader.lines if name in line.place.function.split(".")]
+    return hottest(lines, loader.lines_total_s)
+
+
+def _advice(name: str) -> str:
+    if not name:
+        return (
+            "Give the dataset a __getitems__ that gathers a whole batch in one indexing operation, so that "
+            "collate has nothing to stack; keep samples small (uint8) until they are on the device."
+        )
+    return (
+        f"Replace the per-sample work in {name}() by one operation on the batch (one allocation, one copy); "
+        "move what depends on a single sample into the dataset, or do it once before training."
+    )

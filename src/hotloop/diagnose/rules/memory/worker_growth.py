@@ -1,0 +1,149 @@
+"""Workers that grow: each copies the dataset page by page, or keeps every sample it made."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from hotloop.diagnose.causes import cause, spot
+from hotloop.diagnose.costs import feed_of
+from hotloop.diagnose.crowding import worker_pids
+from hotloop.diagnose.discovery import rule
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.memory_use import in_span, limit_bytes
+from hotloop.diagnose.source import sources
+from hotloop.diagnose.worker_memory import worker_memory
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import LoaderUse
+from hotloop.units import share, size
+
+#: ``self.kept[key] = ...``, or a method under an unbounded cache.
+_KEEPS = re.compile(r"^\s*self\.(?P<kept>\w+)\[(?P<key>[^\]]+)\] = ")
+_CACHED = re.compile(r"^\s*@(functools\.)?(cache|lru_cache\((maxsize=)?None\))\s*$")
+_METHOD = re.compile(r"^\s*def (\w+)\(\s*self\s*,?\s*([^)]*)\)")
+#: Words in a class that show some bound on what it keeps.
+_BOUNDED = ("popitem", ".pop(", "del ", "maxsize", "clear(")
+#: Arrays of numbers keep their size.
+_ARRAY = r"self\.{} = (?!.*object)((np|numpy|torch)\.|.*\.(float|double|half|long|int|numpy|clone|copy|to)\()"
+
+
+@rule("memory/unbounded-cache")
+def unbounded_cache(evidence: Evidence) -> Iterator[Finding]:
+    """Needs both: the source keeps samples by index without a bound, and memory really grew."""
+    feed = feed_of(evidence)
+    place = _cache(evidence, feed.loader) if feed is not None else None
+    if feed is None or place is None:
+        return
+    grown = float(sum(worker_growth(evidence))) if feed.workers else _grown(evidence)
+    if grown < evidence.limits.growth_bytes:
+        return
+    limit = limit_bytes(evidence)
+    whole = feed.loader.batch_bytes * feed.loader.batches_per_epoch * max(1, feed.workers)
+    full = max(grown, whole) / limit if limit else 0.0
+    each = f"each of {feed.workers} workers keeps its own"
+    persistent = feed.loader.settings.get("persistent_workers")
+    yield cause(
+        evidence,
+        "memory/unbounded-cache",
+        message=(
+            f"The cache at {spot(place)} keeps every sample without a bound, "
+            f"{each if feed.workers > 1 else 'in the process that makes them'}: {size(grown)} so far."
+        ),
+        numbers=[
+            f"memory of the makers grew by {size(grown)}",
+            *([f"a whole epoch in every worker would take {size(whole)}"] if whole else []),
+            *([f"persistent_workers={persistent}"] if feed.workers else []),
+        ],
+        severity="high" if full > 0.9 else "medium" if full > 0.25 else "low",
+        where=place,
+        data={"grown_bytes": grown, "whole_bytes": whole},
+    )
+
+
+@rule("memory/worker-copies")
+def worker_copies(evidence: Evidence) -> Iterator[Finding]:
+    """Speak where two workers or more each grow their private memory by a large amount over their life."""
+    feed, limits = feed_of(evidence), evidence.limits
+    grown = worker_growth(evidence) if feed is not None and feed.workers >= 2 else []
+    typical = float(np.median(grown)) if grown else 0.0
+    if feed is None or len(grown) < 2 or typical < limits.worker_growth_bytes:
+        return
+    total, limit = typical * feed.workers, limit_bytes(evidence)
+    full = total / limit if limit else 0.0
+    yield cause(
+        evidence,
+        "memory/worker-copies",
+        message=(
+            f"Each of {feed.workers} workers grows by {size(typical)} of memory of its own while it reads "
+            f"the dataset: {size(total)} together."
+        ),
+        numbers=[
+            "private memory grown per worker: " + ", ".join(size(value) for value in grown[:4]),
+            *([f"{share(full)} of the {size(limit)} this run may use"] if limit else []),
+        ],
+        severity="medium" if full > 0.25 else "low" if full > 0.05 else "info",
+        where=feed.loader.where,
+        data={"bytes_per_worker": typical, "workers": feed.workers},
+    )
+
+
+def worker_growth(evidence: Evidence) -> list[float]:
+    """Bytes each worker's private memory grew, its start (imports, the first batches) left out.
+
+    Where private pages were counted, what it no longer shares with the process it was forked from counts too:
+    resident memory does not show that.
+    """
+    copied = {one.pid: one.copied_bytes for one in worker_memory(evidence.recording)}
+    grown = []
+    for pid in worker_pids(evidence):
+        _, known = in_span(evidence, pid)
+        known = known[max(1, len(known) // 5) :]
+        if len(known) >= 4:
+            grown.append(max(float(known[-1] - known[0]), copied.get(pid, 0.0)))
+    return grown
+
+
+def _grown(evidence: Evidence) -> float:
+    _, known = in_span(evidence, evidence.steps.pid)
+    return float(known[-1] - known[0]) if len(known) >= 4 else 0.0
+
+
+def _cache(evidence: Evidence, loader: LoaderUse) -> Place | None:
+    """``self.kept[index] = ...`` in a class of samples (or ``functools.cache``), where nothing is ever thrown
+    out: the key is made of what the method is called with.
+    """
+    files = {line.place.file for line in loader.lines} | {str(loader.dataset.get("file") or "")}
+    for file, text in sources(evidence).items():
+        for start, end, name in _classes(text) if file in files else ():
+            lines = text.splitlines()[start:end]
+            body = "\n".join(lines)
+            if "def __getitem__" not in body or any(word in body for word in _BOUNDED):
+                continue
+            method, names = "", set[str]()
+            for number, line in enumerate(lines, start + 1):
+                if entered := _METHOD.match(line):
+                    method, names = entered[1], set(re.findall(r"(\w+)\s*(?:[,:=]|$)", entered[2]))
+                elif made := re.match(r"\s*(\w+) = (\(.*\)|f['\"].*)$", line):  # a key of several parts
+                    names |= {made[1]} if names & set(re.findall(r"\w+", made[2])) else set()
+                if _CACHED.match(line) or (method != "__init__" and _keeps(line, names, body)):
+                    return Place(file=file, line=number, function=f"{name}.{method}")
+    return None
+
+
+def _keeps(line: str, names: set[str], body: str) -> bool:
+    found = _KEEPS.match(line)
+    if found is None or re.search(_ARRAY.format(found["kept"]), body):
+        return False
+    words = set(re.findall(r"\w+", found["key"]))  # one modulo a number is no more than that number
+    return "%" not in found["key"] and not names.isdisjoint(words)
+
+
+def _classes(text: str) -> Iterator[tuple[int, int, str]]:
+    """First and last line, and name, of each class at module level."""
+    lines = text.splitlines()
+    tops = [number for number, line in enumerate(lines) if line[:1].strip() and line[0] not in "#)]}"]
+    for at, start in enumerate(tops):
+        if found := re.match(r"class (\w+)", lines[start]):
+            yield start, tops[at + 1] if at + 1 < len(tops) else len(lines), found[1]

@@ -1,0 +1,179 @@
+"""Step times over the run: first steps that take longer, rare ones, and ones that get longer and longer."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from hotloop.diagnose.causes import cause, spot
+from hotloop.diagnose.costs import interval
+from hotloop.diagnose.crowding import is_crowded, slowed_by_others
+from hotloop.diagnose.discovery import rule
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import quoted
+from hotloop.diagnose.rollouts import rollout
+from hotloop.diagnose.series import INSIDE, drift, grown_phase, hottest_line, inside
+from hotloop.findings import Finding
+from hotloop.measure.steps import LineCost
+from hotloop.units import duration, share
+
+#: On a CPU these are stretched by whatever else runs on the machine.
+_COMPUTE = ("forward", "backward", "optimizer")
+
+
+@rule("trend/slow-warmup", costed=True)
+def slow_warmup(evidence: Evidence) -> Iterator[Finding]:
+    """Price the steps before the steady state; in a short run that is information only."""
+    steps, limits = evidence.steps, evidence.limits
+    if steps.steady.sum() < limits.min_steps or is_crowded(evidence):
+        return  # where other programs take the cores, the first steps may only have had less of them
+    first = int(np.argmax(steps.steady))
+    steady = {phase: float(np.median(steps.phase(phase)[steps.steady])) for phase in INSIDE}
+    extra = {phase: float((steps.phase(phase)[:first] - steady[phase]).sum()) for phase in INSIDE}
+    extra.pop("data_wait")  # the first batch has a finding of its own
+    total = sum(extra.values())
+    if first == 0 or total < limits.warmup_s or total < limits.medium_ratio * steps.span_s:
+        return
+    phase = max(extra, key=lambda name: extra[name])
+    usual = float(np.median(inside(steps)[steps.steady]))
+    yield cause(
+        evidence,
+        "trend/slow-warmup",
+        message=(
+            f"The first {first} {'step takes' if first == 1 else 'steps take'} {duration(total)} more than "
+            f"steady ones ({duration(usual)} each), most of it in {phase}."
+        ),
+        numbers=[
+            f"{duration(extra[phase])} of it in {phase}",
+            f"{share(total / steps.span_s)} of a training span of {duration(steps.span_s)}; it fades in a "
+            "longer run",
+            *([f"torch.compile took {duration(steps.compile_s)}"] if steps.compile_s else []),
+        ],
+        cost_s=total / steps.num_steps,
+        where=steps.source_loop,
+        severity="info" if steps.span_s < limits.long_run_s else None,
+        data={"steps": first, "phase": phase},
+    )
+
+
+@rule("trend/step-outliers", costed=True)
+def step_outliers(evidence: Evidence) -> Iterator[Finding]:
+    """Add up what rare steps take beyond the median, and name the phase it lies in."""
+    steps, limits = evidence.steps, evidence.limits
+    if int(steps.steady.sum()) < limits.outlier_min_steps:
+        return
+    times = inside(steps)
+    median = float(np.median(times[steps.steady]))
+    out = steps.steady & (times > limits.outlier_factor * median)
+    if not 0 < out.mean() <= limits.outlier_steps_ratio:
+        return
+    usual = {phase: float(np.median(steps.phase(phase)[steps.steady & ~out])) for phase in INSIDE}
+    excess = {phase: float((steps.phase(phase)[out] - usual[phase]).sum()) for phase in INSIDE}
+    phase = max(excess, key=lambda name: excess[name])
+    cost = excess[phase] / steps.num_steps
+    elsewhere = phase == "logging" or (phase == "data_wait" and _by_input_rules(evidence))
+    if elsewhere or cost < limits.worth_fixing_ratio * steps.step_s:
+        return
+    noisy = phase in _COMPUTE and not evidence.on_accelerator
+    line, where = hottest_line(steps, phase), np.flatnonzero(out)
+    collected = f"garbage collection took {duration(steps.gc_s)} in {steps.gc_count} pauses"
+    yield cause(
+        evidence,
+        "trend/step-outliers",
+        message=(
+            f"{int(out.sum())} of {steps.num_steps} steps take {duration(float(times[out].mean()))} instead "
+            f"of {duration(median)}, the time lies in {phase}."
+        ),
+        advice=_of_outliers(noisy, where),
+        numbers=[
+            f"beyond the median they add {duration(float(sum(excess.values())))} to the run, "
+            f"{duration(excess[phase])} of it in {phase}",
+            f"steps {', '.join(str(i) for i in where[:6])}{' …' if len(where) > 6 else ''}",
+            *([collected] if steps.gc_s else []),
+            *_hottest(line, phase),
+        ],
+        cost_s=cost,
+        where=line.place if line is not None and not noisy else steps.source_loop,
+        severity="info" if noisy else None,
+        data={"phase": phase, "steps": [int(i) for i in where[:50]]},
+    )
+
+
+def _hottest(line: LineCost | None, phase: str) -> Iterator[str]:
+    if line is not None:
+        yield f"hottest line of {phase}: {spot(line.place)}{quoted(line)}"
+
+
+def _by_input_rules(evidence: Evidence) -> bool:
+    """Whether rules of the input speak of a wait: a loader's, or of a rollout that several passes follow."""
+    steps = evidence.steps
+    made = [line for line in steps.lines if line.role == "input"]
+    return steps.train_loader() is not None or rollout(evidence, made) is not None
+
+
+def _of_outliers(noisy: bool, where: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
+    gaps = np.diff(where)
+    if len(gaps) >= 3 and (gaps == gaps[0]).all() and gaps[0] > 1:
+        each = f"Look at what the script does every {gaps[0]} steps"
+        return f"{each}; do it less often, or outside the training loop."
+    if noisy:
+        return "Look at what else runs on this machine: the compute itself was held up."
+    return "Look at what the script does in those steps only, and move it out of the training loop."
+
+
+@rule("trend/throughput-decay", costed=True)
+def throughput_decay(evidence: Evidence) -> Iterator[Finding]:
+    """Speak of a monotone, significant growth of the steady step time, and name the phase that grew."""
+    steps, limits = evidence.steps, evidence.limits
+    if steps.span_s < limits.trend_span_s:
+        return
+    steady = inside(steps)[steps.steady]
+    found = drift(steady)
+    if found is None or not found.monotone or found.in_jumps:
+        return  # at once slower, and then as fast all the time: the script does something else from then on
+    if found.growth < limits.decay_ratio or found.z < limits.trend_z:
+        return
+    grown = grown_phase(steps, steps.steady)
+    if grown.seconds < 0.5 * (found.last - found.first) or grown.rest_ratio > 0.5 * grown.ratio:
+        return  # all phases alike: the machine got slower, not the script
+    if (1.0 + found.growth) * slowed_by_others(evidence) < 1.0 + limits.decay_ratio:
+        return
+    phase, line = grown.phase, hottest_line(steps, grown.phase)
+    cost = max(0.0, found.mean - found.first)
+    yield cause(
+        evidence,
+        "trend/throughput-decay",
+        message=(
+            f"Steps grow from {duration(found.first)} to {duration(found.last)} over the run "
+            f"(+{share(found.growth)}), most of it in {phase}."
+        ),
+        advice=_of_decay(phase),
+        numbers=[
+            f"Theil-Sen slope {duration(found.slope * 1000)} per 1,000 steps, Mann-Kendall z = "
+            f"{found.z:.1f}, every quarter of the run no faster than the one before",
+            f"{phase} grew by {duration(grown.seconds)} per step from the first to the last quarter of the "
+            "run",
+            *_hottest(line, phase),
+        ],
+        cost_s=cost,
+        ci95=interval(cost, steady),
+        where=line.place if line is not None else steps.source_loop,
+        data={"growth": found.growth, "phase": phase, "slope_s_per_step": found.slope},
+    )
+
+
+def _of_decay(phase: str) -> str:
+    if phase == "data_wait":
+        return (
+            "Look for what grows with every sample read: a list appended to and searched, an open file read "
+            "from its start, a cache without a bound."
+        )
+    if phase in ("other", "logging"):
+        return (
+            "Look for a list, a figure or a log that grows with every step and is walked through each time."
+        )
+    return (
+        "Look for state that grows with every step: losses kept with their graph (use loss.item() or "
+        "detach()), hooks registered again and again, sequences that get longer."
+    )

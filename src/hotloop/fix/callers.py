@@ -1,0 +1,110 @@
+"""Who called whom: by the frames of the run, else by the only call there is."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotloop.fix.scene import Cannot, Scene
+from hotloop.measure.places import Frame
+from hotloop.source.code import Code
+from hotloop.source.nodes import Function, decorators, last_name
+
+
+class Callers:
+    """The frames of one call of the run, outermost first."""
+
+    def __init__(self, scene: Scene, frames: Sequence[Frame]) -> None:
+        self._scene, self._frames = scene, frames
+
+    def caller(
+        self, code: Code, function: Function, at: int | None
+    ) -> tuple[Code, ast.Call, int | None] | None:
+        """The call that a function ran from: by the frames, else the only one in all files."""
+        frames = [at] if at is not None and self._is(at, code, function) else self.through(function, code)
+        name = _called(code, function)
+        if len(frames) == 1 and frames[0]:
+            above = frames[0] - 1
+            frame = self._frames[above]
+            outer = self._scene.code(frame.file)
+            call = outer.call_at(frame.line, frame.col, name=name)
+            if call is not None and last_name(call.func) == name:
+                return outer, call, above
+        found = [(other, call) for other in self._scene.codes(name) for call in other.calls(name)]
+        return (*found[0], self.frame_of(*found[0])) if len(found) == 1 else None
+
+    def through(self, function: Function, code: Code) -> list[int]:
+        """The frames that ran a function."""
+        return [at for at in range(len(self._frames)) if self._is(at, code, function)]
+
+    def _is(self, at: int, code: Code, function: Function) -> bool:
+        frame = self._frames[at]
+        return Path(frame.file) == code.path and code.function_at(frame.func, frame.func_line) is function
+
+    def frame_of(self, code: Code, node: ast.AST) -> int | None:
+        """The frame in whose function a node stands, if there is one."""
+        function = code.function_of(node)
+        found = self.through(function, code) if function is not None else []
+        return found[0] if len(found) == 1 else None
+
+    def shared(self, code: Code, function: Function, at: int | None) -> bool:
+        """Whether another loader was built through this function, from another place."""
+        through = [at] if at is not None and self._is(at, code, function) else self.through(function, code)
+        if len(through) != 1 or not through[0]:
+            return False
+        mine = self._frames[through[0] - 1]
+        for other in self._scene.loaders:
+            frames = other.site.frames
+            inside = Callers(self._scene, frames).through(function, code)
+            if any(i and (frames[i - 1].line, frames[i - 1].col) != (mine.line, mine.col) for i in inside):
+                return True
+        return False
+
+
+def _called(code: Code, function: Function) -> str:
+    owner = code.class_of(function) if function.name == "__init__" else None
+    return owner.name if owner is not None else function.name
+
+
+def only_caller(scene: Scene, code: Code, function: Function) -> tuple[Code, ast.Call] | None:
+    """The call of a function where all of the user's files hold one only. Raises Cannot for several, and
+    where it is called without its name.
+    """
+    name = function.name
+    is_method = isinstance(code.parents.get(function), ast.ClassDef)
+    unnamed = is_method and name.startswith("__") and name != "__init__"
+    if unnamed or any("property" in one for one in decorators(function)):
+        raise Cannot(f"from where {name} is called cannot be told", str(code.path), code.line(function))
+    found = []
+    for other in scene.codes(name):
+        calls = [call for call in other.calls(name) if _may_call(scene, other, call, is_method)]
+        found += [(other, call) for call in calls]
+        for call in calls:
+            if other.above(call, ast.Lambda) is not None:
+                raise Cannot(f"{name} is called in a lambda", str(other.path), other.line(call))
+        reads: list[ast.Name | ast.Attribute] = [*other.names(), *other.nodes(ast.Attribute)]
+        for read in reads:
+            above = other.parents[read]
+            mine = isinstance(read, ast.Attribute) if is_method else _is_function(other, read)
+            called = isinstance(above, ast.Call) and above.func is read
+            loaded = isinstance(read.ctx, ast.Load) and not isinstance(above, ast.Attribute)
+            if last_name(read) == name and mine and loaded and not called:
+                raise Cannot(f"{name} is handed on as a value", str(other.path), other.line(read))
+    if len(found) > 1:
+        places = ", ".join(f"{other.path.name}:{other.line(call)}" for other, call in found[:3])
+        words = f"{name}() is called from several places ({places})"
+        raise Cannot(words, str(code.path), code.line(function))
+    return found[0] if found else None
+
+
+def _is_function(code: Code, read: ast.Name | ast.Attribute) -> bool:
+    return isinstance(read, ast.Name) or bool(code.qualified(read))
+
+
+def _may_call(scene: Scene, code: Code, call: ast.Call, is_method: bool) -> bool:
+    """Whether a call may mean the user's method, or function, of its name: ``model.train()`` no function."""
+    whole = code.qualified(call.func).lstrip(".")
+    if whole:
+        return scene.module(whole.rpartition(".")[0], code.path) is not None
+    return is_method == isinstance(call.func, ast.Attribute)

@@ -1,0 +1,138 @@
+"""Keywords of calls that are found by where they ran, or by what they call."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from hotloop.fix.plan import Plan
+from hotloop.fix.scene import Cannot, Site
+from hotloop.measure.places import Frame
+from hotloop.record import rows as row
+from hotloop.remedy.live.optimizer import ROUND_OTHERWISE
+from hotloop.source.code import Code
+from hotloop.source.nodes import argument, has_spread, last_name, spread_of
+
+
+def non_blocking(plan: Plan, value: Any) -> None:
+    """``.to(device, non_blocking=True)`` in every call that copied a batch and waited."""
+
+    def waits(code: Code, call: ast.Call) -> bool:
+        return last_name(call.func) in ("to", "cuda") and not _says_whether_to_wait(call)
+
+    words = "no call of .to() or .cuda() of yours copies batches and waits"
+    for code, call in made_at(plan, plan.scene.transfers(), waits, words):
+        plan.keyword(code, call, "non_blocking", "True")
+    built = plan.scene.loaders
+    if built and not plan.settings.get("pin_memory", built[0].settings.get("pin_memory")):
+        plan.remark("without pin_memory=True non_blocking=True changes nothing: add pin-memory")
+
+
+def _says_whether_to_wait(call: ast.Call) -> bool:
+    """Whether ``non_blocking`` is given, by name or by position: behind a device, or a device and a dtype."""
+    given = any(isinstance(one, ast.Constant) and isinstance(one.value, bool) for one in call.args)
+    many = len(call.args) > (1 if last_name(call.func) == "cuda" else 2)
+    return given or many or has_spread(call) or argument(call, "non_blocking") is not None
+
+
+def fused_optimizer(plan: Plan, value: Any) -> None:
+    """``fused=True``."""
+    for name in ("Embedding", "EmbeddingBag"):
+        for code, call in calls_in(plan, name):
+            sparse = argument(call, "sparse")
+            if sparse is not None and code.source(sparse) != "False":
+                words = "gradients of this layer are sparse: no fused kernel takes them"
+                write = "leave the optimizer as it is"
+                raise Cannot(words, str(code.path), code.line(call), write=write)
+    _optimizer(plan, "fused", "foreach")
+
+
+def foreach(plan: Plan, value: Any) -> None:
+    """``foreach=True``."""
+    _optimizer(plan, "foreach", "fused", ROUND_OTHERWISE)
+
+
+def _optimizer(plan: Plan, name: str, other: str, refused: Collection[str] = ()) -> None:
+    """A keyword for each call that builds an optimizer: for one, or for as many as the run had."""
+    notes = plan.scene.process.notes.get("optimizer", ())
+    calls = [
+        (code, call)
+        for cls in sorted({str(note.get("class")) for note in notes})
+        for code, call in calls_in(plan, cls)
+        if code.qualified(call.func).startswith("torch.optim.")
+    ]
+    if not calls:
+        raise Cannot("no call builds it plainly")
+    if len(calls) not in (1, len(notes)):
+        raise Cannot(f"the optimizer is built in {len(calls)} places of yours")
+    for code, call in [one for one in calls if not _is_on(*one, name)] or calls:
+        place = str(code.path), code.line(call)
+        if last_name(call.func) in refused:
+            words = f"{last_name(call.func)}: its multi-tensor kernels round differently"
+            raise Cannot(words, *place, write="leave the optimizer as it is")
+        if _is_on(code, call, other):
+            raise Cannot(f"{other}=True is given", *place)
+        if spread_of(call) is not None:
+            words = f"what ** spreads may hold {name} or {other} already"
+            raise Cannot(words, *place, write=f"{name}=True among what is spread")
+        plan.keyword(code, call, name, "True")
+    plan.expect_noted("optimizer", name, True)
+
+
+def _is_on(code: Code, call: ast.Call, name: str) -> bool:
+    given = argument(call, name)
+    return given is not None and code.source(given) == "True"
+
+
+def compile_dynamic(plan: Plan, value: Any) -> None:
+    """``torch.compile(..., dynamic=True)``."""
+    calls = [one for one in calls_in(plan, "compile") if one[0].qualified(one[1].func) == "torch.compile"]
+    if len(calls) != 1:
+        raise Cannot(f"torch.compile is called in {len(calls)} places of yours")
+    plan.keyword(*calls[0], "dynamic", "True")
+
+
+def calls_in(plan: Plan, name: str = "") -> list[tuple[Code, ast.Call]]:
+    """Every call in the files that ran, or those of a name."""
+    found: list[tuple[Code, ast.Call]] = []
+    for file in plan.scene.files():
+        try:
+            code = plan.scene.code(file)
+        except Cannot:
+            continue
+        found += [(code, call) for call in (code.calls(name) if name else code.nodes(ast.Call))]
+    return found
+
+
+def made_at(
+    plan: Plan, sites: Sequence[Site], wanted: Callable[[Code, ast.Call], bool], words: str
+) -> list[tuple[Code, ast.Call]]:
+    """The wanted calls among those that were made at sites. Raises Cannot with these words for none."""
+    calls = [plan.scene.call(site) for site in sites]
+    found = [(code, call) for code, call in calls if call is not None and wanted(code, call)]
+    if not found:
+        place = sites[0].frames[-1] if sites else None
+        raise Cannot(words, place.file if place else "", place.line if place else 0)
+    return found
+
+
+def called(code: Code, frame: Frame) -> ast.Call | None:
+    """The call a frame was in; of several that begin there the outermost."""
+    return code.call_at(frame.line, frame.col) or next(
+        (call for call in code.nodes(ast.Call) if code.begin(call) == (frame.line, frame.col)), None
+    )
+
+
+def forwards(plan: Plan, without: int = 0) -> list[Site]:
+    """Where training called the model, the most frequent first; without rows that have a flag."""
+    rows = plan.scene.process.rows
+    wanted = row.FORWARD_GRAD | row.FORWARD_PARAMS
+    flags = rows["flags"] & (wanted | without)
+    return plan.scene.sites(rows[(rows["kind"] == row.FORWARD) & (flags == wanted)])
+
+
+def sites_of(plan: Plan, kind: int) -> list[Site]:
+    """Where rows of a kind came from, the most frequent first."""
+    rows = plan.scene.process.rows
+    return plan.scene.sites(rows[rows["kind"] == kind])

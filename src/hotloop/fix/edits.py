@@ -1,0 +1,240 @@
+"""The changes of one patch: spans of text, keywords, statements; and what is left to say."""
+
+from __future__ import annotations
+
+import ast
+import copy
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from hotloop.fix import layout
+from hotloop.fix.scene import Already, Built, Cannot, Scene
+from hotloop.measure.places import Frame
+from hotloop.source.code import Code
+from hotloop.source.nodes import argument, spread_of
+from hotloop.source.text import Edit, Text, edited
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """One place that the patch changes."""
+
+    remedy: str
+    file: str
+    line: int
+    text: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Left:
+    """What the patch leaves to a person: where, why, and what to write there."""
+
+    remedy: str
+    why: str
+    write: str
+    file: str = ""
+    line: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Expected:
+    """What the patched copy must show when it runs: an entry of a note.
+
+    Of a loader it is the one built by a call of these frames; of anything else the last that was noted.
+    """
+
+    note: str
+    name: str
+    value: Any
+    frames: tuple[Frame, ...] = ()  # of the call, outermost first, before the change
+
+
+@dataclass(kw_only=True)
+class _Pending:
+    edits: dict[Path, list[Edit]] = field(default_factory=dict)
+    keywords: dict[tuple[Path, int, int], dict[str, str]] = field(default_factory=dict)
+    statements: dict[Path, list[str]] = field(default_factory=dict)
+    changes: list[Change] = field(default_factory=list)
+    expected: list[Expected] = field(default_factory=list)
+    remarks: list[str] = field(default_factory=list)
+
+
+class Edits:
+    """The changes that rewrites ask for. One that raises Cannot leaves nothing of itself in them."""
+
+    def __init__(self, scene: Scene) -> None:
+        self.scene = scene
+        self.remedy = ""
+        self.left: list[Left] = []
+        self.settings: dict[str, Any] = {}  # loader arguments that this patch gives the driving loader
+        self.beside: dict[tuple[int, str], Any] = {}  # and others, by their id, that the same calls build
+        self._pending = _Pending()
+        self._calls: dict[tuple[Path, int, int], tuple[Code, ast.Call]] = {}
+
+    @property
+    def changes(self) -> list[Change]:
+        """What is changed so far."""
+        return self._pending.changes
+
+    @property
+    def remarks(self) -> list[str]:
+        """What a reader of the patch should know."""
+        return self._pending.remarks
+
+    @property
+    def expected(self) -> list[Expected]:
+        """What a run of the patched copy must show."""
+        return self._pending.expected
+
+    def attempt(self, remedy: str, words: str, rewrite: Any, value: Any) -> None:
+        """Run one rewrite; what cannot be changed is left with its place and the text to write."""
+        self.remedy = remedy
+        before = dict(self.settings), dict(self.beside)
+        try:
+            with self.whole():
+                rewrite(self, value)
+        except Cannot as cannot:
+            self.settings, self.beside = before
+            self.leave(cannot, words)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """All that is changed within, or nothing of it where Cannot is raised."""
+        before = copy.deepcopy(self._pending)
+        try:
+            yield
+        except Cannot:
+            self._pending = before
+            raise
+
+    def leave(self, cannot: Cannot, write: str) -> None:
+        """Say what is not changed."""
+        words = cannot.write or write
+        self.left.append(
+            Left(remedy=self.remedy, why=cannot.why, write=words, file=cannot.file, line=cannot.line)
+        )
+
+    # -- what rewrites ask for ---------------------------------------------------------------------------
+
+    def keyword(self, code: Code, call: ast.Call, name: str, value: str) -> None:
+        """Give a call a keyword argument, replacing the one it has."""
+        given = argument(call, name)
+        if given is not None:
+            old = code.source(given)
+            if old == value:
+                raise Already(f"{name} is {old} already", str(code.path), code.line(call))
+            self.replace(code, given, value, f"{name}: {old} → {value}")
+            return
+        key = (code.path, *code.span(call))
+        wanted = self._pending.keywords.setdefault(key, {})
+        if wanted.get(name, value) != value:
+            raise Cannot(f"{name}={wanted[name]} is asked for too", str(code.path), code.line(call))
+        if name not in wanted:
+            spread = spread_of(call) if self.scene.spells(name) else None
+            unless = f", unless **{code.source(spread.value)} has one" if spread is not None else ""
+            self.say(code, key[1], f"{name}={value} added{unless}")
+        wanted[name] = value
+        self._calls[key] = code, call
+
+    def statement(self, code: Code, text: str) -> None:
+        """A statement at the start of a script, behind its imports."""
+        code = self.scene.code(code.path)
+        if any(code.source(line) == text for line in code.module.body) or _imported(code, text):
+            return  # it stands there
+        wanted = self._pending.statements.setdefault(code.path, [])
+        if text not in wanted:
+            wanted.append(text)
+            self.say(code, layout.after_imports(code), text)
+
+    def replace(self, code: Code, node: ast.AST, new: str, says: str) -> None:
+        """Other text for an expression."""
+        self.rewrite(code, *code.span(node), new, says)
+
+    def insert(self, code: Code, at: int, text: str, says: str) -> None:
+        """Text at a place of its own."""
+        self.rewrite(code, at, at, text, says)
+
+    def rewrite(self, code: Code, start: int, end: int, new: str, says: str) -> None:
+        """Other text for characters that are no expression of their own; "" says nothing."""
+        self.edit(code.text, start, end, new)
+        if says:
+            self.say(code, start, says)
+
+    def remove(self, code: Code, start: int, end: int, says: str) -> None:
+        """Nothing in the place of characters."""
+        self.edit(code.text, start, end, "")
+        self.say(code, code.text.text.index(code.text.text[start:end].lstrip(), start), says)
+
+    def edit(self, text: Text, start: int, end: int, new: str) -> None:
+        """Other characters for a span. The same change asked for twice is one. Raises Cannot."""
+        if text.path.suffix == ".py":  # of configuration the value itself is held beside the run's
+            self.scene.unchanged(text.path)
+        edits = self._pending.edits.setdefault(text.path, [])
+        edit = Edit(start=start, end=end, new=new)
+        for other in edits:
+            if other != edit and other.start < end and start < other.end:
+                raise Cannot(f"{other.new} is to be written there too", str(text.path), text.line(start))
+        if edit not in edits or start == end:
+            edits.append(edit)
+
+    def change_text(self, text: Text, edit: Edit, says: str) -> None:
+        """Other characters in a file that is no code."""
+        self.edit(text, edit.start, edit.end, edit.new)
+        line = text.line(edit.start)
+        self.changes.append(Change(remedy=self.remedy, file=str(text.path), line=line, text=says))
+
+    def remark(self, words: str) -> None:
+        """Say what a reader of the patch should know."""
+        self._pending.remarks.append(words)
+
+    def expect(self, built: Built, name: str, value: Any) -> None:
+        """The loader must come out with this setting."""
+        self.settings[name] = value
+        self.expected.append(Expected(note="loader", name=name, value=value, frames=built.site.frames))
+
+    def expect_noted(self, note: str, name: str, value: Any) -> None:
+        """A note of this kind must come out with this entry."""
+        self.expected.append(Expected(note=note, name=name, value=value))
+
+    def say(self, code: Code, offset: int, text: str) -> None:
+        """Note a change that was made at a character."""
+        line = code.text.line(offset)
+        self.changes.append(Change(remedy=self.remedy, file=str(code.path), line=line, text=text))
+
+    # -- the result --------------------------------------------------------------------------------------
+
+    def results(self) -> dict[Path, tuple[Text, bytes]]:
+        """Every changed file with its new bytes. Raises Cannot where a file would not be one any more."""
+        edits = {path: list(found) for path, found in self._pending.edits.items()}
+        for key, keywords in self._pending.keywords.items():
+            code, call = self._calls[key]
+            mine = edits.setdefault(code.path, [])
+            beneath = {name for name in keywords if self.scene.spells(name)}
+            mine += layout.with_keywords(code, call, keywords, beneath)
+        for path, statements in self._pending.statements.items():
+            code = self.scene.code(path)
+            edits.setdefault(path, []).append(layout.with_statements(code, statements))
+        found = {}
+        for path, changes in edits.items():
+            text = self.scene.text(path)
+            try:
+                new = edited(text.text, changes)
+                if path.suffix == ".py":
+                    ast.parse(new)
+                found[path] = text, text.encoded(new)
+            except (ValueError, SyntaxError) as error:
+                raise Cannot(f"{path.name} would not be what it was: {error}", str(path)) from None
+        return found
+
+
+def _imported(code: Code, text: str) -> bool:
+    """Whether ``import NAME`` stands at the top of a file among others: ``import os, gc``."""
+    return any(
+        text == f"import {one.name}" and one.asname is None
+        for line in code.module.body
+        if isinstance(line, ast.Import)
+        for one in line.names
+    )

@@ -1,0 +1,103 @@
+"""Fields of a sample that nothing reads, left out of the dictionary that ``__getitem__`` returns.
+
+Nothing reads a field that the run did not read (what takes a whole batch reads all of it) and that no file of
+the user's names.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from hotloop.fix import blocks
+from hotloop.fix.loaders import driving
+from hotloop.fix.plan import Plan
+from hotloop.fix.samples import all_codes, maker, require_default_collate
+from hotloop.fix.scene import Built, Cannot
+from hotloop.source.code import Code
+from hotloop.source.flow import is_pure
+from hotloop.source.nodes import is_self, text_of
+
+
+def drop_unused_fields(plan: Plan, value: Any) -> None:
+    """The entry of each field goes out of the dictionary; what was computed for it before stays."""
+    built = driving(plan)
+    notes = plan.scene.process.notes.get("unread", ())
+    seen = [note for note in notes if note.get("loader") == built.id]
+    alike = _of_the_same_samples(plan, built)
+    read = {str(name) for note in notes if note.get("loader") in alike for name in note.get("read", ())}
+    given = [name.strip() for name in str(value or "").split(",") if name.strip()]
+    fields = dict.fromkeys(given or [str(name) for note in seen for name in note.get("unread", ())])
+    if not fields:
+        raise Cannot("which fields are not read is not known: give them")
+    code, owner, made = _dictionary(plan, built)
+    places = {text_of(key): at for at, key in enumerate(made.keys) if key is not None}
+    stays: dict[str, Cannot] = {}
+    goes = []
+    for field in fields:
+        try:
+            if field in read:
+                raise Cannot(f"the run reads {field}", str(code.path), code.line(made))
+            if field not in places:
+                raise Cannot(f"{field} is not written plainly there", str(code.path), code.line(made))
+            _check(plan, code, owner, made.values[places[field]], field)
+            goes.append(places[field])
+        except Cannot as cannot:
+            stays[field] = cannot
+    if not goes:
+        raise next(iter(stays.values()))
+    if len(goes) == len(made.values):
+        raise Cannot("nothing would be left of a sample", str(code.path), code.line(made))
+    blocks.without(plan, code, made, sorted(goes))
+    for field, why in stays.items():
+        plan.remark(f"{field} stays: {why.why} ({Path(why.file).name}:{why.line})")
+
+
+def _dictionary(plan: Plan, built: Built) -> tuple[Code, ast.ClassDef, ast.Dict]:
+    """The one dictionary that the ``__getitem__`` of the loader's dataset returns."""
+    require_default_collate(built)
+    code, owner, function = maker(plan, built)
+    returns = [one for one in code.nodes(ast.Return, function) if code.function_of(one) is function]
+    if len(returns) != 1 or not isinstance(returns[0].value, ast.Dict):
+        why = "__getitem__ does not return one dictionary that stands there"
+        raise Cannot(why, str(code.path), code.line(function))
+    return code, owner, returns[0].value
+
+
+def _check(plan: Plan, code: Code, owner: ast.ClassDef, value: ast.expr, field: str) -> None:
+    """Raises Cannot where a field may be read somewhere, or is made by what does more than that."""
+    if not is_pure(code, value):
+        why = f"{code.source(value)} may do more than make {field}"
+        raise Cannot(why, str(code.path), code.line(value))
+    if any(_names(note.get("value"), field) for note in plan.scene.config):
+        raise Cannot(f"{field} is named in the configuration", str(code.path), code.line(value))
+    for other in all_codes(plan):
+        for node in _mentions(other, field):
+            if other is not code or not code.holds(owner, node):
+                raise Cannot(f"{field} is named here too", str(other.path), other.line(node))
+    own = [one for one in code.nodes(ast.Subscript, owner) if is_self(one.value)]
+    if own or any(one.attr == "__getitem__" for one in code.nodes(ast.Attribute, owner)):
+        raise Cannot("the dataset reads its own samples", str(code.path), code.line(own[0] if own else owner))
+
+
+def _names(value: Any, field: str) -> bool:
+    return value == field or (isinstance(value, list | tuple) and field in value)
+
+
+def _mentions(code: Code, field: str) -> Iterator[ast.AST]:
+    """Where a file names a field in a way that may read it: not as a key of a dictionary it makes."""
+    for text in code.nodes(ast.Constant):
+        above = code.parents.get(text)
+        if text_of(text) == field and not (isinstance(above, ast.Dict) and text in above.keys):
+            yield text
+    yield from (one for one in code.nodes(ast.Attribute) if one.attr == field and not is_self(one.value))
+
+
+def _of_the_same_samples(plan: Plan, built: Built) -> frozenset[int]:
+    """The loaders whose dataset is of the same class: what one of them reads must stay."""
+    kind = (built.settings.get("dataset") or {}).get("class")
+    notes = plan.scene.process.notes.get("loader", ())
+    alike = (int(one["id"]) for one in notes if kind and (one.get("dataset") or {}).get("class") == kind)
+    return frozenset([built.id, *alike])

@@ -1,0 +1,88 @@
+"""A statement about the model, behind the one that makes it: compiled in place, laid out in place."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Callable
+from typing import Any
+
+from hotloop.fix import blocks, calls
+from hotloop.fix.flags import torch_name
+from hotloop.fix.follow import Follower
+from hotloop.fix.plan import Plan
+from hotloop.fix.scene import Already, Cannot
+from hotloop.measure.places import Frame
+from hotloop.record import rows as row
+from hotloop.source.code import Code
+from hotloop.source.nodes import is_of_self, last_name
+
+
+def compiled(plan: Plan, value: Any) -> None:
+    """``model.compile()``: in place, so that the names in checkpoints stay."""
+    if calls.forwards(plan) and not calls.forwards(plan, without=row.FORWARD_COMPILED):
+        raise Already("the model is compiled already")
+    mode = "" if value in (None, "default") else f'mode="{value}"'
+    _behind_model(plan, lambda code, model: f"{model}.compile({mode})")
+
+
+def cuda_graphs(plan: Plan, value: Any) -> None:
+    """``model.compile(mode="reduce-overhead")``."""
+    compiled(plan, "reduce-overhead")
+
+
+def channels_last(plan: Plan, value: Any) -> None:
+    """``model.to(memory_format=torch.channels_last)``; convolutions hand the layout on."""
+    if any(note.get("channels_last") for note in plan.scene.process.notes.get("module", ())):
+        raise Already("the model lies with channels last already")
+    _behind_model(
+        plan, lambda code, model: f"{model}.to(memory_format={torch_name(plan, code)}.channels_last)"
+    )
+
+
+def _behind_model(plan: Plan, statement: Callable[[Code, str], str]) -> None:
+    sites = calls.forwards(plan)
+    if not sites:
+        raise Cannot("the run called no model in your code")
+    frames = sites[0].frames
+    code, call = plan.scene.call(sites[0])
+    if call is None:
+        raise Cannot("the call of the model cannot be told", frames[-1].file, frames[-1].line)
+    code, node, last = _made(plan, code, call.func, frames, len(frames) - 1)
+    if any(last_name(one.func) == "compile" for one in code.nodes(ast.Call, last)):
+        _switched(plan, code, last, frames)
+        return
+    blocks.behind(plan, code, last, [statement(code, code.source(node))])
+
+
+def _switched(plan: Plan, code: Code, line: ast.stmt, frames: tuple[Frame, ...]) -> None:
+    """``torch.compile(model) if SWITCH else model``: the switch is what to change."""
+    choices = code.nodes(ast.IfExp, line)
+    if plan.remedy not in ("compile", "cuda-graphs") or len(choices) != 1:
+        raise Already("torch.compile stands here already", str(code.path), code.line(line))
+    follower = Follower(plan.scene, frames, False)
+    plan.put(follower.expression(code, choices[0].test, follower.frame_of(code, line)), "compile", True)
+
+
+def _made(
+    plan: Plan, code: Code, node: ast.expr, frames: tuple[Frame, ...], at: int
+) -> tuple[Code, ast.expr, ast.stmt]:
+    """The name of the model and the last statement that binds it, through the functions it is passed to."""
+    bound: list[ast.AST] = []
+    if isinstance(node, ast.Name):
+        bound = [one.node for one in code.bindings(node, node.id)]
+        if len(bound) == 1 and isinstance(bound[0], ast.arg):
+            passed = Follower(plan.scene, frames).passed(code, bound[0], at)
+            if passed is not None:
+                return _made(plan, *passed[:2], frames, passed[2] or 0)
+    elif is_of_self(node) and (owner := code.class_of(node)) is not None:
+        bound = [
+            one
+            for one in code.nodes(ast.Attribute, owner)
+            if isinstance(one.ctx, ast.Store) and code.source(one) == code.source(node)
+        ]
+    lines = [code.statement_of(one) for one in bound]
+    simple = [line for line in lines if isinstance(line, ast.Assign | ast.AnnAssign)]
+    around = {id(code.block_of(line)) for line in simple}
+    if not simple or len(simple) != len(lines) or len(around) != 1:
+        raise Cannot("where the model is made cannot be told", str(code.path), code.line(node))
+    return code, node, max(simple, key=code.line)

@@ -1,0 +1,213 @@
+"""What a run says about the code that made it: who built which loader, what was configured, where."""
+
+from __future__ import annotations
+
+import ast
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hotloop.diagnose.costs import waited_for
+from hotloop.findings import Finding, Place
+from hotloop.fix.sources import Already as Already
+from hotloop.fix.sources import Cannot as Cannot
+from hotloop.fix.sources import Sources
+from hotloop.measure.places import Frame, Places, places_of
+from hotloop.measure.settings import same
+from hotloop.measure.steps import Interval, Setting, Steps
+from hotloop.record import rows as row
+from hotloop.record.recording import Note, Process, Recording
+from hotloop.remedy import catalogue
+from hotloop.source.code import Code
+
+
+@dataclass(frozen=True, kw_only=True)
+class Site:
+    """A call the run made: the user's frames, outermost first, and where the innermost call ends."""
+
+    frames: tuple[Frame, ...]
+    end: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Built:
+    """A loader the run built."""
+
+    id: int
+    site: Site
+    kind: str  # name of its class
+    settings: Mapping[str, Any]
+    given: frozenset[str]  # arguments that DataLoader itself was given
+    role: str = "train"
+    by: str = ""  # the function of an installed package that built it
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene(Sources):
+    """One training process and the files it ran from."""
+
+    command: tuple[str, ...]
+    settings: tuple[Setting, ...] = ()  # in effect, beside what was configured
+    roles: Mapping[int, str] = field(default_factory=dict)  # of loaders, by id
+    lead: int | None = None  # the loader that drives training
+    #: remedy id -> the loader it is for, where that is not the one that drives: its finding speaks of another
+    #: that is waited for, or none does
+    fed: Mapping[str, int] = field(default_factory=dict)
+    loop: Place | None = None  # where the steps are driven
+    where: Mapping[str, Place] = field(default_factory=dict)  # remedy id -> the finding that asks for it
+    times: Mapping[str, int] = field(default_factory=dict)  # how often it happened, by the same
+    passes: int = 0  # of the loader that drives training, 0 not known
+
+    @cached_property
+    def places(self) -> Places:
+        """Sites and stacks by id."""
+        return places_of(self.process)
+
+    @cached_property
+    def config(self) -> tuple[Note, ...]:
+        """Configured values, in the order seen."""
+        return tuple(self.process.notes.get("config", ()))
+
+    @cached_property
+    def device(self) -> str:
+        """What autocast calls the device that trained."""
+        flags = self.process.first("torch")
+        return "cuda" if flags.get("cuda") and flags.get("device_count") else "cpu"
+
+    @cached_property
+    def loaders(self) -> tuple[Built, ...]:
+        """Loaders whose place in the code is known; those that drive training first."""
+        found = []
+        for note in self.process.notes.get("loader", ()):
+            site = self.site(note.get("via") or note.get("where"))
+            if site is None:
+                continue
+            built = Built(
+                id=int(note["id"]),
+                site=site,
+                kind=str(note.get("class", "")).replace(":", ".").rpartition(".")[2],
+                settings=note,
+                given=frozenset(note.get("given") or ()),
+                role=self.roles.get(note["id"], "train"),
+                by=str(note.get("by") or ""),
+            )
+            found.append(built)
+        return tuple(sorted(found, key=lambda one: (one.id != self.lead, one.role != "train")))
+
+    def asked_of(self, remedy: str) -> Built | None:
+        """The loader that a remedy is for: the one that is waited for, else what drives training."""
+        fed = self.fed.get(remedy)
+        return next((one for one in self.loaders if fed in (None, one.id)), None)
+
+    def site(self, number: Any) -> Site | None:
+        """The call site of this id."""
+        stack = self.places.sites.get(number) if isinstance(number, int) and number else None
+        if stack is None or not stack.frames:
+            return None
+        note = next(n for n in self.process.notes["site"] if n.get("id") == number)
+        end = (note.get("end_line"), note.get("end_col"))
+        known = isinstance(end[0], int) and isinstance(end[1], int)
+        return Site(frames=stack.frames, end=end if known else None)  # type: ignore[arg-type]
+
+    def call(self, site: Site) -> tuple[Code, ast.Call | None]:
+        """The call that was made at a site, None where several may be it. Raises Cannot."""
+        frame = site.frames[-1]
+        code = self.code(frame.file)
+        return code, code.call_at(frame.line, frame.col, site.end)
+
+    def transfers(self) -> tuple[Site, ...]:
+        """Calls that copied batches to the device and waited for it."""
+        rows = self.process.rows
+        chosen = rows[(rows["kind"] == row.TRANSFER) & (rows["obj"] == 1)]
+        waited = chosen[(chosen["flags"] & row.TRANSFER_NON_BLOCKING) == 0]
+        return tuple(self.sites(waited))
+
+    def sites(self, rows: Any) -> list[Site]:
+        """Where rows came from, the most frequent first."""
+        numbers, counts = np.unique(rows["site"], return_counts=True)
+        found = (self.site(int(numbers[i])) for i in np.argsort(-counts, kind="stable"))
+        return [site for site in found if site is not None]
+
+    def through(self, place: Place) -> list[tuple[Frame, ...]]:
+        """The stacks of calls that a line made, itself or further in."""
+        stacks = (stack.frames for stack in self.places.sites.values())
+        return [
+            frames for frames in stacks if any((f.file, f.line) == (place.file, place.line) for f in frames)
+        ]
+
+    @cached_property
+    def updating(self) -> tuple[Frame, ...]:
+        """Every frame that a backward, an update or what belongs to it was reached through."""
+        rows = self.process.rows
+        kinds = (row.BACKWARD, row.OPTIMIZER, row.SCALER, row.ZERO_GRAD)
+        return self._frames(rows[np.isin(rows["kind"], kinds)])
+
+    @cached_property
+    def scoring(self) -> tuple[Frame, ...]:
+        """Every frame that a forward without gradients was reached through."""
+        rows = self.process.rows
+        flags = rows["flags"] & (row.FORWARD_GRAD | row.FORWARD_PARAMS)
+        return self._frames(rows[(rows["kind"] == row.FORWARD) & (flags == row.FORWARD_PARAMS)])
+
+    def _frames(self, rows: Any) -> tuple[Frame, ...]:
+        return tuple(dict.fromkeys(frame for site in self.sites(rows) for frame in site.frames))
+
+    @cached_property
+    def main(self) -> Path | None:
+        """The script that was started."""
+        for site in (built.site for built in self.loaders):
+            if site.frames[0].func == "<module>":
+                return Path(site.frames[0].file)
+        script = self.argv[0] if self.argv else ""
+        return self.cwd / script if script.endswith(".py") else None
+
+    @classmethod
+    def of(cls, process: Process, recording: Recording, steps: Steps, findings: Iterable[Finding]) -> Scene:
+        """The scene of a measured run."""
+        driving = steps.train_loader()
+        findings = list(findings)
+        waited = waited_for(steps)
+        asking = {name: one for one in reversed(findings) for name in one.remedies}
+        names = [remedy.id for remedy in catalogue.remedies()]
+        return cls(
+            process=process,
+            command=recording.command,
+            launched=Path(recording.cwd) if recording.cwd else None,
+            settings=steps.settings,
+            roles={use.id: use.role for use in steps.loaders},
+            lead=driving.id if driving else None,
+            fed={n: waited.id for n in names if waited and (n not in asking or _is_input(asking[n]))},
+            loop=steps.source_loop,
+            where={n: f.where for f in reversed(findings) if f.where for n in f.remedies},
+            times={
+                "less-frequent-evaluation": _most_at_a_place(steps.evaluations),
+                "less-frequent-checkpoint": _most_at_a_place(steps.checkpoints),
+            },
+            passes=len(driving.iter_s) if driving else 0,
+            started_unix_s=recording.start_unix_s,
+        )
+
+    def configured(self, name: str) -> Note | None:
+        """What was written down for a setting and never came into effect."""
+        setting = next((s for s in self.settings if s.name == name), None)
+        if setting is None or not setting.differs:
+            return None
+        notes = [
+            n for n in self.config if n.get("meaning") == name and same(n.get("value"), setting.configured)
+        ]
+        return next((n for n in notes if n.get("source") != "argparse" or n.get("given")), None)
+
+
+def _is_input(finding: Finding) -> bool:
+    return finding.id.startswith("input/")
+
+
+def _most_at_a_place(intervals: Iterable[Interval]) -> int:
+    """How often something was done, where several files are written at a time too."""
+    places = Counter(one.place for one in intervals)
+    return max(places.values(), default=0)

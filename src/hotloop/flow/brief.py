@@ -1,0 +1,183 @@
+"""``brief``: what a person or a coding agent needs to write the change of a finding, and to prove it."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from hotloop.errors import CheckFailed, UsageError
+from hotloop.findings import Place
+from hotloop.findings.pages import what_to_do
+from hotloop.findings.table import ENTRIES
+from hotloop.flow.examine import Examination, build_report, examine, read
+from hotloop.remedy import catalogue
+from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
+from hotloop.report.excerpts import Sources
+from hotloop.report.words import command as spelled
+
+#: Lines of code before and after the place.
+_AROUND: Final = 12
+#: Families of findings that say that results are not what they should be.
+_OF_RESULTS: Final = ("config/", "numerics/")
+#: What a change of each class must leave alone.
+_SAME: Final[dict[Effect, tuple[str, ...]]] = {
+    "exact": (
+        "the samples of every batch, and their order",
+        "the values in every batch",
+        "every loss, bit for bit",
+        "trained parameters and checkpoints, bit for bit",
+        "what the command prints, writes and accepts",
+    ),
+    "numeric": (
+        "the samples of every batch, and their order",
+        "every loss, but for rounding",
+        "names, shapes and kinds of numbers in checkpoints",
+        "what the command prints, writes and accepts",
+    ),
+    "semantic": (
+        "that the loss converges",
+        "names, shapes and kinds of numbers in checkpoints",
+        "what the change is not about",
+    ),
+}
+
+
+def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
+    """The brief of one finding of a run, by its id or its number in the report; schema 1.
+
+    Raises UsageError where the run has no such finding, CheckFailed where it has none at all.
+    """
+    run = run.resolve()
+    examination = examine(read(run))
+    report = build_report(examination)
+    number, finding = _pick(report["findings"], wanted, run)
+    remedies = [catalogue.get(name) for name in finding["remedies"]]
+    effect = _effect(finding["id"], remedies)
+    return {
+        "schema": 1,
+        "id": finding["id"],
+        "number": number,
+        "title": ENTRIES[finding["id"]].title if finding["id"] in ENTRIES else "",
+        "command": report["command"],
+        "cwd": report["cwd"],
+        "run": str(run),
+        "cause": finding["message"],
+        "where": finding["where"],
+        "code": _code(examination, finding["where"]),
+        "evidence": finding["evidence"],
+        "numbers": _numbers(report, finding),
+        "advice": finding["advice"],
+        "recipe": what_to_do(finding["id"]),
+        "remedies": [_remedy(remedy, finding) for remedy in remedies],
+        "effect": effect,
+        "same": list(_SAME[effect]),
+        "judge": _judge(run, examination, report, effect),
+    }
+
+
+def _pick(findings: Sequence[Mapping[str, Any]], wanted: str, run: Path) -> tuple[int, Mapping[str, Any]]:
+    """A finding and its number, which counts as the report's do: what is information comes last."""
+    ordered = sorted(findings, key=lambda one: one["severity"] == "info")
+    if not ordered:
+        raise CheckFailed(f"nothing was found in {run}: there is no change to write")
+    for number, one in enumerate(ordered, start=1):
+        if wanted in (str(number), one["id"]):
+            return number, one
+    listed = ", ".join(f"{number} {one['id']}" for number, one in enumerate(ordered, start=1))
+    raise UsageError(f"{run} has no finding {wanted}", hint=f"there are: {listed}")
+
+
+def _effect(finding_id: str, remedies: Sequence[Remedy]) -> Effect:
+    """What the change may alter: as little as the remedy that alters least.
+
+    Without a remedy rounding may differ, and where the finding is that results are wrong, all of them.
+    """
+    classes = [remedy.source_effect or remedy.effect for remedy in remedies]
+    wrong = finding_id.startswith(_OF_RESULTS)
+    return min(classes, key=EFFECTS.index, default="semantic" if wrong else "numeric")
+
+
+def _code(examination: Examination, where: Mapping[str, Any] | None) -> dict[str, Any] | None:
+    """The lines around the place as they ran; as they lie on disk where the recording has not got them."""
+    if not where:
+        return None
+    place = Place(file=where["file"], line=where["line"])
+    found = Sources.of(examination.recording).excerpt(place, _AROUND)
+    if found is None:
+        try:
+            text = Path(place.file).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return None
+        found = Sources(lines={place.file: text.splitlines()}).excerpt(place, _AROUND)
+    return found
+
+
+def _numbers(report: Mapping[str, Any], finding: Mapping[str, Any]) -> dict[str, Any]:
+    """The step, what the finding costs of it, and the most that removing it gives."""
+    step_s = (report["step_s"] or {}).get("mean")
+    cost_s, edges = finding["cost_s_per_step"], finding["cost_ci95"]
+
+    def ratio(cost: float) -> float | None:
+        return step_s / (step_s - cost) if step_s and 0 < cost < step_s else None
+
+    return {
+        "step_s": step_s,
+        "steps": report["num_steps"],
+        "steps_per_s": report["throughput"]["steps_per_s"],
+        "steps_per_s_ci95": report["throughput"]["ci95"],
+        "cost_s_per_step": cost_s,
+        "cost_ci95": edges,
+        "share": finding["share"],
+        "most_gain": ratio(cost_s),
+        "most_gain_ci95": [ratio(edge) for edge in edges] if edges else None,
+        "measured_gain": finding["gain"],
+    }
+
+
+def _remedy(remedy: Remedy, finding: Mapping[str, Any]) -> dict[str, Any]:
+    parameter = remedy.parameter
+    asked = finding["data"].get(parameter.finding_key) if parameter and parameter.finding_key else None
+    value = asked if asked is not None else parameter.default if parameter else None
+    words = remedy.words.replace("{value!r}", repr(value)).replace(
+        "{value}", "N" if value is None else str(value)
+    )
+    return {
+        "id": remedy.id,
+        "spelled": remedy.spell(value),
+        "write": words,
+        "effect": remedy.source_effect or remedy.effect,
+        "alters": remedy.alters,
+        "fix": bool(remedy.source),
+        "apply": remedy.has_live(value),
+    }
+
+
+def _judge(
+    run: Path, examination: Examination, report: Mapping[str, Any], effect: Effect
+) -> list[dict[str, str]]:
+    """The commands that show whether the change is right and faster, in order, as they are typed."""
+    command = spelled(report["command"])
+    has_evidence = any(one.notes.get("evidence") for one in examination.recording.ranks)
+    folder = run.parent if run.suffix == ".sqlite" else run
+    base = folder if has_evidence else folder.with_name(f"{folder.name}-base")
+    changed = folder.with_name(f"{folder.name}-changed")
+    a, b = shlex.quote(str(base)), shlex.quote(str(changed))
+    steps = []
+    if not has_evidence:
+        what = "before the change, record what the command computes:"
+        steps.append({"what": what, "command": f"hotloop run --evidence --out {a} -- {command}"})
+    return [
+        *steps,
+        {
+            "what": "after the change, record it again:",
+            "command": f"hotloop run --evidence --out {b} -- {command}",
+        },
+        {"what": "does it compute the same?", "command": f"hotloop verify --effect {effect} {a} {b}"},
+        {"what": "is it faster?", "command": f"hotloop compare {a} {b}"},
+        {
+            "what": "or judge an edit that is not written yet, both sides launched in turns:",
+            "command": f"hotloop verify --effect {effect} --repeats 3 --patch change.patch -- {command}",
+        },
+    ]

@@ -1,0 +1,129 @@
+"""``report``: read a recording, measure every rank, run the rules, publish what was found."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from hotloop.diagnose import Evidence, Limits, bottleneck, diagnose, doubt, evidence_of, verdict
+from hotloop.findings import Finding
+from hotloop.measure import measure
+from hotloop.measure.jobs import main_job
+from hotloop.measure.others import core_time_got
+from hotloop.measure.steps import Steps
+from hotloop.phases import PHASES
+from hotloop.record.publish import write_text_atomic
+from hotloop.record.read import open_recording
+from hotloop.record.recording import Process, Recording
+from hotloop.record.store import Store
+from hotloop.report import html, json, model
+from hotloop.report.ranks import lead
+
+
+@dataclass(frozen=True, kw_only=True)
+class Examination:
+    """A recording, measured and diagnosed. ``steps`` is the rank the verdict speaks about."""
+
+    recording: Recording
+    ranks: tuple[Steps, ...]
+    findings: tuple[Finding, ...]
+    bottleneck: str
+    verdict: str
+
+    @property
+    def lead(self) -> Steps | None:
+        """The rank that the verdict is about, None where nothing trained."""
+        return lead(self.ranks)
+
+    @property
+    def process(self) -> Process | None:
+        """The process of that rank."""
+        steps = self.lead
+        return next((one for one in self.recording.ranks if steps and one.pid == steps.pid), None)
+
+    @property
+    def evidence(self) -> Evidence | None:
+        """The run as rules and predictions see it, None where nothing trained."""
+        return _evidence(self.recording, self.ranks, Limits())
+
+
+def read(run: Path) -> Recording:
+    """Open a run folder (or one rank's file)."""
+    return open_recording(run)
+
+
+def examine(recording: Recording, limits: Limits | None = None) -> Examination:
+    """Measure every rank and run every rule; of several trainings, on the longest."""
+    got = core_time_got(recording)
+    measured = [
+        measure(process, recording.machine, got=got, folder=recording.folder) for process in recording.ranks
+    ]
+    recording, ranks = main_job(recording, measured)
+    evidence = _evidence(recording, ranks, limits or Limits())
+    if evidence is None:
+        why = _without_torch(recording.without_torch)
+        return Examination(
+            recording=recording, ranks=(), findings=(), bottleneck="none", verdict=verdict(None, (), why)
+        )
+    findings = diagnose(evidence)
+    return Examination(
+        recording=recording,
+        ranks=ranks,
+        findings=findings,
+        bottleneck=bottleneck(evidence.steps, evidence.first_pass),
+        verdict=verdict(evidence.steps, findings, doubt(evidence), evidence.first_pass),
+    )
+
+
+def _without_torch(interpreters: Sequence[str]) -> str:
+    return f"{' and '.join(interpreters[:2])} could not import torch" if interpreters else ""
+
+
+def _evidence(recording: Recording, ranks: tuple[Steps, ...], limits: Limits) -> Evidence | None:
+    if not ranks:
+        return None
+    return evidence_of(recording, lead(ranks) or ranks[0], ranks, limits)
+
+
+def build_report(examination: Examination) -> dict[str, Any]:
+    """The report dictionary (``report.json``, schema 1)."""
+    return model.build(
+        examination.recording,
+        examination.ranks,
+        examination.findings,
+        bottleneck=examination.bottleneck,
+        verdict=examination.verdict,
+    )
+
+
+def publish(examination: Examination, folder: Path) -> dict[str, Any]:
+    """Write ``report.json``, ``report.html`` and the plain steps tables into the run folder.
+
+    On a full disk what was found is still worth reading: the report is returned, and standard error says so.
+    """
+    report = build_report(examination)
+    try:
+        write_text_atomic(folder / "report.json", json.render(report))
+        write_text_atomic(folder / "report.html", html.render(report))
+        store = Store(folder)
+        for steps in examination.ranks:
+            store.write_steps(steps.rank, step_columns(steps), pid=steps.pid)
+    except OSError as error:
+        print(f"hotloop: the report could not be written to {folder}: {error.strerror}", file=sys.stderr)
+    return report
+
+
+def step_columns(steps: Steps) -> Mapping[str, np.ndarray[Any, Any]]:
+    """The steps table as columns: start, end and every phase in seconds (stored as ns), samples."""
+    return {
+        "start_s": steps.start_s,
+        "end_s": steps.end_s,
+        "samples": np.nan_to_num(steps.samples).astype(np.int32),
+        "steady": steps.steady,
+        **{phase: steps.phases[:, i] for i, phase in enumerate(PHASES)},
+    }

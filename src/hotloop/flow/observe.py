@@ -1,0 +1,204 @@
+"""``run``: a command under observation, its recording in a folder. What it writes can be dropped."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import IO, Any
+
+from hotloop.errors import UsageError
+from hotloop.fix.in_force import InForce
+from hotloop.footprint.watch import MemoryWatch
+from hotloop.launch.command import Outcome, run_command
+from hotloop.launch.guard import Guard
+from hotloop.launch.machine import facts
+from hotloop.launch.oom_kills import oom_kills, since
+from hotloop.launch.output import last_words
+from hotloop.launch.system import Sampler
+from hotloop.launch.throwaway import Refused, Throwaway, throwaway
+from hotloop.launch.within import REFUSED
+from hotloop.record.store import Store
+
+#: What ``python -m`` runs and what a shell runs, to name a run folder after the script and not after the
+#: interpreter.
+_INTERPRETERS = re.compile(r"^(python[\d.]*|torchrun|accelerate|launch|sh|bash|env|uv|run|-.*|.*=.*)$")
+
+#: Dropped files named in full; of more the number is said.
+_FEW = 8
+
+
+def new_run_folder(out: Path | None, command: Sequence[str]) -> Path:
+    """The folder of a new run, created. An existing one with something in it is refused.
+
+    Where the working folder cannot be written and no other was asked for, it is a temporary folder.
+    """
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{_name(command)}"
+    if out is not None:
+        return _created(out)
+    try:
+        return _created(_free(Path("hotloop-runs") / name))
+    except UsageError:
+        return _created(Path(tempfile.gettempdir()) / f"hotloop-{os.getpid()}" / name)
+
+
+def observe(
+    command: Sequence[str],
+    folder: Path,
+    *,
+    steps: int | None = None,
+    profile: bool = False,
+    memory: bool = False,
+    memory_every: int | None = None,
+    env: Mapping[str, str] | None = None,
+    patch: InForce | None = None,
+    watch_tick: Callable[[], None] | None = None,
+    stdout: IO[str] | None = None,
+    stderr: IO[str] | None = None,
+    throw_away: bool = False,
+    guard: Guard | None = None,
+) -> Outcome:
+    """Run the command under observation; the recording lies in ``folder`` when it returns.
+
+    ``memory`` watches closely what grows (slows the command down); ``memory_every`` prints a line on standard
+    error every so many steps. ``env`` is added to the command's environment (remedies, interventions);
+    ``patch`` is enabled in it; ``watch_tick`` is called once or twice a second. ``throw_away`` drops what the
+    command writes elsewhere than to ``folder``; ``guard`` ends it where it has to.
+    """
+    with throwing_away(command, folder) if throw_away else nullcontext() as room:
+        if room is not None:
+            guard = guard or Guard(only_disk=True)
+            guard.disk = room.scratch
+        store = Store(folder)
+        machine, kills = facts(with_gpus=False), oom_kills()
+        put: Mapping[str, str] = {}
+        more: dict[str, Any] = {}
+        if patch is not None:
+            put, more = patch.put(folder), {"patch": {"files": list(map(str, patch.files))}}
+        store.begin(command, machine, **more)
+        sampler = Sampler(closely=memory)
+        watch = MemoryWatch(machine, say=_say, every=memory_every)
+
+        def tick(pid: int) -> None:
+            if guard is not None:
+                guard.look(pid)
+            sampler.sample(pid, extra_pids=store.living_pids)
+            samples = sampler.drain()
+            store.take_in(samples)
+            trainer, step = store.progress
+            watch.look(*samples, pid=trainer, step=step)
+            if watch_tick is not None:
+                watch_tick()
+
+        try:
+            outcome = run_command(
+                command,
+                raw_dir=folder / "raw",
+                src_dir=Path(__file__).resolve().parents[2],
+                steps=steps,
+                profile=profile,
+                env_extra={**(env or {}), **put, **({"HOTLOOP_MEMORY": "1"} if memory else {})},
+                on_tick=tick,
+                stdout=stdout,
+                stderr=stderr,
+                prefix=room.prefix if room is not None else (),
+            )
+        except UsageError:
+            if patch is not None:
+                patch.take_back(folder)
+            store.discard()
+            raise
+        store.add_machine(oom_kills=since(kills))
+        store.add_machine(gpus=sampler.gpu_facts())  # not earlier: a driver may take seconds to answer
+        store.take_in(sampler.drain())
+        store.finish(outcome)
+        return replace(
+            outcome,
+            warnings=(*outcome.warnings, *store.warnings),
+            ended_for=guard.why if guard is not None else "",
+            dropped=tuple(f"{kind} {path}" for kind, path in room.written()) if room is not None else (),
+            started=room is None or outcome.exit_code != REFUSED,
+        )
+
+
+def observe_quietly(command: Sequence[str], folder: Path, **more: Any) -> tuple[Outcome, str]:
+    """``observe`` in a new folder, the command's output in ``output.log`` there; with its last words."""
+    folder = new_run_folder(folder, command)
+    output = folder / "output.log"
+    with output.open("w") as log:
+        outcome = observe(command, folder, stdout=log, stderr=log, **more)
+    return outcome, last_words(output.read_text(errors="replace"))
+
+
+@contextmanager
+def throwing_away(
+    command: Sequence[str], folder: Path, *, way_out: str = "leave --throw-away out"
+) -> Iterator[Throwaway]:
+    """A run whose writes are dropped, those to ``folder`` kept. Raises UsageError where it cannot be."""
+    try:
+        room = throwaway(command, keep=[folder])
+        found = room.__enter__()
+    except Refused as refused:
+        with suppress(OSError):  # nothing ran: leave no empty folder
+            (folder / "raw").rmdir()
+            if folder.resolve() != Path.cwd():
+                folder.rmdir()
+        raise UsageError(
+            f"what the command writes cannot be kept apart from your files here ({refused.message})",
+            hint=f"run it on a copy, or {way_out}: then it writes where it always does",
+        ) from refused
+    try:
+        yield found
+    finally:
+        room.__exit__(None, None, None)
+
+
+def say_dropped(outcome: Outcome) -> None:
+    """What the command was ended for, and what it would have written, on standard error."""
+    if outcome.ended_for:
+        _say(f"the command was ended: it {outcome.ended_for}")
+    if dropped := outcome.dropped:
+        more = [f"and {len(dropped) - _FEW} more"] if len(dropped) > _FEW else []
+        lines = ["thrown away, as asked; the command would have", *dropped[:_FEW], *more]
+        _say("\n    ".join(lines))
+
+
+def _say(words: str) -> None:
+    prefix = "" if words.startswith("[") else "hotloop: "
+    print(prefix + words, file=sys.stderr, flush=True)
+
+
+def _created(folder: Path) -> Path:
+    try:
+        if folder.is_dir() and any(folder.iterdir()):
+            raise UsageError(f"{folder} is not empty", hint="give --out a new folder, or remove that one")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "raw").mkdir()
+    except OSError as error:
+        raise UsageError(
+            f"cannot write the run folder {folder}: {error.strerror}",
+            hint="give --out a folder that can be written",
+        ) from error
+    return folder.resolve()
+
+
+def _name(command: Sequence[str]) -> str:
+    scripts = [word for word in command if word.endswith(".py")]
+    for word in scripts or command:  # an option of a launcher may have a value of its own
+        stem = Path(word).name
+        if not _INTERPRETERS.match(stem):
+            return re.sub(r"[^\w.-]+", "_", stem.removesuffix(".py"))[:40] or "run"
+    return "run"
+
+
+def _free(folder: Path) -> Path:
+    candidate, number = folder, 2
+    while candidate.exists():
+        candidate, number = folder.with_name(f"{folder.name}-{number}"), number + 1
+    return candidate

@@ -1,0 +1,130 @@
+"""``verify``: whether a change computes the same, how much faster it is. Launch both sides, judge them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hotloop.compare.run import Run, run_of
+from hotloop.compare.verdict import Effect, Verdict, judge
+from hotloop.errors import CheckFailed, UsageError
+from hotloop.fix import in_force
+from hotloop.fix.in_force import InForce
+from hotloop.flow.observe import new_run_folder, observe
+from hotloop.record.publish import write_text_atomic
+from hotloop.remedy import catalogue
+from hotloop.remedy.remedy import EFFECTS
+from hotloop.report import json
+
+
+@dataclass(frozen=True, kw_only=True)
+class Launches:
+    """How both sides are run: the command, what the candidate has, how often and how long."""
+
+    command: list[str]
+    apply: Sequence[str] = ()
+    patch: Path | None = None
+    repeats: int = 1
+    steps: int | None = None
+    throw_away: bool = False
+    out: Path | None = None
+
+
+def verify(
+    pairs: Sequence[tuple[Path, Path]],
+    *,
+    effect: Effect | None = None,
+    expect: Path | None = None,
+    baselines: Sequence[Path] = (),
+    log: Path | None = None,
+) -> Verdict:
+    """Hold recorded sides beside each other, the first pair for its results, all of them for the speed.
+
+    ``verify.json`` goes into the candidate's folder. ``effect`` is by default what the applied remedies may
+    alter.
+    """
+    from hotloop.compare import expectation
+
+    asked = expectation.read(expect) if expect else None
+    (base, candidate), *repeats = [(run_of(a), run_of(b)) for a, b in pairs]
+    verdict = judge(
+        base,
+        candidate,
+        effect=effect or (asked.effect if asked else None) or _applied_effect(candidate),
+        asked=asked,
+        baselines=[run_of(path) for path in baselines],
+        repeats=repeats,
+        log=log,
+    )
+    if folder := candidate.recording.folder:
+        try:
+            write_text_atomic(folder / "verify.json", json.render(verdict.to_json()))
+        except OSError as error:
+            print(f"hotloop: {folder / 'verify.json'} not written: {error.strerror}", file=sys.stderr)
+    return verdict
+
+
+def launch(asked: Launches) -> list[tuple[Path, Path]]:
+    """Run the command unmodified and with the change, taking turns: base, candidate, candidate, base, ..."""
+    patch = in_force.read(asked.patch, asked.command) if asked.patch else None
+    env = catalogue.environment(map(catalogue.parse, asked.apply))
+    if asked.out is not None and asked.out.is_dir() and any(asked.out.iterdir()):
+        raise UsageError(f"{asked.out} is not empty", hint="give --out a new folder, or remove that one")
+    whole = asked.out or new_run_folder(None, asked.command)
+    pairs = []
+    try:
+        for number in range(asked.repeats):
+            folders: dict[str, Path] = {}
+            sides = ("base", "candidate")
+            for side in sides if number % 2 == 0 else reversed(sides):
+                folder = whole / (side if asked.repeats == 1 else f"{side}-{number + 1}")
+                changed = side == "candidate"
+                folders[side] = _launch(
+                    folder, asked, env if changed else {}, patch if changed else None, must_run=not changed
+                )
+            pairs.append((folders["base"], folders["candidate"]))
+    finally:
+        for folder in (whole / "raw", whole):  # where nothing was started nothing is left
+            with suppress(OSError):
+                folder.rmdir()
+    return pairs
+
+
+def _launch(
+    folder: Path, asked: Launches, env: dict[str, str], patch: InForce | None, *, must_run: bool
+) -> Path:
+    print(f"hotloop: running {folder.name}", file=sys.stderr, flush=True)
+    made = new_run_folder(folder, asked.command)
+    done = observe(
+        asked.command,
+        made,
+        steps=asked.steps,
+        env={**env, "HOTLOOP_EVIDENCE": "1"},
+        patch=patch,
+        stdout=sys.stderr,
+        throw_away=asked.throw_away,
+    )
+    if done.ended_for:
+        raise CheckFailed(f"the command was ended: it {done.ended_for}")
+    if done.exit_code and must_run:
+        raise UsageError(
+            f"the unmodified command ended with exit code {done.exit_code}: nothing to compare with",
+            hint="its words are above; get it to run first",
+        )
+    return made
+
+
+def _applied_effect(candidate: Run) -> Effect | None:
+    """The widest class among the candidate's remedies, None without any.
+
+    Nobody knows that of a patch: it is not held to bits.
+    """
+    known: dict[str, Any] = {remedy.id: remedy for remedy in catalogue.remedies()}
+    found = [EFFECTS.index(known[n["id"]].effect) for n in candidate.applied if n["id"] in known]
+    if candidate.recording.patch is not None:
+        found.append(EFFECTS.index("numeric"))
+    return EFFECTS[max(found)] if found else None

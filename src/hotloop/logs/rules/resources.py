@@ -1,0 +1,205 @@
+"""``input/``, ``memory/`` and ``device/``: what the step waits for, what grows, how busy the device is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+import numpy as np
+
+from hotloop import units
+from hotloop.findings import Finding
+from hotloop.logs.log import REST, WORTH, Log
+from hotloop.logs.streams import Stream
+from hotloop.logs.templates import Floats
+
+# The wait for data
+
+
+#: Below this hit rate a cache of the dataset does little (guide S1).
+_HIT_RATE = 0.6
+
+
+def data(log: Log) -> Iterator[Finding]:
+    """The share of the step that is data time, and a cache that misses."""
+    yield from _data_wait(log)
+    yield from _cache(log)
+
+
+def _data_wait(log: Log) -> Iterator[Finding]:
+    wait = next((phase for phase in log.phases if phase.name == "data_wait"), None)
+    found = log.column("data_time")
+    if wait is None or found is None or wait.share < WORTH or np.isfinite(found[1]).sum() < 3:
+        return
+    workers = log.read.settings.get("num_workers")
+    single = workers == 0
+    known = f"num_workers={workers}" if workers is not None else "the number of workers is not in the log"
+    step_s = wait.s_per_step / wait.share
+    yield log.finding(
+        "input/single-process" if single else "input/data-wait",
+        f"Each step waits {units.duration(wait.s_per_step)} for its data, {units.share(wait.share)} of it"
+        + ("; the loader has no workers." if single else "."),
+        (
+            f"data time {units.duration(wait.s_per_step)} of {units.duration(step_s)} per step, over "
+            f"{found[0].num_rows:,} lines",
+            known,
+            *_uneven(*found),
+        ),
+        found[0].columns["line"][0],
+        share=wait.share,
+        remedies=("num-workers",) if single else (),
+        data={"num_workers": workers} if workers is not None else {},
+    )
+
+
+def _uneven(stream: Stream, values: Floats) -> tuple[str, ...]:
+    good = values[np.isfinite(values)]
+    if len(good) < 20:
+        return ()
+    middle, high = float(np.median(good)), float(np.quantile(good, 0.95))
+    if high < 4 * max(middle, 1e-6):
+        return ()
+    step, apart = stream.get("step"), np.diff(np.flatnonzero(good > 0.5 * high))
+    every_step = step is not None and float(np.median(np.diff(step))) == 1
+    if every_step and len(apart) >= 8 and apart[0] > 1 and float(np.mean(apart == apart[0])) > 0.9:
+        return (f"in every {apart[0]}th step and hardly in the others: {apart[0]} workers that take turns",)
+    return (
+        f"unevenly: the median is {units.duration(middle)}, one line in twenty has {units.duration(high)}",
+    )
+
+
+def _cache(log: Log) -> Iterator[Finding]:
+    found = log.column("hit_rate")
+    if found is None:
+        return
+    stream, rates = found
+    good = rates[np.isfinite(rates)]
+    last = float(np.median(good[-max(1, len(good) // 4) :]))
+    if not 0 <= last < _HIT_RATE:
+        return
+    yield log.finding(
+        "input/cache-thrash",
+        f"The dataset's cache answers {units.share(last)} of the reads.",
+        (f"hit rate {units.share(float(good[0]))} first, {units.share(last)} at the end",),
+        stream.columns["line"][np.flatnonzero(np.isfinite(rates))[-1]],
+        advice="Make the cache large enough for an epoch, or keep a fixed part of the data in it: in "
+        "shuffled epochs throwing out the least recently used sample throws out what comes next.",
+        severity="medium",
+        data={"hit_rate": last},
+    )
+
+
+# Memory
+
+
+_BLOCKS = 8
+_LEAST_BYTES = 64 * 2**20
+_LEAST_RATIO = 0.03
+_NEAR, _AT = 0.90, 0.95
+
+
+def memory(log: Log) -> Iterator[Finding]:
+    """Growth of the process and of the device's memory; the system's memory against its size."""
+    for role, name, words in (
+        ("host_bytes", "memory/host-growth", "The training process"),
+        ("device_bytes", "memory/device-growth", "Device memory"),
+    ):
+        found = log.column(role)
+        if found is not None:
+            yield from _growth(log, *found, name, words)
+    yield from _near_limit(log)
+
+
+def _growth(log: Log, stream: Stream, column: Floats, name: str, words: str) -> Iterator[Finding]:
+    """Still growing in every block of the second half, in no single jump."""
+    values = column[np.isfinite(column)]
+    if len(values) < 3 * _BLOCKS:
+        return
+    medians = np.array([np.median(part) for part in np.array_split(values, _BLOCKS)])
+    later = np.diff(medians[_BLOCKS // 2 - 1 :])
+    grown = float(medians[-1] - medians[_BLOCKS // 2 - 1])
+    if (later <= 0).any() or later.max() > 0.6 * grown:
+        return
+    if grown < max(_LEAST_BYTES, _LEAST_RATIO * medians[0]):
+        return
+    rows = len(values) * (_BLOCKS // 2) / _BLOCKS * stream.stride
+    yield log.finding(
+        name,
+        f"{words} grows from {units.size(medians[0])} to {units.size(medians[-1])} and goes on growing.",
+        (
+            f"{units.size(grown)} over the second half of the log, {units.size(grown / rows)} from line to "
+            "line",
+        ),
+        stream.columns["line"][np.flatnonzero(np.isfinite(column))[len(values) // 2]],
+        advice="Keep numbers, not tensors: .item() or .detach() what every step stores; bound caches.",
+        severity="medium",
+        data={"start_bytes": float(medians[0]), "end_bytes": float(medians[-1])},
+    )
+
+
+def _near_limit(log: Log) -> Iterator[Finding]:
+    used, limit = log.column("system_bytes"), log.column("system_limit")
+    if used is None or limit is None or used[0] is not limit[0]:
+        return
+    with np.errstate(invalid="ignore", divide="ignore"):
+        full = np.where(limit[1] > 0, used[1] / limit[1], np.nan)
+    if not np.isfinite(full).any():
+        return
+    worst = int(np.nanargmax(full))
+    if full[worst] < _NEAR:
+        return
+    yield log.finding(
+        "memory/near-limit",
+        f"{units.share(float(full[worst]))} of the machine's {units.size(limit[1][worst])} was taken.",
+        (f"{units.size(used[1][worst])} at line {used[0].columns['line'][worst]:,.0f}",),
+        used[0].columns["line"][worst],
+        severity="high" if full[worst] >= _AT else "medium",
+        data={"used_bytes": float(used[1][worst]), "limit_bytes": float(limit[1][worst])},
+    )
+
+
+# The device
+
+
+_HOT = 0.30
+_BUSY = 0.70
+_POWER = 0.35
+_MODULE = re.compile(r"stage|layer|block|module|fus|head|backbone|encoder|decoder|attn|attention|conv|neck")
+
+
+def device(log: Log) -> Iterator[Finding]:
+    """The stage that takes most; a device that is busy and draws little power."""
+    stages = [stage for stage in log.stages if stage.name != REST]
+    if len(stages) >= 4 and stages[0].share >= _HOT and _MODULE.search(stages[0].name):
+        top = stages[0]
+        found = log.column("stage:" + top.name)
+        yield log.finding(
+            "device/hot-module",
+            f"{top.name[:1].upper()}{top.name[1:]} takes {units.share(top.share)} of the {len(stages)} "
+            f"stages' time ({units.duration(top.s_per_step)}).",
+            tuple(f"{s.name}: {units.duration(s.s_per_step)} ({units.share(s.share)})" for s in stages[:4]),
+            found[0].columns["line"][0] if found else 1,
+            advice=f"Look at {top.name} first; the first three take "
+            f"{units.share(sum(stage.share for stage in stages[:3]))} together.",
+            severity="info",
+            data={"stage": top.name, "share": top.share},
+        )
+    yield from _low_intensity(log)
+
+
+def _low_intensity(log: Log) -> Iterator[Finding]:
+    busy, drawn = log.column("gpu_util"), log.column("power_ratio")
+    if busy is None or drawn is None:
+        return
+    half = len(busy[1]) // 2
+    used, power = float(np.nanmean(busy[1][half:])), float(np.nanmean(drawn[1][half:]))
+    if half < 5 or used < _BUSY or power >= _POWER:
+        return
+    yield log.finding(
+        "device/low-intensity",
+        f"The device is busy {units.share(used)} of the time but draws {units.share(power)} of its power "
+        "limit.",
+        (f"means of the second half of {len(busy[1]):,} samples",),
+        busy[0].columns["line"][half],
+        data={"gpu_util": used, "power_ratio": power},
+    )

@@ -1,0 +1,166 @@
+"""What a step does beside training, done less often or later."""
+
+from __future__ import annotations
+
+from hotloop.remedy.remedy import Parameter, Remedy
+
+DEFER_ITEM = Remedy(
+    id="defer-item",
+    summary="Read losses and metrics a few steps late, so that no step waits for the device.",
+    effect="exact",
+    alters=(
+        "the numbers stay; a clock that the script reads in the loop no longer waits for the device, and an "
+        "error of the device is raised at a later line"
+    ),
+    answers=("host/sync-in-step",),
+    source="hotloop.fix.deferring:defer_item",
+    words=(
+        "before: total += loss.item(); after: total += loss.detach().double(), and float(total) where it is "
+        "read; a bar or a meter every N steps: if step % N == 0:"
+    ),
+)
+LESS_FREQUENT_EVALUATION = Remedy(
+    id="less-frequent-evaluation",
+    summary="Evaluate less often.",
+    effect="semantic",
+    alters="the best checkpoint is chosen among fewer evaluations",
+    answers=("cadence/evaluation",),
+    parameter=Parameter(
+        name="every",
+        kind="count",
+        words="run each Nth evaluation",
+        minimum=1,
+        finding_key="every_nth",
+    ),
+    source="hotloop.fix.cadence:rarer",
+    words="keep one evaluation in {value}, or evaluate on a fixed subset between full ones",
+)
+LESS_FREQUENT_CHECKPOINT = Remedy(
+    id="less-frequent-checkpoint",
+    summary="Write checkpoints less often.",
+    effect="semantic",
+    alters="more work is lost when the run dies",
+    answers=("cadence/checkpoint",),
+    parameter=Parameter(
+        name="every",
+        kind="count",
+        words="write each Nth checkpoint",
+        default=4,
+        minimum=1,
+        finding_key="every_nth",
+    ),
+    source="hotloop.fix.cadence:rarer",
+    words="keep one checkpoint in {value}",
+)
+ASYNCHRONOUS_CHECKPOINT = Remedy(
+    id="asynchronous-checkpoint",
+    summary="Copy the state and write it in the background.",
+    effect="exact",
+    alters="the file is complete some seconds later; one that is overwritten before is not written",
+    answers=("cadence/checkpoint",),
+    live="hotloop.remedy.live.checkpoint:AsynchronousCheckpoint",
+    source="hotloop.fix.feeds:async_save",
+    depends=True,
+    words="hotloop.feed.async_save(state, path), or torch.distributed.checkpoint.async_save",
+)
+FEWER_IMAGES = Remedy(
+    id="fewer-images",
+    summary="Log images and figures less often.",
+    effect="semantic",
+    alters="fewer pictures are kept; wandb's own step axis gets shorter where calls give no step",
+    answers=("cadence/images",),
+    parameter=Parameter(
+        name="every", kind="count", words="log each Nth time", default=10, minimum=1, finding_key="every_nth"
+    ),
+    live="hotloop.remedy.live.logged:FewerImages",
+    source="hotloop.fix.each_nth:images",
+    words="log images one time in {value}",
+)
+FEWER_PRINTS = Remedy(
+    id="fewer-prints",
+    summary="Print less often.",
+    effect="semantic",
+    alters="what the steps in between would have printed is missing on the screen and in redirected output",
+    answers=("cadence/progress-output",),
+    where_named=True,
+    parameter=Parameter(
+        name="every",
+        kind="count",
+        words="print in each Nth step that prints",
+        default=50,
+        minimum=1,
+        finding_key="every_nth",
+    ),
+    live="hotloop.remedy.live.every_nth:FewerPrints",
+    source="hotloop.fix.each_nth:prints",
+    words="print every {value} steps",
+)
+THROTTLED_LOGGING = Remedy(
+    id="throttled-logging",
+    summary="Log scalars less often.",
+    effect="semantic",
+    alters=(
+        "curves have fewer points, and may lack the last one; wandb's own step axis gets shorter where calls "
+        "give no step"
+    ),
+    answers=("cadence/logging",),
+    parameter=Parameter(
+        name="every",
+        kind="count",
+        words="log each Nth time, or after N updates",
+        default=10,
+        minimum=1,
+        finding_key="every_nth",
+    ),
+    live="hotloop.remedy.live.logged:FewerScalars",
+    source="hotloop.fix.each_nth:logging",
+    words="log every {value} steps",
+)
+THROTTLED_PROGRESS = Remedy(
+    id="throttled-progress",
+    summary="Refresh the progress bar less often.",
+    effect="exact",
+    answers=("cadence/progress-output",),
+    where_named=True,
+    live="hotloop.remedy.live.logged:ThrottledProgress",
+    source="hotloop.fix.progress:throttled_progress",
+    words="give tqdm mininterval=1.0, and read the loss only when it is shown",
+)
+THROTTLE_VIEWER = Remedy(
+    id="throttle-viewer",
+    summary="Serve the viewer less often from the training loop.",
+    effect="semantic",
+    alters=(
+        "everything the function does happens less often: the picture in the viewer is refreshed more "
+        "seldom, and what it asks for (a pause) is seen later"
+    ),
+    answers=("host/viewer-in-loop",),
+    parameter=Parameter(
+        name="function",
+        kind="text",
+        words="FILE.py:FUNCTION, as the finding names it",
+        finding_key="function",
+        needed=True,
+    ),
+    live="hotloop.remedy.live.every_nth:ThrottledViewer",
+    words=(
+        "before: viewer.poll() in each step; after: if step % 50 == 0: viewer.poll(), or only while a "
+        "client is connected"
+    ),
+)
+RARER_GC_COLLECT = Remedy(
+    id="rarer-gc-collect",
+    summary="Call the garbage collector by hand less often.",
+    effect="exact",
+    alters=(
+        "objects that hold each other are freed later, after 64 MiB more of memory at the latest, and what "
+        "they do when they go comes later"
+    ),
+    answers=("host/gc-pauses",),
+    where_named=True,
+    parameter=Parameter(
+        name="every", kind="count", words="collect each Nth time, or after N updates", default=500, minimum=1
+    ),
+    live="hotloop.remedy.live.every_nth:RarerCollections",
+    words="before: gc.collect() in each step; after: if step % {value} == 0: gc.collect(), or none at all",
+)

@@ -1,1 +1,0 @@
-"""Attention by hand, and what source must show for it to be written as one fused call."""

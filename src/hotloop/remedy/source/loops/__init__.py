@@ -1,1 +1,0 @@
-"""Loops over parameters, written as calls for all of them."""

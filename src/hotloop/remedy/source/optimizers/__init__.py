@@ -1,1 +1,0 @@
-"""Hand-written optimizers, recognised by what their updates do."""

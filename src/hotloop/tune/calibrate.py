@@ -1,0 +1,293 @@
+"""The model's numbers from one run: what was measured, and defaults with their source where it was not."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.diagnose import costs
+from hotloop.diagnose.costs import Feed
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.memory_use import room_bytes
+from hotloop.diagnose.worker_memory import private, worker_memory
+from hotloop.errors import UsageError
+from hotloop.footprint.training import host_memory
+from hotloop.measure.steps import LoaderUse, Steps
+from hotloop.model.handover import Handover, handover
+from hotloop.model.pipeline import EpochCost, Floats, Memory, Pipeline, Setup
+from hotloop.model.predict import alone
+from hotloop.phases import COLUMN
+from hotloop.record.recording import Process
+from hotloop.tune.demand import demand
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assumed:
+    """Where a run does not show it. FIELDNOTES 3.5: tiny batches and batches of 40 MB, 2 shared cores."""
+
+    receive_s: float = 3e-4  # of the training thread, for a batch that is ready
+    receive_s_per_byte: float = 0.1e-9
+    latency_s: float = 2e-4
+    overhead_s: float = 2e-4  # of a worker, between two batches
+    ship_s: float = 5e-4  # a batch in a worker over the same in the training thread
+    ship_s_per_byte: float = 0.5e-9  # pages of a new shared-memory segment
+    fresh_bytes: float = 32 << 20  # malloc maps larger blocks anew each time, worker or not
+    worker_bytes: float = 200 << 20
+    copied_bytes: float = 16 << 20  # pages a forked worker copies, importing nothing
+    stop_s: float = 0.01  # shutting idle workers down
+    gather_s: float = 4e-5  # a batch in one copy out of a cache that is whole (benchmarks/recovery)
+    gather_s_per_byte: float = 0.125e-9  # FIELDNOTES 1.4: 3 KB samples in 0.39 us
+    cached_sample_s: float = 2e-5  # a sample by itself, for a collation of the script's own
+
+
+ASSUMED: Final = Assumed()
+#: Epochs that must have shown what their first step takes beyond the others.
+_LEAST_EPOCHS: Final = 3
+
+
+def calibrate(evidence: Evidence) -> Pipeline:
+    """The pipeline of the run's leading rank.
+
+    Raises UsageError, with what would help, where the run shows no steps, no DataLoader, or too few of them.
+    """
+    feed = costs.feed_of(evidence)
+    if feed is None:
+        raise _cannot(evidence)
+    loader, workers = feed.loader, feed.workers
+    process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
+    prefetch = int(loader.settings.get("prefetch_factor") or 2)
+    seen = handover(process, loader.id, prefetch) if workers else Handover()
+    make_s, ship_s = _making(feed)
+    own, first = _own_work(evidence.steps)
+    wants = demand(evidence, feed, float(own.mean()))
+    step_s, epoch = own, _epoch_cost(loader, workers, seen)
+    if workers and not loader.settings.get("persistent_workers"):
+        # What is slow only because workers are new costs an epoch, and nothing where none are started.
+        step_s, slow_s = _without(own, first)
+        make_s, slow_make_s = _warm(make_s, seen)
+        epoch = replace(epoch, slow_s=slow_s, wake_s=epoch.wake_s + slow_make_s)
+    receive_s, latency_s = _moving(seen, loader)
+    ranks = len(evidence.ranks)
+    measured = Pipeline(
+        make_s=make_s,
+        ship_s=ship_s,
+        make_cores=wants.make_cores,
+        collate_s=loader.collate_s,
+        cached_s=_cached_s(loader, _batch_samples(evidence.steps, loader)),
+        step_s=step_s,
+        step_cores=wants.step_cores,
+        receive_s=receive_s,
+        latency_s=latency_s,
+        overhead_s=ASSUMED.overhead_s if seen.between_s is None else seen.between_s,
+        device_s=_device_s(evidence),
+        transfer_s=evidence.steps.per_step("transfer") * costs.exposed_ratio(evidence.steps, "transfer"),
+        epoch=epoch,
+        batches_per_epoch=_batches_per_epoch(loader, ranks, seen),
+        other_s=_other_s(evidence.steps, loader, seen),
+        evaluation_wait_s=_evaluation_wait_s(evidence.steps),
+        batch_samples=_batch_samples(evidence.steps, loader),
+        num_samples=int(loader.dataset.get("len") or 0),
+        recorded=Setup(
+            num_workers=workers,
+            prefetch_factor=prefetch,
+            persistent_workers=bool(loader.settings.get("persistent_workers")),
+            in_order=bool(loader.settings.get("in_order", True)),
+            cores=evidence.cores,
+            ranks=ranks,
+        ),
+        iterable=bool(loader.settings.get("iterable")),
+        anew=bool(loader.dataset_changes),
+        alone=bool(loader.dataset_written) and not workers,
+        measured_s=evidence.steps.step_s,
+        waited_s=evidence.steps.per_step("data_wait"),
+        doubts=wants.doubts,
+        memory=_memory(evidence, process, loader, workers),
+    )
+    return alone(measured, loader.num_batches / max(1, loader.num_iterators))
+
+
+def _making(feed: Feed) -> tuple[Floats, float]:
+    """(seconds of a batch in a worker, what of them shipping costs)."""
+    loader = feed.loader
+    ship_s = ASSUMED.ship_s + ASSUMED.ship_s_per_byte * _recycled_bytes(loader)
+    if feed.workers:
+        return loader.make_s, min(ship_s, 0.8 * float(loader.make_s.mean()))
+    # Short batches of the training thread are not all recorded as such, its fetches are.
+    return loader.wait_s + ship_s, ship_s
+
+
+def _cached_s(loader: LoaderUse, samples: float) -> float:
+    """What a batch out of a cache takes in the process that makes it."""
+    if loader.settings.get("collate_fn") == "torch.utils.data._utils.collate.default_collate":
+        copied_s = ASSUMED.gather_s + ASSUMED.gather_s_per_byte * loader.batch_bytes
+        fresh_s = ASSUMED.ship_s_per_byte * (sum(_sizes(loader)) - _recycled_bytes(loader))
+        return copied_s + min(fresh_s, max(0.0, loader.collate_s - copied_s))  # collating does it
+    return loader.collate_s + ASSUMED.cached_sample_s * samples
+
+
+def _recycled_bytes(loader: LoaderUse) -> float:
+    """Of a batch, what the training thread would write into memory that it has used before."""
+    return sum(size for size in _sizes(loader) if size < ASSUMED.fresh_bytes)
+
+
+def _sizes(loader: LoaderUse) -> list[float]:
+    return [float(field.get("bytes") or 0) for field in loader.batch_fields] or [loader.batch_bytes]
+
+
+def _own_work(steps: Steps) -> tuple[Floats, npt.NDArray[np.bool_]]:
+    """[n] seconds of each steady step's own work, and which steps are the first of an epoch."""
+    columns = [COLUMN[phase] for phase in costs.BUSY_PHASES]
+    kept = steps.steady if steps.steady.sum() >= 4 else np.ones(steps.num_steps, np.bool_)
+    busy: Floats = steps.phases[kept][:, columns].sum(axis=1)
+    return busy, steps.phases[kept][:, COLUMN["epoch_gap"]] > 0
+
+
+def _without(own: Floats, first: npt.NDArray[np.bool_]) -> tuple[Floats, float]:
+    """(the other steps, how much longer the first ones take); all of them and 0 where that is not seen."""
+    if min(first.sum(), (~first).sum()) < _LEAST_EPOCHS:
+        return own, 0.0
+    longer = float(own[first].mean() - own[~first].mean())
+    return (own[~first], longer) if longer > 0 else (own, 0.0)
+
+
+def _warm(make_s: Floats, seen: Handover) -> tuple[Floats, float]:
+    """(seconds of a batch in a worker that has made one, how much longer its first takes)."""
+    if seen.first_s is None or seen.later_s is None or not 0 < seen.later_s < seen.first_s:
+        return make_s, 0.0
+    return make_s * min(1.0, seen.later_s / float(make_s.mean())), seen.first_s - seen.later_s
+
+
+def _moving(seen: Handover, loader: LoaderUse) -> tuple[float, float]:
+    """(receive, latency): what the training thread does for a batch, and what passes before it can."""
+    assumed = ASSUMED.receive_s + ASSUMED.receive_s_per_byte * loader.batch_bytes
+    if seen.ready_s is None and seen.late_s is None:
+        return assumed, ASSUMED.latency_s
+    if seen.ready_s is None:
+        assert seen.late_s is not None
+        receive = min(assumed, seen.late_s)
+    else:
+        receive = seen.ready_s
+    latency = ASSUMED.latency_s if seen.late_s is None else max(0.0, seen.late_s - receive)
+    return receive, latency
+
+
+def _device_s(evidence: Evidence) -> float:
+    device = evidence.steps.device
+    return device.busy_ratio * evidence.steps.step_s if device is not None else 0.0
+
+
+def _epoch_cost(loader: LoaderUse, workers: int, seen: Handover) -> EpochCost:
+    # A worker at work is waited for when it is shut down.
+    usual = EpochCost(stop_s=ASSUMED.stop_s + float(np.mean(loader.make_s if workers else loader.wait_s)))
+    again = loader.iter_s[1:]  # the first iterator starts the workers that stay, and imports what it needs
+    if not workers and len(again):
+        return replace(usual, inline_s=float(again.mean()))
+    if not workers or not len(loader.iter_s):
+        return usual
+    kept = bool(loader.settings.get("persistent_workers"))
+    start = float(loader.iter_s[0] if kept else loader.iter_s.mean())
+    start_s = float(again.mean()) if kept and len(again) else usual.start_s
+    return EpochCost(
+        start_s=start_s,
+        worker_start_s=max(0.0, start - start_s) / workers,
+        wake_s=usual.wake_s if kept or seen.wake_s is None else seen.wake_s,
+        stop_s=usual.stop_s if kept or seen.stop_s is None else seen.stop_s,
+    )
+
+
+def _batches_per_epoch(loader: LoaderUse, ranks: int, seen: Handover) -> float:
+    """As seen where an epoch was finished, else from the dataset's length."""
+    if loader.num_iterators > 1 or seen.stop_s is not None:
+        return loader.batches_per_epoch
+    length, size = loader.dataset.get("len"), loader.settings.get("batch_size")
+    if isinstance(length, int) and isinstance(size, int) and length > 0 and size > 0:
+        return float(max(loader.batches_per_epoch, np.ceil(length / size / ranks)))
+    return float(np.inf)
+
+
+def _other_s(steps: Steps, loader: LoaderUse, seen: Handover) -> dict[str, float]:
+    """Seconds per step of what is neither the step, its wait, nor starting and stopping workers."""
+    found = {name: steps.per_step(name) for name in ("evaluation", "checkpoint")}
+    turned = float(loader.iter_s.sum()) + (seen.stop_s or 0.0) * max(0, loader.num_iterators - 1)
+    found["epochs"] = max(0.0, steps.per_step("epoch_gap") - turned / max(1, steps.num_steps))
+    return found
+
+
+def _evaluation_wait_s(steps: Steps) -> float:
+    """Seconds per step that evaluation waits for batches, more than those out of a cache would take, in
+    loaders that are gone through again.
+    """
+    again = [one for one in steps.loaders if one.role == "evaluation" and one.num_iterators > 1]
+    waits = sum(max(0.0, float(one.wait_s.sum()) - len(one.wait_s) * ASSUMED.gather_s) for one in again)
+    return min(waits / max(1, steps.num_steps), steps.per_step("evaluation"))
+
+
+def _batch_samples(steps: Steps, loader: LoaderUse) -> float:
+    known = steps.samples[np.isfinite(steps.samples)]
+    if len(known):
+        return float(known.mean())
+    size = loader.settings.get("batch_size")
+    return float(size) if isinstance(size, int) else 0.0
+
+
+def _memory(evidence: Evidence, process: Process, loader: LoaderUse, workers: int) -> Memory:
+    held = host_memory(evidence.recording, process)
+    own = [one.private_bytes for one in worker_memory(evidence.recording) if one.rank == process.rank]
+    own = own or _grown(evidence, process)
+    room = room_bytes(evidence)
+    return Memory(
+        main_bytes=held.peak_bytes if held is not None else 0.0,
+        worker_bytes=float(np.mean(own)) if own and workers else ASSUMED.worker_bytes,
+        batch_bytes=loader.batch_bytes,
+        measured=bool(own and workers),
+        room_bytes=np.inf if room is None else room / 2,  # feed.budget: "auto"
+        shared_bytes=_shared_bytes(evidence),
+        open_files=float(evidence.machine.get("open_files") or np.inf) / 2,
+        batch_tensors=max(1, len(loader.batch_fields)),
+    )
+
+
+def _shared_bytes(evidence: Evidence) -> float:
+    """What one rank's batches may take of /dev/shm."""
+    free = evidence.machine.get("shm_free_bytes")
+    ranks = max(1, len(evidence.ranks))
+    return np.inf if free is None else evidence.limits.shm_ratio * float(free) / ranks
+
+
+def _grown(evidence: Evidence, process: Process) -> list[float]:
+    """What each worker grew by, with what it copies at least, where nobody looked closer."""
+    found = []
+    for worker in process.workers:
+        held = private(evidence.recording.process_system.get(worker.pid, {}))
+        held = held[np.isfinite(held)]
+        if len(held) >= 2:
+            forked = worker.first("process").get("start_method") == "fork"
+            found.append(float(np.ptp(held)) + ASSUMED.copied_bytes if forked else float(held.max()))
+    return found
+
+
+def _cannot(evidence: Evidence) -> UsageError:
+    steps = evidence.steps
+    if not steps.num_steps:
+        return UsageError(
+            "the run shows no training steps: there is nothing to predict from",
+            hint="record a run that trains: hotloop run -- COMMAND",
+        )
+    loader = steps.train_loader()
+    if loader is None or "num_workers" not in loader.settings:
+        return UsageError(
+            f"the run trains without a DataLoader ({steps.num_steps} steps): nothing to predict",
+            hint="hotloop report RUN says what steps wait for, hotloop what-if tries changes",
+        )
+    if evidence.enough:
+        return UsageError(
+            "the run does not show how long its DataLoader takes to make a batch",
+            hint="its fetcher is not torch's, or all workers were killed: see hotloop report",
+        )
+    return UsageError(
+        f"{steps.num_steps} steps in {steps.span_s:.2g} s are too few to predict from",
+        hint=f"at least {evidence.limits.min_steps} steps and {evidence.limits.min_span_s:g} s: a longer run",
+    )

@@ -1,0 +1,244 @@
+"""What is worth trying: from the diagnosis to remedies with values, the promising ones first."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from typing import Any, Final
+
+from hotloop.diagnose import Evidence
+from hotloop.diagnose.line_kinds import is_random, may_vary
+from hotloop.diagnose.source import dataset_text
+from hotloop.findings import Finding
+from hotloop.measure.steps import Steps
+from hotloop.remedy import catalogue
+from hotloop.remedy.catalogue import Applied
+from hotloop.remedy.remedy import Remedy
+from hotloop.tune import by_model
+from hotloop.tune.candidate import Candidate, Ideas, LeftOut, Limits, onto
+from hotloop.tune.trial import Arm, edited, effect_of
+
+_WORKERS: Final = ("num-workers", "no-workers")
+#: Useless without each other.
+_TOGETHER: Final = ("pin-memory", "non-blocking")
+#: A finding whose cost is less of a step asks for nothing.
+_LEAST_SHARE: Final = 0.02
+#: A predicted gain that is not worth launches; the same for other values of what was taken up.
+_LEAST_GAIN: Final = 1.02
+_AGAIN: Final = 1.1
+
+
+def ideas(
+    evidence: Evidence,
+    findings: Sequence[Finding],
+    have: Arm,
+    limits: Limits,
+    tried: Collection[str],
+    *,
+    once: bool = False,
+    alone_s: float | None = None,
+    cannot: Callable[[Arm], str] | None = None,
+    written: Collection[str] = (),
+    several: Collection[str] = (),
+    draws: Collection[str] = (),
+    anew: bool = False,
+) -> Ideas:
+    """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
+
+    ``once``: the run goes through its data a single time. ``alone_s``: what a step takes that waits for
+    nothing, where that was measured. ``cannot``: why what in an arm has no live form cannot be
+    tried as a patch; None: nothing is. ``written``: remedies to try as one though they have a live form;
+    ``several``: those whose live form changes more than their patch, tried as one where it can be made.
+    ``draws``: generators that samples were seen to draw from; ``anew``: a trial saw samples change between
+    epochs.
+    """
+    found: dict[str, Candidate] = {}
+    left: dict[str, LeftOut] = {}
+    pipeline = by_model.pipeline_of(
+        evidence, alone_s if not have or by_model.setup_of(have) is not None else None
+    )
+    if pipeline is not None and once:
+        pipeline = by_model.in_one_pass(pipeline)
+    if pipeline is not None and anew:
+        pipeline = replace(pipeline, anew=True)
+    step_s = evidence.steps.step_s
+    random = _random(evidence, draws)
+    rewritten = {one.remedy.id for one in edited(have)}  # what they ask for now is of the code as it runs
+    for finding in findings:
+        unpriced = bool(finding.data.get("unpriced"))  # what it costs shows in launches alone
+        if finding.cost_s_per_step < _LEAST_SHARE * step_s and not unpriced:
+            continue
+        ratio = 0.0 if unpriced else step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
+        for remedy in _remedies(finding):
+            if remedy.id in rewritten:
+                continue
+            why_not = _no_samples(remedy, finding, evidence.steps)
+            together = [catalogue.get(name) for name in finding.remedies if name in _TOGETHER]
+            group = together if remedy in together else [remedy]
+            new = [
+                Applied(remedy=each, value=_value(each, finding), written=each.id in written)
+                for each in group
+            ]
+            asked = next(each for each in new if each.remedy is remedy)
+            why_not = why_not or _why_not(
+                asked, finding, limits, ratio, patched=cannot is not None, random=random
+            )
+            if why_not is not None:
+                left.setdefault(remedy.id, why_not)
+                continue
+            candidate = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio or None)
+            why = ""
+            if cannot is not None and edited(tuple(new)):
+                arm, why = _writable(have, new, cannot)
+                candidate = replace(candidate, arm=arm)
+            if why:
+                left.setdefault(remedy.id, _by_hand(remedy, finding, why, ratio))
+                continue
+            found.setdefault(candidate.name, candidate)
+    if pipeline is not None and any(finding.id.startswith("input/") for finding in findings):
+        cache = onto(have, [catalogue.parse("cache-samples")])
+        cached = by_model.cached(pipeline, evidence, cache, found.values())
+        for one in (
+            *by_model.settings(pipeline, have, once=once),
+            *cached,
+            *by_model.without_workers(pipeline, have, cached),
+        ):
+            if not (_is_iterable(evidence.steps) and any(each.remedy.id in _WORKERS for each in one.arm)):
+                found[one.name] = one
+    kept: dict[str, Candidate] = {}
+    for each in found.values():
+        one = replace(each, arm=_as_patched(each.arm, several, limits, cannot))
+        why = by_model.over(pipeline, one, have, limits)
+        if why:
+            left[one.name] = LeftOut(remedy=one.name, why=why)
+        elif one.name not in tried and set(map(str, one.arm)) != set(map(str, have)):
+            told = by_model.predicted(pipeline, one, have)
+            if _worth(told, have):
+                kept.setdefault(told.name, told)
+    return Ideas(candidates=tuple(_varied(kept.values())), left_out=tuple(left.values()))
+
+
+def _worth(told: Candidate, have: Arm) -> bool:
+    """Whether a candidate is worth launches, as far as the model can say."""
+    asked = told.why != by_model.MODEL and not have
+    if told.bounds is not None and told.bounds[1] < _LEAST_GAIN and not asked:
+        return False
+    again = {one.remedy.id for one in told.arm} == {one.remedy.id for one in have}
+    least = _AGAIN if again else _LEAST_GAIN if told.why == by_model.MODEL else 0.0
+    return (told.predicted or 1.0) > least
+
+
+def _varied(candidates: Iterable[Candidate]) -> list[Candidate]:
+    """The largest predicted gain first, and before the same remedies with other values different ones."""
+    ordered = sorted(candidates, key=lambda one: -(one.predicted or 1.0))
+    seen: Counter[frozenset[str]] = Counter()
+    turns = []
+    for one in ordered:
+        names = frozenset(part.remedy.id for part in one.arm)
+        turns.append(seen[names])
+        seen[names] += 1
+    return [one for _, one in sorted(zip(turns, ordered, strict=True), key=lambda pair: pair[0])]
+
+
+def _remedies(finding: Finding) -> list[Remedy]:
+    """Those the finding names, then what else answers it and can be tried."""
+    named = [catalogue.get(name) for name in finding.remedies]
+    others = [one for one in catalogue.answering(finding.id) if one.live and not one.where_named]
+    return [*named, *(one for one in others if one not in named)]
+
+
+def _why_not(
+    one: Applied, finding: Finding, limits: Limits, ratio: float, *, patched: bool, random: str
+) -> LeftOut | None:
+    remedy = one.remedy
+    if remedy.stores and random:
+        return LeftOut(remedy=remedy.id, why=f"{random}: bake what comes before that")
+    if remedy.stores:
+        return _by_hand(remedy, finding, "not tried: it writes every sample to files that stay", ratio)
+    if edited((one,)) and not (patched and remedy.source):
+        return _by_hand(remedy, finding, "cannot be tried without an edit", ratio)
+    effect = effect_of(one)
+    if limits.forbids(effect):
+        return _by_hand(
+            remedy, finding, f"{effect}: needs --allow {effect}", ratio if edited((one,)) else 0.0
+        )
+    return None
+
+
+def _random(evidence: Evidence, draws: Collection[str]) -> str:
+    """What says that samples may be others in each epoch, "" where nothing does."""
+    if draws:
+        return f"samples draw from {', '.join(draws)}"
+    loader = evidence.steps.train_loader()
+    if loader is None:
+        return ""
+    varies = may_vary(map(str, loader.dataset.get("transforms") or ()))
+    return "samples may be random" if varies or is_random(dataset_text(evidence, loader)) else ""
+
+
+def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tuple[Arm, str]:
+    """The arm with the largest number asked for that a patch can be made with: half of it, half of that, ...
+
+    With why there is none: a run of twelve evaluations cannot keep one in 75, but one in 9.
+    """
+    arm = onto(have, new)
+    why = first = cannot(arm)
+    while why and len(new) == 1 and isinstance(new[0].value, int) and new[0].value > 3:
+        new = [replace(new[0], value=new[0].value // 2)]
+        arm = onto(have, new)
+        why = cannot(arm)
+    return arm, first if why else ""
+
+
+def _as_patched(
+    arm: Arm, several: Collection[str], limits: Limits, cannot: Callable[[Arm], str] | None
+) -> Arm:
+    """An arm with the patches of those remedies in place of their live forms, where they can be made.
+
+    None of them is live beside a patch: it would meet the loaders that are not patched. One whose patch
+    alters more than is allowed goes.
+    """
+    patched = [replace(one, written=True) if one.remedy.id in several else one for one in arm]
+    patched = [one for one in patched if one.remedy.id not in several or not limits.forbids(effect_of(one))]
+    made = cannot is not None and any(one.written for one in patched) and not cannot(tuple(patched))
+    return tuple(patched) if made else arm
+
+
+def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:
+    """What is left to a person, and the most that it can give where that is known."""
+    value = str(_value(remedy, finding) or "N")
+    words = remedy.words.replace("{value!r}", "{value}").replace("{value}", value)
+    return LeftOut(remedy=remedy.id, why=why, by_hand=words, most=ratio, cause=finding.id)
+
+
+def _no_samples(remedy: Remedy, finding: Finding, steps: Steps) -> LeftOut | None:
+    """What needs the samples of a DataLoader, or cannot be given to an iterable dataset, whose workers decide
+    what is read.
+    """
+    if not steps.loaders and remedy.indexed:
+        return LeftOut(remedy=remedy.id, why="the batches come from no DataLoader")
+    if not _is_iterable(steps):
+        return None
+    if remedy.indexed:
+        return LeftOut(remedy=remedy.id, why="the dataset is iterable: its samples have no number")
+    if remedy.id not in _WORKERS:
+        return None
+    why = "the dataset is iterable: its workers decide what is read, and in which order"
+    words = (
+        f"num_workers={_value(remedy, finding) or 0}, if __iter__ takes a worker's part by get_worker_info()"
+    )
+    return LeftOut(remedy=remedy.id, why=why, by_hand=words)
+
+
+def _is_iterable(steps: Steps) -> bool:
+    loader = steps.train_loader()
+    return loader is not None and bool(loader.settings.get("iterable"))
+
+
+def _value(remedy: Remedy, finding: Finding) -> Any:
+    parameter = remedy.parameter
+    if parameter is None:
+        return None
+    asked = finding.data.get(parameter.finding_key) if parameter.finding_key else None
+    return asked if asked is not None else parameter.default

@@ -1,0 +1,189 @@
+"""A race: launches of several arms in turns, each beside the arm to beat; what is far behind is out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import inf, log
+from typing import Final
+
+from hotloop.remedy.live.form import CHANGES, LEFT_TO_SOURCE, MET_NOTHING
+from hotloop.tune.candidate import Candidate, LeftOut
+from hotloop.tune.launching import Launcher, Spent
+from hotloop.tune.proving import Proofs
+from hotloop.tune.racing import CLEAR, PROMISING, narrow, simplest, wins
+from hotloop.tune.ratios import Ratio, pooled
+from hotloop.tune.trial import Arm, Trial, spell
+
+_MOST_ROUNDS: Final = 4
+#: Pairs of launches that confirm a winner.
+PAIRS: Final = 2
+_STAYING: Final = "persistent-workers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Needs:
+    """What was promising and had no room: how it is spelled, and the budget that would have room for it."""
+
+    name: str
+    budget_s: float
+
+
+@dataclass(kw_only=True)
+class Known:
+    """What a tuning has learned so far; what was measured is in the launcher's journal."""
+
+    left: dict[str, LeftOut] = field(default_factory=dict)
+    tried: set[str] = field(default_factory=set)
+    failed: set[str] = field(default_factory=set)  # remedies under which the command did not run
+    wrong: set[str] = field(default_factory=set)  # ids of remedies that proofs refuse, whatever their value
+    written: set[str] = field(default_factory=set)  # remedies whose live form met nothing: patches are tried
+    pairs: list[Sequence[float]] = field(default_factory=list)  # of all races: what the noise is
+    won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the unmodified run
+    gained: float = 1.0  # of the arm to beat over the unmodified run
+    needs: Needs | None = None  # of the first candidate that had no room
+    anew: bool = False  # a cache saw samples change between epochs
+    crowded: bool = False  # others used the cores during the unmodified run
+    clear: bool = False  # the winner of the last race is no lucky one
+    unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
+    climbs: int = 0  # that ended with something that a proof refuses
+
+
+@dataclass(kw_only=True)
+class Race:
+    """Races of one tuning, one after the other."""
+
+    launcher: Launcher
+    known: Known
+    proofs: Proofs
+    ran: bool = False  # something of the last race did
+    had_room: bool = False  # for a launch of it
+
+    def run(
+        self, number: int, have: Arm, candidates: Sequence[Candidate], last_base: Trial
+    ) -> tuple[Candidate, Trial] | tuple[None, None]:
+        """The candidate that beat the arm in force, and its last launch.
+
+        In the first round that arm is not launched again: ``last_base`` was launched just before.
+        """
+        candidates = self._fitting(f"race-{number}/0", have, candidates)
+        self.had_room = bool(candidates)
+        alive = {one.name: one for one in candidates}
+        told = {one.name: Ratio(ratio=one.predicted or 1.0, low=0.0, high=inf, pairs=0) for one in candidates}
+        logs: dict[str, list[float]] = {one.name: [] for one in candidates}
+        last: dict[str, Trial] = {}
+        rivals, written = 0, len(self.known.written)
+        for turn in range(_MOST_ROUNDS):
+            key = f"race-{number}/{turn}"
+            expected = [(one.arm, told[name].ratio) for name, one in alive.items()]
+            wanted_s = self._wanted_s(have, expected, again=True)
+            if not alive or (turn and not self.launcher.room(wanted_s, key)):
+                break
+            arms = [one.arm for one in alive.values()]
+            arms = [have, *arms] if turn else arms
+            try:
+                found = self.launcher.round(key, arms[::-1] if turn % 2 else arms)
+            except Spent:
+                break
+            rivals = rivals or len(alive)
+            last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
+            self._take(found, found.get(spell(have), last_base), alive, logs)
+            if len(self.known.written) > written:  # the others race beside the patch
+                self.known.tried.difference_update(alive)
+                return None, None
+            told |= pooled(logs, self.known.pairs)
+            guess = not have and rivals > 1
+            whole = all(logs[name] for name in alive)
+            if not alive or (whole and not narrow(alive, told, turn, guess=guess)):
+                break
+        self.ran = bool(last)
+        ratios = pooled(logs, self.known.pairs)
+        self.known.pairs += logs.values()
+        told_of = {name: ratios[name].ratio for name in alive if name in ratios}
+        winner = simplest(told_of, list(alive.values()))
+        if winner is None or not wins(ratios[winner.name], least=CLEAR if have else PROMISING):
+            return None, None
+        if not have:
+            self.known.won, self.known.unrivalled = logs[winner.name], rivals == 1
+        self.known.clear = ratios[winner.name].shown or ratios[winner.name].ratio > CLEAR
+        self.known.gained *= ratios[winner.name].ratio
+        return winner, last[winner.name]
+
+    def _fitting(self, key: str, have: Arm, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """As many of the candidates as the budget has room for; the others are not tried.
+
+        The first of them is tried even where its gain could not be confirmed: launches may turn out shorter.
+        """
+        known = self.launcher.known(key)
+        if candidates and not known and self.known.needs is None:
+            wanted_s = self._wanted_s(have, [(candidates[0].arm, candidates[0].predicted or 1.0)])
+            spent_s = self.launcher.budget_s - self.launcher.left_s
+            self.known.needs = Needs(name=candidates[0].name, budget_s=spent_s + wanted_s)
+        kept = [one for one in candidates if one.name in known]
+        for one in () if known else candidates:
+            arms = [(rival.arm, rival.predicted or 1.0) for rival in (*kept, one)]
+            if self.launcher.room(self._wanted_s(have, arms, confirmed=bool(kept or have))):
+                kept.append(one)
+        self.known.tried.difference_update(one.name for one in candidates if one not in kept)
+        return kept
+
+    def _wanted_s(
+        self,
+        have: Arm,
+        arms: Sequence[tuple[Arm, float]],
+        *,
+        confirmed: bool = True,
+        again: bool = False,
+    ) -> float:
+        """Seconds of a round of arms so much faster than the one in force, and to have the best confirmed.
+
+        ``again``: a round in which that one is launched as well.
+        """
+        if not arms:
+            return 0.0
+        expected = self.launcher.expected_s
+        cost_s = [expected(arm, self.known.gained * ratio) for arm, ratio in arms]
+        best = max(range(len(arms)), key=lambda number: arms[number][1])
+        pairs = (PAIRS - (len(arms) == 1 and not have)) * confirmed
+        proof_s = self.launcher.proof_s() * any(self.proofs.open(arm) for arm, _ in arms)
+        base_s = expected(have, self.known.gained) if again else 0.0
+        return base_s + sum(cost_s) + proof_s + pairs * (expected(()) + cost_s[best])
+
+    def _take(
+        self,
+        found: Mapping[str, Trial],
+        base: Trial,
+        alive: dict[str, Candidate],
+        logs: dict[str, list[float]],
+    ) -> None:
+        """The ratios of a round; what did not come to an end is out."""
+        for name in list(alive):
+            cost = found[name].cost_s
+            if not found[name].more.get("started", True):
+                continue  # no word about the arm
+            if cost is None and self._to_write(alive[name], found[name], base):
+                self.known.tried.discard(name)
+                del alive[name], logs[name]
+            elif cost is None:
+                self.known.failed.update(set(found[name].remedies) - set(base.remedies))
+                if CHANGES in found[name].why:  # workers that stay would keep what a cache would
+                    self.known.anew = True
+                    self.known.failed.add(_STAYING)
+                    self.known.left[_STAYING] = LeftOut(remedy=_STAYING, why=CHANGES)
+                self.known.left[name] = LeftOut(remedy=name, why=found[name].why)
+                del alive[name], logs[name]
+            elif base.cost_s is not None:
+                logs[name].append(log(base.cost_s / cost))
+        for name in [
+            name for name, one in alive.items() if self.known.anew and _STAYING in map(str, one.arm)
+        ]:
+            del alive[name], logs[name]
+
+    def _to_write(self, one: Candidate, refused: Trial, base: Trial) -> bool:
+        """Whether an arm that was one live form which met nothing to act on is to be tried as a patch."""
+        new = [applied for applied in one.arm if applied.is_live and str(applied) not in base.remedies]
+        idle = refused.status == "refused" and refused.why.endswith((MET_NOTHING, LEFT_TO_SOURCE))
+        if not idle or len(new) != 1 or not new[0].remedy.source or self.launcher.patches is None:
+            return False
+        self.known.written.add(new[0].remedy.id)
+        return True

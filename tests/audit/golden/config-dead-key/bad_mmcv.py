@@ -1,5 +1,0 @@
-import torch
-
-
-def build(cfg, dataset):
-    return torch.utils.data.DataLoader(dataset, batch_size=cfg.data.samples_per_gpu)

@@ -1,5 +1,0 @@
-from torch.cuda.amp import GradScaler, autocast
-
-scaler = GradScaler()
-with autocast():
-    pass

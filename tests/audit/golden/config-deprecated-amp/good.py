@@ -1,5 +1,0 @@
-from torch.amp import GradScaler, autocast
-
-scaler = GradScaler("cuda")
-with autocast("cuda"):
-    pass

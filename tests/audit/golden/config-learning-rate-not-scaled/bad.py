@@ -1,6 +1,0 @@
-import torch
-
-
-def main(cfg, model):
-    optimizer = torch.optim.SGD(model.parameters(), lr=cfg["optimizer"]["lr"])
-    return optimizer, cfg["data"]["batch_size"]

@@ -1,3 +1,0 @@
-import torch
-
-state = torch.load("best.pt", weights_only=False)

@@ -1,9 +1,0 @@
-from torch.utils.data import DataLoader
-
-
-def main(dataset, model):
-    train_loader = DataLoader(dataset, batch_size=8, num_workers=4, persistent_workers=False)
-    for epoch in range(10):
-        dataset.set_epoch(epoch)
-        for batch in train_loader:
-            model(batch)

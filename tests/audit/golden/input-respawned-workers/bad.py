@@ -1,8 +1,0 @@
-from torch.utils.data import DataLoader
-
-
-def main(dataset, model):
-    train_loader = DataLoader(dataset, batch_size=8, shuffle=True, num_workers=4)
-    for epoch in range(10):
-        for batch in train_loader:
-            model(batch)

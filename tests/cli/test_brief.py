@@ -1,0 +1,116 @@
+"""A brief says what to write and how to judge it; its commands judge a change written by its words."""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from textwrap import dedent
+from typing import Any
+
+import pytest
+
+from hotloop.flow.brief import brief
+from hotloop.report.brief import render
+
+SRC = Path(__file__).resolve().parents[2] / "src"
+
+SCRIPT = dedent(
+    """
+    import time, torch
+    from torch.utils.data import DataLoader, Dataset
+
+    class Slow(Dataset):
+        def __len__(self):
+            return 128
+        def __getitem__(self, i):
+            time.sleep(0.02)
+            return torch.full((8,), i / 128), torch.tensor([i / 128])
+
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    for x, y in DataLoader(Slow(), batch_size=2, shuffle=True):
+        loss = (model(x) - y).square().mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    """
+)
+
+
+def hotloop(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "PYTHONPATH": str(SRC)}
+    return subprocess.run(
+        [sys.executable, "-m", "hotloop", *words],
+        cwd=cwd, env=environment, capture_output=True, text=True, check=False,
+    )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a script that waits for its samples, and its run."""
+    folder = tmp_path_factory.mktemp("project")
+    (folder / "train.py").write_text(SCRIPT)
+    done = hotloop(folder, "run", "--evidence", "--out", "run", "--", sys.executable, "train.py")
+    assert done.returncode == 0, done.stderr
+    return folder
+
+
+@pytest.fixture(scope="module")
+def found(project: Path) -> dict[str, Any]:
+    return brief(project / "run", "input/single-process")
+
+
+def test_a_brief_holds_cause_place_numbers_recipe_and_what_must_stay(found: dict[str, Any]) -> None:
+    assert found["id"] == "input/single-process"
+    code = found["code"]
+    assert "DataLoader(" in code["lines"][found["where"]["line"] - code["first"]]
+    numbers = found["numbers"]
+    assert numbers["cost_ci95"][0] <= numbers["cost_s_per_step"] <= numbers["cost_ci95"][1]
+    assert numbers["most_gain"] > 1
+    assert "num_workers" in found["recipe"]
+    assert any(one["id"] == "num-workers" for one in found["remedies"])
+    assert found["effect"] == "exact" and "every loss, bit for bit" in found["same"]
+
+
+def test_the_document_marks_the_line_and_has_each_command(found: dict[str, Any]) -> None:
+    text = render(found)
+    (marked,) = [line for line in text.splitlines() if line.startswith("> ")]
+    assert f"{found['where']['line']}  for x, y in DataLoader(" in marked
+    assert all(f"```\n{one['command']}\n```" in text for one in found["judge"])
+    headings = [line for line in text.splitlines() if line.startswith("## ")]
+    assert headings == [
+        "## Cause", "## Numbers", "## What to write", "## What must stay the same", "## How to judge it"
+    ]  # fmt: skip
+
+
+def test_its_commands_judge_a_change_written_by_its_words(project: Path, found: dict[str, Any]) -> None:
+    (project / "train.py").write_text(SCRIPT.replace("batch_size=2,", "batch_size=2, num_workers=2,"))
+    after, same, faster, _ = [shlex.split(one["command"]) for one in found["judge"]]
+    assert hotloop(project, *after[1:]).returncode == 0
+    verified = hotloop(project, *same[1:])
+    assert verified.returncode == 0, verified.stdout
+    compared = json.loads(hotloop(project, *faster[1:], "--json").stdout)
+    assert compared["comparisons"][0]["ratio"] > 1
+    (project / "train.py").write_text(SCRIPT)
+
+
+def test_a_finding_is_named_by_number_or_id_and_others_are_listed(project: Path) -> None:
+    done = hotloop(project, "brief", "run", "input/single-process", "--json")
+    number = str(json.loads(done.stdout)["number"])
+    assert brief(project / "run", number)["id"] == "input/single-process"
+    done = hotloop(project, "brief", "run", "input/no-such")
+    assert done.returncode == 2
+    assert f"{number} input/single-process" in done.stderr
+
+
+@pytest.mark.nightly
+def test_without_evidence_the_base_is_recorded_first(project: Path) -> None:
+    assert hotloop(project, "run", "--out", "bare", "--", sys.executable, "train.py").returncode == 0
+    first = brief(project / "bare")["judge"][0]["command"]
+    assert first.startswith(f"hotloop run --evidence --out {project}/bare-base -- ")

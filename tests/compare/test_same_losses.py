@@ -1,0 +1,67 @@
+"""Losses of a short run with rewritten code beside those without: the same, others, or nothing told."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from hotloop.compare.same_losses import same_losses
+from hotloop.compare.trace import Floats, Trace
+
+COURSE = 1 + 2 * np.exp(-0.1 * np.arange(32.0))
+
+
+def trace(losses: Floats, *, recorded: bool = True) -> Trace:
+    values = losses.astype(np.float32)
+    return Trace(
+        rank=0, recorded=recorded, losses=values.astype(np.float64), loaders=(), precision=("float32",),
+        exact=values.view(np.uint32).astype(np.uint64), loss_steps=np.arange(len(values)),
+    )  # fmt: skip
+
+
+def rounded(size: float) -> Trace:
+    away = size * np.random.default_rng(0).normal(size=len(COURSE))
+    return trace(COURSE + np.where(np.arange(len(COURSE)) < 2, 0, away))
+
+
+BASE = trace(COURSE)
+
+
+@pytest.mark.parametrize(("exact", "same"), [(True, False), (False, True)])
+def test_rounding_is_the_same_where_no_bits_are_promised(exact: bool, same: bool) -> None:
+    found = same_losses(BASE, rounded(1e-6), lambda: BASE, exact=exact)
+    assert found.same is same
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_a_change_is_told(exact: bool) -> None:
+    found = same_losses(BASE, rounded(1e-3), lambda: BASE, exact=exact)
+    assert found.same is False and "first difference at loss 3" in found.words
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_equal_bits_are_the_same_and_nothing_is_run_again(exact: bool) -> None:
+    def never() -> Trace:
+        raise AssertionError
+
+    assert same_losses(BASE, trace(COURSE), never, exact=exact).same is True
+
+
+def test_what_does_not_repeat_its_own_losses_tells_nothing() -> None:
+    found = same_losses(BASE, rounded(0.2), lambda: trace(COURSE * 1.1), exact=False)
+    assert found.same is None and "twice" in found.words
+
+
+def test_noise_of_the_run_as_found_is_allowed() -> None:
+    assert same_losses(BASE, rounded(3e-6), lambda: rounded(2e-6), exact=True).same is True
+
+
+@pytest.mark.parametrize(
+    "candidate", [None, trace(COURSE[:4]), trace(COURSE, recorded=False), trace(np.ones(32))]
+)
+def test_where_losses_are_missing_nothing_is_told(candidate: Trace | None) -> None:
+    base = BASE if candidate is None or len(set(candidate.losses)) > 1 else candidate
+    assert same_losses(base, candidate, lambda: base, exact=True).same is None
+    assert same_losses(replace(BASE, recorded=False), BASE, lambda: BASE, exact=True).same is None

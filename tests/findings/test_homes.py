@@ -1,0 +1,57 @@
+"""A finding id has one home and one page, and what the home names is there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from hotloop.audit.rules import RULES
+from hotloop.diagnose import discovery as running
+from hotloop.findings import (
+    cadence,
+    config,
+    device,
+    distributed,
+    host,
+    input,
+    memory,
+    numerics,
+    pages,
+    transfer,
+    trend,
+)
+from hotloop.findings.table import ENTRIES
+from hotloop.remedy import catalogue
+
+PAGES = Path(__file__).resolve().parents[2] / "docs" / "rules"
+FAMILIES = (cadence, config, device, distributed, host, input, memory, numerics, transfer, trend)
+#: What no snippet answers: the finding names the place to look at.
+IN_WORDS = {"device/hot-module", "device/low-intensity", "distributed/straggler"}
+#: What only other people's records are given.
+OF_RECORDS = {"input/data-wait"}
+
+
+def test_an_id_has_one_home() -> None:
+    counts = Counter(finding for family in FAMILIES for finding in family.ENTRIES)
+    assert set(counts.values()) == {1}
+    for family in FAMILIES:
+        own = family.__name__.rpartition(".")[2]
+        assert {finding.partition("/")[0] for finding in family.ENTRIES} == {own}
+
+
+def test_every_rule_and_every_page_has_a_home_and_no_other_is_there() -> None:
+    rules = set(RULES) | {rule.id for rule in running.rules()}
+    assert rules | OF_RECORDS == set(ENTRIES)
+    assert {f"{path.parent.name}/{path.stem}" for path in PAGES.glob("*/*.md")} == set(ENTRIES)
+
+
+@pytest.mark.parametrize("finding", ENTRIES)
+def test_a_home_is_complete(finding: str) -> None:
+    entry = ENTRIES[finding]
+    known = {remedy.id for remedy in catalogue.remedies()}
+    assert set(entry.remedies) <= known, "a remedy that is not there"
+    assert pages.page(finding).startswith(f"# {finding}\n")
+    assert entry.title.endswith(".") and entry.advice.endswith(".")
+    assert bool(pages.recipe(finding)) != (finding in IN_WORDS)

@@ -1,0 +1,258 @@
+"""Forwards that train nothing: evaluations, parts of the step, rollouts; told apart by rows."""
+
+from __future__ import annotations
+
+from textwrap import dedent
+
+import pytest
+from tests.scenarios.builder import Script
+
+from hotloop.measure import measure
+from hotloop.record import rows as row
+
+LOOP = """
+    import torch
+    @torch.no_grad()
+    def score(model, x):
+        out = model(x)  # ask
+        return out.topk(5).mean()  # after
+    for step in range(100):
+        x = data[torch.randint(0, 100, (32,))]
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+        print(step, score(model, x))  # call
+"""
+
+
+def trained(*, every: int = 10, average: bool = False):
+    """A hundred steps of 8 ms; after one in ``every`` 10 ms of the model without gradients and 10 ms more.
+
+    ``average``: another module is asked, which is never trained and stays in evaluation mode.
+    """
+    run = Script(dedent(LOOP), sample_ms=0.937)
+    for number in range(100):
+        run.step()
+        if number % every == 0:
+            with run.at("call", "ask"):
+                run.forward(10, module=2 if average else 1, grad=False, training=not average)
+            with run.at("call", "after"):
+                run.work(10)
+    return measure(run.process(), {}), run
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_what_only_scores_the_model_is_an_evaluation_with_what_it_does_after(average):
+    steps, run = trained(average=average)
+    assert len(steps.evaluations) == pytest.approx(10, abs=1)
+    assert steps.span_totals["evaluation"] == pytest.approx(0.2, rel=0.15)
+    # Its last sample stands for time of the evaluation: no line of it is beside the model.
+    assert {line.phase for line in steps.lines if line.place.line == run.line("after")} == {"evaluation"}
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_a_forward_without_gradients_in_each_step_is_part_of_the_step(average):
+    steps, _ = trained(every=1, average=average)
+    assert steps.span_totals.get("evaluation", 0.0) == 0
+    assert steps.span_totals["forward"] == pytest.approx(1.3, rel=0.1)
+
+
+ROLLED = """
+    import torch
+    def play(policy, env):
+        while not done:
+            action = policy(obs)  # ask
+            obs, reward, done, info = env.step(int(action))  # env
+        return seen
+    for round in range(6):
+        memory.extend(play(policy, env))  # call
+        for _ in range(10):
+            x, y = batch(memory)
+            with torch.no_grad(): goal = teacher(x)  # teach
+            loss = criterion(policy(x), y, goal)  # forward
+            loss.backward()  # backward
+            optimizer.step()  # update
+"""
+
+
+def rolled(named: str = ""):
+    run = Script(dedent(ROLLED), sample_ms=0.937)
+    run.notes["process"][0]["env"] = {"HOTLOOP_EVALUATION": named}
+    for _ in range(6):
+        for _ in range(20):
+            with run.at("call", "ask"):
+                run.forward(4, module=2, grad=False)
+            with run.at("call", "env"):
+                run.work(1)
+        for _ in range(10):
+            with run.at("teach"):
+                run.forward(2, module=4, grad=False)
+            run.step()
+    return measure(run.process(), {}), run
+
+
+def test_a_policy_asked_before_there_is_anything_to_train_on_makes_batches_and_a_teacher_does_not():
+    steps, run = rolled()
+    assert steps.span_totals["data_wait"] == pytest.approx(0.6, rel=0.1)
+    assert steps.span_totals["forward"] == pytest.approx(0.3, rel=0.1)
+    assert not steps.evaluations
+    assert f"train.py:{run.line('ask')}" in steps.facts["unclear"][0]
+
+
+@pytest.mark.parametrize("named", ["play", "train.py:play", "other.py:play"])
+def test_what_the_user_calls_evaluation_is_one(named):
+    steps, _ = rolled(named)
+    told = named != "other.py:play"
+    assert bool(steps.evaluations) is told
+    assert bool(steps.facts["unclear"]) is not told
+
+
+def test_an_evaluation_in_a_callback_is_placed_where_it_is_asked_every_nth_step():
+    source = """
+    def tell(step):
+        for callback in callbacks:
+            callback(step)  # calls
+    def report(step):
+        print(step)
+        if step % 10 == 0:
+            model.eval()
+            validate(model)  # validates
+    def validate(model):
+        return model(held_out)  # ask
+    for step in range(40):
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+        tell(step)  # tells
+    """
+    run = Script(dedent(source))
+    for step in range(40):
+        run.step(2, 2, 2)
+        if step % 10 == 0:
+            with run.at("tells", "calls", "validates", "ask"):
+                run.evaluate(10)
+    steps = measure(run.process(), {})
+    assert {(one.place.line, one.place.function) for one in steps.evaluations} == {
+        (run.line("validates"), "report")
+    }
+
+
+EPOCHS = """
+    def run_epoch(loader, train):
+        for x in loader:  # batch
+            with torch.set_grad_enabled(train):
+                loss = criterion(model(x), y)  # forward
+            if train:
+                loss.backward()  # backward
+                optimizer.step()  # update
+    for epoch in range(5):
+        run_epoch(train_loader, True)  # training
+        run_epoch(test_loader, False)  # testing
+"""
+
+
+class AsObserved(Script):
+    """Sites by the innermost line, as the probe has them: the stack is the one first seen."""
+
+    def site(self):
+        known = {note["line"]: note["id"] for note in self.notes.get("site", ())}
+        return known.get(self.frames()[-1][1]) or super().site()
+
+
+def test_an_evaluation_by_the_function_that_trains_is_placed_where_it_is_called_for_that():
+    run = AsObserved(dedent(EPOCHS), sample_ms=0.937)
+    for epoch in range(5):
+        with run.at("training", "batch"):
+            run.iterate(2 * epoch + 1)
+        for _ in range(10):
+            with run.at("training", "batch"):
+                run.fetch(2 * epoch + 1, 0.5)
+            for mark, happens in (
+                ("forward", run.forward),
+                ("backward", run.backward),
+                ("update", run.update),
+            ):
+                with run.at("training", mark):
+                    happens(2)
+        with run.at("testing", "batch"):
+            run.iterate(2 * epoch + 2, loader=2)
+        for _ in range(5):
+            with run.at("testing", "batch"):
+                run.fetch(2 * epoch + 2, 0.5)
+            with run.at("testing", "forward"):
+                run.evaluate(2)
+    steps = measure(run.process(), {})
+    assert {one.place.line for one in steps.evaluations} == {run.line("testing")}
+
+
+@pytest.mark.parametrize("grad", [True, False])
+def test_an_evaluation_that_builds_graphs_is_known(grad):
+    source = """
+    for epoch in range(4):
+        for x, y in loader:  # train
+            loss = criterion(model(x), y)  # forward
+            loss.backward()  # backward
+            optimizer.step()  # update
+        model.eval()
+        for x, y in held_out:  # asks
+            score += metric(model(x), y)  # ask
+    """
+    run = Script(dedent(source))
+    for epoch in range(4):
+        with run.at("train"):
+            run.iterate(2 * epoch + 1)
+        for _ in range(10):
+            with run.at("train"):
+                run.fetch(2 * epoch + 1, 1)
+            run.step()
+        with run.at("asks"):
+            run.iterate(2 * epoch + 2, loader=2)
+        for _ in range(5):
+            with run.at("asks"):
+                run.fetch(2 * epoch + 2, 1)
+            with run.at("ask"):
+                run.forward(3, grad=grad, training=False)
+    steps = measure(run.process(), {})
+    assert [one.builds_graphs for one in steps.evaluations] == [grad] * 4
+
+
+VIEWED = dedent("""
+    def poll(server, field, grid):
+        ready, _, _ = select.select([server], [], [], 0)  # poll
+        with torch.no_grad():
+            image = field(grid)  # render
+        return image
+
+    for step in range(99):  # loop
+        x, y = batch()
+        with torch.no_grad():
+            soft = teacher(x)  # teacher
+        loss = criterion(field(x), soft)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+        poll(server, field, grid)  # viewer
+    """)
+
+
+def rendered(polled: bool):
+    run = Script(VIEWED)
+    for _ in range(40):
+        with run.at("teacher"):
+            run.forward(5, module=2, grad=False)
+        run.step(3, 4, 1)
+        if polled:
+            with run.at("viewer", "poll"):
+                run.call(row.SOCKET, 0.1)
+        with run.at("viewer", "render"):
+            run.forward(9, grad=False)
+    return measure(run.process(), {}).span_totals
+
+
+def test_what_a_viewer_renders_with_the_model_is_no_forward_of_training():
+    totals = rendered(polled=True)
+    assert totals["forward"] == pytest.approx(40 * 0.008, rel=0.1)
+    assert totals["other"] == pytest.approx(40 * 0.0091, rel=0.1)
+
+
+def test_what_no_socket_is_served_with_stays_forward():
+    assert rendered(polled=False)["forward"] == pytest.approx(40 * 0.017, rel=0.1)

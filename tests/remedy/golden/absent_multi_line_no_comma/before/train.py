@@ -1,7 +1,0 @@
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(
-    data,
-    shuffle=True  # why
-)

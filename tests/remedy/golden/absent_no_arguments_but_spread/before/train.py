@@ -1,5 +1,0 @@
-import torch
-from torch.utils.data import DataLoader
-
-options = {'batch_size': 8}
-loader = DataLoader(data, **options)

@@ -1,4 +1,0 @@
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(data, batch_size=8, num_workers=4,)

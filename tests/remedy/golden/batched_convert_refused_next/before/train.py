@@ -1,5 +1,0 @@
-import torch
-
-
-def batch(stream):
-    return torch.stack([torch.tensor(next(stream)) for _ in range(32)])

@@ -1,5 +1,0 @@
-import torch
-
-
-async def batch(rows):
-    return torch.stack([torch.tensor(await row) for row in rows])

@@ -1,3 +1,0 @@
-class CFG:
-    lr: float = 0.1
-    num_workers: int = 4

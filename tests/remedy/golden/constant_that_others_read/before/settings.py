@@ -1,1 +1,0 @@
-NUM_WORKERS = 0

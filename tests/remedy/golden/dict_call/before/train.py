@@ -1,5 +1,0 @@
-import torch
-from torch.utils.data import DataLoader
-
-options = dict(batch_size=8, num_workers=0)
-loader = DataLoader(data, **options)

@@ -1,8 +1,0 @@
-import torch
-from torch.utils.data import DataLoader
-
-options = {
-    'batch_size': 8,
-    'num_workers': 0,  # none
-}
-loader = DataLoader(data, **options)

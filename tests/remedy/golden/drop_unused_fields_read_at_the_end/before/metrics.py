@@ -1,2 +1,0 @@
-def report(batch):
-    print(batch["flow"])

@@ -1,3 +1,0 @@
-def score(model, loader):
-    for batch in loader:
-        print(model(batch["image"]) * batch["mask"])

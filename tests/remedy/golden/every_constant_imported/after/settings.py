@@ -1,1 +1,0 @@
-EVAL_EVERY = 400

@@ -1,3 +1,0 @@
-#!/bin/bash
-export PYTORCH_CUDA_ALLOC_CONF="max_split_size_mb:128,garbage_collection_threshold:0.8"
-python train.py

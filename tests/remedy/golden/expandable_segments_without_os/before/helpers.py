@@ -1,5 +1,0 @@
-import torch
-
-
-def seed(value):
-    torch.manual_seed(value)

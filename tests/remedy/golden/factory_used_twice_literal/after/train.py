@@ -1,9 +1,0 @@
-import torch
-from torch.utils.data import DataLoader
-
-def make(dataset):
-    return DataLoader(dataset, 8, num_workers=4)
-
-
-train = make(data)
-val = make(other)

@@ -1,3 +1,0 @@
-class Node:
-    def __init__(self, **values):
-        self.__dict__.update(values)

@@ -1,2 +1,0 @@
-BATCH = 8
-WORKERS = 4

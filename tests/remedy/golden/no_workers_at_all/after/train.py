@@ -1,9 +1,0 @@
-import torch
-from torch.utils.data import DataLoader
-
-loader = DataLoader(
-    data,
-    num_workers=0,
-    persistent_workers=False,
-    prefetch_factor=None,
-)

@@ -1,6 +1,0 @@
-import torch
-from torch.utils.data import DataLoader
-
-def make(): return DataLoader(data, 8)
-
-if __name__ == '__main__': loader = make()

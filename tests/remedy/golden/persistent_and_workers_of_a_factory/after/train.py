@@ -1,9 +1,0 @@
-from torch.utils.data import DataLoader
-
-
-def make(dataset):
-    return DataLoader(dataset, 8, num_workers=4, persistent_workers=True)
-
-
-train = make(data)
-val = make(other)

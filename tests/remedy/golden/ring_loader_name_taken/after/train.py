@@ -1,5 +1,0 @@
-import torch
-from yaml import Loader
-import hotloop.feed
-
-loader = hotloop.feed.Loader(data)

@@ -1,4 +1,0 @@
-import torch
-from yaml import Loader
-
-loader = torch.utils.data.DataLoader(data)

@@ -1,9 +1,0 @@
-import torch
-from torch.utils.data import DataLoader
-
-class Mine(DataLoader):
-    def __init__(self, data, **options):
-        super().__init__(data, num_workers=4, **options)
-
-
-loader = Mine(data)

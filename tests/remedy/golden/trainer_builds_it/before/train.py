@@ -1,4 +1,0 @@
-from transformers import Trainer
-
-trainer = Trainer(model, args)
-trainer.train()

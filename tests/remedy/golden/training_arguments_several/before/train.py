@@ -1,7 +1,0 @@
-from transformers import Trainer, TrainingArguments
-
-first = TrainingArguments(output_dir="first")
-second = TrainingArguments(output_dir="second")
-for args in (first, second):
-    trainer = Trainer(model, args)
-    trainer.train()

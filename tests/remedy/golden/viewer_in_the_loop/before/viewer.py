@@ -1,3 +1,0 @@
-class Viewer:
-    def poll(self, model):
-        client, _ = self.server.accept()
