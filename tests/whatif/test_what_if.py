@@ -143,10 +143,10 @@ def test_random_samples_in_the_training_process_are_told(tmp_path: Path) -> None
 
 def test_ranks_switch_at_the_same_step_and_stay_bit_equal(tmp_path: Path) -> None:
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
-    args = (*launch, "--samples", "240", "--epochs", "3")
+    args = (*launch, "--samples", "240", "--epochs", "7")
     plain = run(tmp_path, *args, AT_ONCE="1")
     _, done = what_if(
-        tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=1", "--", sys.executable, *args
+        tmp_path, "--go-on", "--budget", "120s", "free-data", "num-workers=1", "--", sys.executable, *args
     )
     assert printed(done.stderr) == printed(plain.stdout)
     assert len(printed(done.stderr)) == 2
