@@ -73,7 +73,8 @@ def test_a_brief_holds_cause_place_numbers_recipe_and_what_must_stay(found: dict
     numbers = found["numbers"]
     assert numbers["cost_ci95"][0] <= numbers["cost_s_per_step"] <= numbers["cost_ci95"][1]
     assert numbers["most_gain"] > 1
-    assert "num_workers" in found["recipe"]
+    workers = next(one["spelled"] for one in found["remedies"] if one["id"] == "num-workers")
+    assert f"num_workers={workers.partition('=')[2]}, persistent_workers=True" in found["recipe"]
     assert any(one["id"] == "num-workers" for one in found["remedies"])
     assert found["effect"] == "exact" and "every loss, bit for bit" in found["same"]
 

@@ -286,7 +286,7 @@ def test_mistakes_are_told_in_words(project: tuple[Path, Path], words: list[str]
 def test_only_the_paths_given_are_changed(project: tuple[Path, Path]) -> None:
     folder, run = project
     done = hotloop("fix", "--no-check", "--apply", "num-workers=1", run, "config.yaml", cwd=folder)
-    assert done.returncode == 0
+    assert done.returncode == 1
     assert done.stdout == ""
     assert "num-workers: not written. train.py: it lies outside the paths given" in words_of(done)
 
@@ -388,6 +388,40 @@ def test_what_could_not_be_written_is_not_offered(tmp_path: Path) -> None:
     assert "less-frequent-evaluation: not written. train.py" in words, done.stderr
     assert "no `if ... % N == 0` stands around it" in words
     assert "not asked for" not in words
+
+
+SHORT = """
+import time
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+class Slow(Dataset):
+    def __len__(self):
+        return 32
+    def __getitem__(self, i):
+        time.sleep(0.001)
+        return torch.full((4,), float(i))
+
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
+loader = DataLoader(Slow(), batch_size=4, shuffle=True)
+for epoch in range(80):
+    for x in loader:
+        optimizer.zero_grad()
+        model(x).square().mean().backward()
+        optimizer.step()
+"""
+
+
+def test_workers_that_short_epochs_start_anew_are_not_written(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SHORT)
+    observed(tmp_path, tmp_path / "run")
+    done = hotloop("fix", "--json", tmp_path / "run", cwd=tmp_path)
+    found = json.loads(done.stdout)
+    assert found["patch"] == "" and any("num-workers" in one for one in found["not_asked_for"]), done.stderr
+    assert "--allow semantic" in found["predicted"][0]
+    done = hotloop("fix", "--no-check", "--allow", "semantic", tmp_path / "run", cwd=tmp_path)
+    assert "persistent_workers=True" in done.stdout
 
 
 FAILS_PATCHED = """

@@ -7,6 +7,7 @@ import json
 import shlex
 import sys
 import textwrap
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -60,7 +61,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns 1 where the patched copy does not do what it should, else 0."""
+    """Returns 1 where a remedy asked for is not written or the patched copy does not do what it should."""
     for path in options.paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist")
@@ -84,17 +85,18 @@ def main(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         sys.stdout.buffer.write(diff.encode("utf-8", "surrogateescape"))
         sys.stdout.flush()
-        sys.stderr.write(_words(fixed))
+        sys.stderr.write(_words(fixed, options.run))
     if fixed.proof is not None and fixed.refused:
         raise CheckFailed(fixed.proof.words, hint="nothing is written; --no-check leaves the check out")
-    return 0
+    return 1 if fixed.missing else 0
 
 
-def _words(fixed: Fixed) -> str:
+def _words(fixed: Fixed, run: Path) -> str:
     patch, root, proof = fixed.patch, fixed.root, fixed.proof
     lines: list[str] = []
     for change in patch.changes:
         lines.append(f"{change.remedy}: {_near(change.file, root)}:{change.line}: {change.text}")
+    lines += [f"predicted: {words}" for words in fixed.predicted]
     lines += [f"note: {words}" for words in (*patch.remarks, *patch.alters)]
     for left in patch.left:
         lines += _left(left, root)
@@ -111,9 +113,20 @@ def _words(fixed: Fixed) -> str:
         lines.append(f"{mark}: {proof.words} ({proof.seconds:.1f} s)")
     if fixed.written:
         lines.append(f"written: {', '.join(_near(str(path), root) for path in sorted(patch.files))}")
+        lines += ["measure it:", *_compared(run, patch.scene.command)]
     elif patch.files:
         lines += ["not written: add --write, or pipe this into", f"    {_git_apply(root)}"]
     return "".join(f"{_folded(line)}\n" for line in lines)
+
+
+def _compared(run: Path, command: Sequence[str]) -> list[str]:
+    """The commands that show what a written change gives."""
+    folder = run.parent if run.suffix == ".sqlite" else run
+    fixed = shlex.quote(f"{folder}-fixed")
+    return [
+        f"    hotloop run --out {fixed} -- {shlex.join(command)}",
+        f"    hotloop compare {shlex.quote(str(folder))} {fixed}",
+    ]
 
 
 def _left(left: Left, root: Path, effect: str = "") -> list[str]:
@@ -156,6 +169,7 @@ def _json(fixed: Fixed, diff: str) -> dict[str, Any]:
         "changes": [vars(change) for change in patch.changes],
         "left": [vars(left) for left in patch.left],
         "notes": [*patch.remarks, *patch.alters],
+        "predicted": list(fixed.predicted),
         "not_asked_for": [str(one) for one, _ in fixed.offered],
         "check": vars(fixed.proof) if fixed.proof is not None else None,
         "written": fixed.written,

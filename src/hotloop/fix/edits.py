@@ -30,13 +30,14 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True)
 class Left:
-    """What the patch leaves to a person: where, why, and what to write there."""
+    """What the patch leaves to a person: where, why, and what to write there; ``already``: it is there."""
 
     remedy: str
     why: str
     write: str
     file: str = ""
     line: int = 0
+    already: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -113,9 +114,11 @@ class Edits:
     def leave(self, cannot: Cannot, write: str) -> None:
         """Say what is not changed."""
         words = cannot.write or write
-        self.left.append(
-            Left(remedy=self.remedy, why=cannot.why, write=words, file=cannot.file, line=cannot.line)
+        there = isinstance(cannot, Already)
+        left = Left(
+            remedy=self.remedy, why=cannot.why, write=words, file=cannot.file, line=cannot.line, already=there
         )
+        self.left.append(left)
 
     # -- what rewrites ask for ---------------------------------------------------------------------------
 

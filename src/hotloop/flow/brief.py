@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -69,7 +70,7 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
         "evidence": finding["evidence"],
         "numbers": _numbers(report, finding),
         "advice": finding["advice"],
-        "recipe": what_to_do(finding["id"]),
+        "recipe": _recipe(finding),
         "remedies": [_remedy(remedy, finding) for remedy in remedies],
         "effect": effect,
         "same": list(_SAME[effect]),
@@ -87,6 +88,15 @@ def _pick(findings: Sequence[Mapping[str, Any]], wanted: str, run: Path) -> tupl
             return number, one
     listed = ", ".join(f"{number} {one['id']}" for number, one in enumerate(ordered, start=1))
     raise UsageError(f"{run} has no finding {wanted}", hint=f"there are: {listed}")
+
+
+def _recipe(finding: Mapping[str, Any]) -> str:
+    """What the page of the finding says to write, with the numbers of this run for those of the page."""
+    text = what_to_do(finding["id"])
+    for name, value in finding["data"].items():
+        if isinstance(value, int):
+            text = re.sub(rf"\b{re.escape(name)}=\d+\b", f"{name}={value}", text)
+    return text
 
 
 def _effect(finding_id: str, remedies: Sequence[Remedy]) -> Effect:

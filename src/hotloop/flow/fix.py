@@ -23,10 +23,14 @@ from hotloop.fix.scene import Scene
 from hotloop.flow.examine import Examination, examine, read
 from hotloop.flow.observe import observe_quietly
 from hotloop.launch.guard import Guard
+from hotloop.model import Pipeline, Setup, gain
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
-from hotloop.remedy.remedy import Effect
+from hotloop.remedy.remedy import EFFECTS, Effect
+from hotloop.tune import by_model
 
+#: How much more workers that stay must be predicted to give, to be written beside others.
+_PAYS: Final = 1.05
 #: Says on a terminal what takes long.
 Status = Callable[[str], AbstractContextManager[object]]
 
@@ -37,9 +41,16 @@ class Fixed:
 
     patch: Patch
     root: Path
+    asked: bool
     proof: Proof | None
     offered: tuple[tuple[Applied, Patch], ...]
     written: bool
+    predicted: tuple[str, ...] = ()
+
+    @property
+    def missing(self) -> tuple[str, ...]:
+        """Remedies that were asked for by name and that the patch leaves to a person."""
+        return tuple(left.remedy for left in self.patch.left if not left.already) if self.asked else ()
 
     @property
     def refused(self) -> bool:
@@ -62,16 +73,21 @@ def fix(
     """
     examination, scene = _examined(run)
     remedies = patches.with_values(map(catalogue.parse, asked), examination.findings)
-    others: Sequence[Applied] = ()
+    others: list[Applied] = []
+    predicted: list[str] = []
     if not remedies:
         remedies, others = patches.from_findings(examination.findings, allow, scene)
+        remedies, slower, predicted = _faster(remedies, examination, allow)
+        others += slower
     patch = patches.make(scene, remedies, paths)
     fixed = Fixed(
         patch=patch,
         root=publish.root_of(patch),
         proof=_proof(patch, examination, timeout_s, status) if timeout_s and patch.files else None,
+        asked=bool(asked),
         offered=tuple((one, patches.make(scene, [one], paths)) for one in others),
         written=False,
+        predicted=tuple(predicted),
     )
     if write and patch.files and not fixed.refused:
         publish.write(patch)
@@ -91,6 +107,42 @@ def _examined(run: Path) -> tuple[Examination, Scene]:
     if found.process is None or found.lead is None:
         raise UsageError(f"{run} holds no training process", hint="run the training command first")
     return found, Scene.of(found.process, found.recording, found.lead, found.findings)
+
+
+# -- the prediction --------------------------------------------------------------------------------------
+
+
+def _faster(
+    remedies: Sequence[Applied], examination: Examination, allow: Effect
+) -> tuple[list[Applied], list[Applied], list[str]]:
+    """Those to write, those that the model of loader and step predicts to be no faster, and the words for it.
+
+    Workers that stay are added where the prediction needs them and ``allow`` lets them.
+    """
+    chosen = [
+        one
+        for one in remedies
+        if by_model.setup_of((one,)) is not None and (one.value is not None or not one.remedy.parameter)
+    ]
+    pipeline = by_model.pipeline_of(examination.evidence) if chosen and examination.evidence else None
+    if pipeline is None:
+        return list(remedies), [], []
+    stay = Applied(remedy=catalogue.get("persistent-workers"), value=None)
+    alone, words = _predicted(pipeline, chosen)
+    if stay not in chosen and not pipeline.anew:
+        together, more = _predicted(pipeline, [*chosen, stay])
+        if together > _PAYS * max(1.0, alone):
+            if EFFECTS.index(_effect(stay)) <= EFFECTS.index(allow):
+                return [*remedies, stay], [], [more]
+            words += f"; {more}: --allow {_effect(stay)}"
+    if alone >= 1.0:
+        return list(remedies), [], [words]
+    return [one for one in remedies if one not in chosen], chosen, [words]
+
+
+def _predicted(pipeline: Pipeline, arm: Sequence[Applied]) -> tuple[float, str]:
+    ratio, low, high = gain(pipeline, by_model.setup_of(tuple(arm)) or Setup())
+    return ratio, f"{' '.join(map(str, arm))} {ratio:.2f}x ({low:.2f} - {high:.2f})"
 
 
 # -- the proof -------------------------------------------------------------------------------------------

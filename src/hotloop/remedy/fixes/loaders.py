@@ -90,7 +90,7 @@ PERSISTENT_WORKERS = Remedy(
     ),
     live="hotloop.remedy.live.persistent:PersistentWorkers",
     source="hotloop.fix.loaders:persistent_workers",
-    source_effect="numeric",
+    source_effect="semantic",
     config_keys=("persistent_workers",),
     words=(
         "give the DataLoader persistent_workers=True; order and augmentation differ from the "

@@ -223,7 +223,7 @@ class _Search:
         alters = [one.remedy.alters for one in remedies if one.remedy.alters]
         alters += [text for key, text in _ALTERS.items() if key in settings]
         if "persistent_workers" in settings:
-            effects.append("numeric")
+            effects.append("semantic")
         return Plan(
             name=name,
             setup=self.pipeline.complete(setup),
