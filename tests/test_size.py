@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3955,
     "bootstrap": 307,
-    "cli": 1963,
+    "cli": 1985,
     "compare": 2457,
     "diagnose": 8966,
     "doctor": 775,

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from hotloop.cli.arguments import run_of
+from hotloop.cli.main import main
+
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 
@@ -43,7 +46,7 @@ def test_version_goes_to_standard_output() -> None:
         (["run", "--", "/no/such/program"], "/no/such/program"),
         (["report", "/no/such/run"], "/no/such/run"),
         (["report", "--json", "/no/such/run"], "/no/such/run"),
-        (["report"], "which run"),
+        (["report"], "no run is given"),
         (["verify", "--", "sh", "train.sh"], "no change to verify"),
         (["demo", "no-such-workload"], "no-such-workload"),
         (["no-such-verb"], "no-such-verb"),
@@ -208,3 +211,17 @@ def test_a_verification_that_cannot_begin_leaves_nothing_and_writes_into_no_run(
     assert done.returncode == 2
     assert f"{tmp_path} is not empty" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
+
+
+def test_without_a_run_the_newest_is_meant(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["report"]) == 2
+    assert "hotloop-runs has none" in capsys.readouterr().err
+    for number, name in enumerate(("b", "a")):
+        folder = tmp_path / "hotloop-runs" / name
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text("{}")
+        os.utime(folder / "run.json", (number, number))
+    assert run_of(None) == Path("hotloop-runs/a")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -76,8 +77,31 @@ def command_of(words: Sequence[str], usage: str) -> list[str]:
     """The command among the words of the command line. Raises UsageError where there is none."""
     command = list(words[1:] if words[:1] == ["--"] else words)
     if not command:
-        raise UsageError("no command to run", hint=f"write the training command after --: {usage}")
+        verb = " ".join(usage.split()[:2])
+        raise UsageError(
+            "no command to run", hint=f"write the training command after --: {verb} -- python train.py"
+        )
     return command
+
+
+def add_run(parser: argparse._ActionsContainer) -> None:
+    """The run that a verb is about."""
+    words = "run folder, or one rank-N.sqlite (default: the newest in hotloop-runs)"
+    parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help=words)
+
+
+def run_of(given: Path | None) -> Path:
+    """The run that was given, else the newest here, which is named on standard error. Raises UsageError."""
+    if given is not None:
+        return given
+    known = [one for one in Path("hotloop-runs").glob("*") if (one / "run.json").is_file()]
+    if not known:
+        raise UsageError(
+            "no run is given, and hotloop-runs has none", hint="record one: hotloop run -- python train.py"
+        )
+    newest = max(known, key=lambda one: (one / "run.json").stat().st_mtime)
+    print(f"hotloop: the newest run, {newest}", file=sys.stderr)
+    return newest
 
 
 def add_out(parser: argparse._ActionsContainer, words: str = "run folder") -> None:

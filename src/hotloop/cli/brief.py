@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 
 from hotloop.cli import arguments
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop brief``."""
-    parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
+    arguments.add_run(parser)
     parser.add_argument(
         "finding",
         metavar="FINDING",
@@ -28,6 +27,6 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.report import json
     from hotloop.report.brief import render
 
-    found = brief(options.run, options.finding)
+    found = brief(arguments.run_of(options.run), options.finding)
     sys.stdout.write(json.render(found) if options.json else render(found))
     return 0

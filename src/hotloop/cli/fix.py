@@ -20,13 +20,13 @@ if TYPE_CHECKING:
     from hotloop.remedy.catalogue import Applied
 
 
-_USAGE = "hotloop fix [--apply REMEDY]... [--allow EFFECT] [--no-check] [--write] [--json] RUN [PATH]..."
+_USAGE = "hotloop fix [--apply REMEDY]... [--allow EFFECT] [--no-check] [--write] [--json] [RUN [PATH]...]"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop fix``."""
     parser.usage = _USAGE
-    parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
+    arguments.add_run(parser)
     parser.add_argument(
         "paths",
         metavar="PATH",
@@ -69,8 +69,9 @@ def main(options: argparse.Namespace) -> int:
 
     from hotloop.flow.fix import fix
 
+    run = arguments.run_of(options.run)
     fixed = fix(
-        options.run,
+        run,
         options.apply,
         paths=options.paths,
         allow=options.allow,
@@ -85,7 +86,7 @@ def main(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         sys.stdout.buffer.write(diff.encode("utf-8", "surrogateescape"))
         sys.stdout.flush()
-        sys.stderr.write(_words(fixed, options.run))
+        sys.stderr.write(_words(fixed, run))
     if fixed.proof is not None and fixed.refused:
         raise CheckFailed(fixed.proof.words, hint="nothing is written; --no-check leaves the check out")
     return 1 if fixed.missing else 0

@@ -16,19 +16,19 @@ from hotloop.errors import HotloopError
 #: Verb -> one line of help. The verb's module (``hotloop.cli.<verb>``) is imported only when it is used.
 VERBS = {
     "run": "run a training command, account for every second, name what holds it back",
-    "what-if": "what would each change give, measured on the running command in interleaved blocks",
-    "plan": "conservative, balanced, aggressive, low-memory: predicted from a run, here or elsewhere",
-    "tune": "try what the diagnosis asks for, keep what is faster by more than the noise",
     "report": "render a finished run again: terminal, HTML, JSON, Perfetto",
-    "doctor": "this machine: what it has, what is off, what to do",
-    "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
-    "audit": "read source, configuration and machine for what slows training; runs nothing",
-    "verify": "whether a faster run computes the same, how much faster it is, and a checklist",
-    "compare": "runs side by side: speed with interval, what moved, what differs; a gate for CI",
     "brief": "what a person or a coding agent needs to write a change, and to prove it",
     "fix": "the change a run asks for, as a patch of your source and configuration",
+    "verify": "whether a faster run computes the same, how much faster it is, and a checklist",
+    "compare": "runs side by side: speed with interval, what moved, what differs; a gate for CI",
+    "what-if": "what would each change give, measured on the running command in interleaved blocks",
+    "tune": "try what the diagnosis asks for, keep what is faster by more than the noise",
+    "plan": "conservative, balanced, aggressive, low-memory: predicted from a run, here or elsewhere",
     "memory": "where host and device memory goes, what fits, why it ran out",
+    "audit": "read source, configuration and machine for what slows training; runs nothing",
+    "doctor": "this machine: what it has, what is off, what to do",
     "analyze": "other people's records: text logs, TensorBoard events, histories, profiler traces",
+    "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
     "demo": "the whole chain on a bundled training system",
 }
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotloop.cli import arguments
@@ -19,7 +18,7 @@ if TYPE_CHECKING:
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop plan``."""
-    parser.add_argument("run", metavar="RUN", type=Path, help="run folder, or one rank-N.sqlite")
+    arguments.add_run(parser)
     there = parser.add_argument_group("another machine", "what is not given is as in the run")
     there.add_argument(
         "--cores", metavar="N", type=arguments.cores, help="cores of the machine, for all ranks together"
@@ -47,10 +46,11 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.tune.calibrate import calibrate
     from hotloop.tune.plans.document import document
 
-    examination = flow.examine(flow.read(options.run))
+    run = arguments.run_of(options.run)
+    examination = flow.examine(flow.read(run))
     evidence = examination.evidence
     if evidence is None:
-        raise UsageError(f"{options.run} holds no training process", hint="run the training command first")
+        raise UsageError(f"{run} holds no training process", hint="run the training command first")
     pipeline = calibrate(evidence)
     machine = _machine(options, evidence)
     with progress("planning") as advance:

@@ -6,13 +6,13 @@ import argparse
 import sys
 from pathlib import Path
 
+from hotloop.cli import arguments
 from hotloop.cli.output import publish, published, takes_color, terminal_width
-from hotloop.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop report``."""
-    parser.add_argument("run", metavar="RUN", nargs="?", type=Path, help="run folder, or one rank-N.sqlite")
+    arguments.add_run(parser)
     parser.add_argument("--html", metavar="FILE", type=Path, help="write the HTML report")
     parser.add_argument(
         "--perfetto", metavar="FILE", type=Path, help="write a trace for ui.perfetto.dev (.json or .json.gz)"
@@ -34,9 +34,7 @@ def main(options: argparse.Namespace) -> int:
     run, to = options.run, options.json
     if run is None and to not in (None, "-"):  # --json RUN
         run, to = Path(to), "-"
-    if run is None:
-        raise UsageError("which run is to be told of?", hint="hotloop report hotloop-runs/...")
-    examination = flow.examine(flow.read(run))
+    examination = flow.examine(flow.read(arguments.run_of(run)))
     report = flow.build_report(examination)
     if options.html:
         publish(options.html, html.render(report))

@@ -69,7 +69,7 @@ def main(options: argparse.Namespace) -> int:
 def _split(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """What stands before ``--`` (options may stand among the interventions), and the command after it."""
     if "--" not in options.words:
-        raise UsageError("no command to run", hint=f"write the training command after --: {_USAGE}")
+        raise UsageError("no command to run", hint="write it after --: hotloop what-if -- python train.py")
     edge = options.words.index("--")
     inner = argparse.ArgumentParser(prog="hotloop what-if", usage=_USAGE.replace("%", "%%"), add_help=False)
     _options(inner)
