@@ -134,15 +134,3 @@ def test_a_busy_gpu_that_draws_little(tmp_path: Path) -> None:
         f"2024/01/02 12:34:{i:02d}.789, 0, 95 %, 3840 MiB, 24576 MiB, 100.00 W, 575.00 W\n" for i in range(60)
     )
     assert [f.id for f in written(tmp_path, text, "gpu.csv").findings] == ["device/low-intensity"]
-
-
-def test_dmon(tmp_path: Path) -> None:
-    head = "# gpu    pwr  gtemp  mtemp     sm    mem\n# Idx      W      C      C      %      %\n"
-    text = "".join(
-        (head if i % 20 == 0 else "")
-        + "    0     69     39      -     40      9\n    1     79     39      -     80      9\n"
-        for i in range(60)
-    )
-    part = written(tmp_path, text, "dmon.txt").parts[0]
-    assert part.source.kind == "nvidia-smi dmon"
-    assert part.sections[-1].data["GPU 1"]["gpu_util"] == pytest.approx(0.8)

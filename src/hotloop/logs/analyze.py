@@ -21,7 +21,7 @@ from hotloop.logs.pattern import compiled
 from hotloop.logs.reading import BAD, head
 from hotloop.logs.rules import ranks, resources, training, trend
 from hotloop.logs.settled import settle
-from hotloop.logs.text import Read, TextReader
+from hotloop.logs.text import Read, read_text
 from hotloop.logs.words import changed_along, recognized, sections, verdict
 
 _RULES: Final = (
@@ -131,7 +131,7 @@ def part_of(log: Log, source: Source) -> Part:
 def _read(path: Path, pattern: re.Pattern[bytes] | None, told: Callable[[int], None]) -> tuple[Log, Source]:
     kind = "text" if pattern is not None else recognize.kind_of(path)
     if kind in ("text", "empty"):
-        read = TextReader(pattern).run(path, told)
+        read = read_text(path, pattern, told)
         kind = _text_kind(path, read, kind)
     else:
         reader = {
@@ -140,9 +140,8 @@ def _read(path: Path, pattern: re.Pattern[bytes] | None, told: Callable[[int], N
             "json": histories.read_json,
             "csv": histories.read_csv,
             "nvidia-smi csv": histories.read_csv,
-            "nvidia-smi dmon": histories.read_dmon,
         }[kind]
-        read = reader(path, _empty(), told)
+        read = reader(path, Read(), told)
         kind = {
             "events": "TensorBoard events",
             "jsonl": "JSON lines",
@@ -163,12 +162,6 @@ def _read(path: Path, pattern: re.Pattern[bytes] | None, told: Callable[[int], N
         num_bytes=read.damage.num_bytes,
     )
     return log, source
-
-
-def _empty() -> Read:
-    from hotloop.logs.reading import Damage
-
-    return Read(streams=[], damage=Damage())
 
 
 def _text_kind(path: Path, read: Read, kind: str) -> str:

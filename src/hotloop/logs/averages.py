@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from hotloop.logs.templates import Floats
+from hotloop.logs.streams import Floats
 
 Verdict = Literal["instant", "cumulative", "constant-numerator", "unknown"]
 

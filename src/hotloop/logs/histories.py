@@ -11,30 +11,18 @@ from typing import Any, Final
 
 import numpy as np
 
-from hotloop.logs.clocks import CLOCK, Clock
-from hotloop.logs.meanings import RATES, THOUSANDS, evaluating, role_of
+from hotloop.logs.clocks import moment
+from hotloop.logs.meanings import evaluating, role_of
 from hotloop.logs.pauses import Piece
 from hotloop.logs.reading import chunks
-from hotloop.logs.streams import Stream
-from hotloop.logs.templates import Floats, decimal_commas, worth_reading
-from hotloop.logs.templates import number as number_of
+from hotloop.logs.shapes import number as number_of
+from hotloop.logs.shapes import worth_reading
+from hotloop.logs.streams import Floats, Stream
 from hotloop.logs.text import Read, note_losses
 
 _GPU_KEY: Final = re.compile(r"gpu[./](?:process[./])?\d+[./]gpu$")
-_NUMBER: Final = re.compile(r"\s*([-+]?[\d.,]+(?:[eE][-+]?\d+)?)(?:\s*([kKMGT])\b)?")
+_NUMBER: Final = re.compile(r"\s*([-+]?[\d.,]+(?:[eE][-+]?\d+)?)")
 _DECODER: Final = json.JSONDecoder()
-_CLOCK: Final = re.compile(CLOCK)
-_SMI: Final = {
-    "utilization.gpu": ("gpu_util", 0.01), "memory.used": ("device_bytes", 2.0**20),
-    "memory.total": ("device_limit", 2.0**20), "power.draw": ("power", 1.0),
-    "power.limit": ("power_limit", 1.0), "timestamp": ("clock", 1.0), "index": ("gpu", 1.0),
-    "temperature.gpu": ("temperature", 1.0),
-    "enforced.power.limit": ("power_limit", 1.0), "power.draw.average": ("power", 1.0),
-}  # fmt: skip
-_DMON: Final = {
-    "gpu": ("gpu", 1.0), "pwr": ("power", 1.0), "sm": ("gpu_util", 0.01), "fb": ("device_bytes", 2.0**20),
-    "gtemp": ("temperature", 1.0), "Time": ("clock", 1.0),
-}  # fmt: skip
 Role = tuple[str, float]
 #: Key, role and factor of what is taken from records of one set of keys.
 _Plan = tuple[tuple[str, str, float], ...]
@@ -44,15 +32,15 @@ Progress = Callable[[int], None] | None
 class _Rows:
     """Hands columns to streams; one stream per mode and GPU."""
 
-    def __init__(self, read: Read, *, always: bool = False) -> None:
-        self._read, self.always = read, always
+    def __init__(self, read: Read) -> None:
+        self._read = read
         self._streams: dict[str, Stream] = {}
         self.stride = 1
 
     def add(self, columns: dict[str, Floats], mode: str = "train") -> None:
         """Rows of one batch, each of which stands for ``stride`` in the file."""
         roles = [role for role in columns if role not in ("line", "has_loss")]
-        if not len(columns["line"]) or not (self.always or worth_reading(roles)):
+        if not len(columns["line"]) or not worth_reading(roles):
             return
         note_losses(self._read, columns)
         starts = np.zeros(len(columns["line"]), dtype=np.int64)
@@ -76,8 +64,7 @@ def _batches(
     for chunk in chunks(path, read.damage, progress):
         lines = chunk.raw[1:].split(b"\n")
         rows.stride = 1 if b"NaN" in chunk.raw or b"nan" in chunk.raw else rows.stride
-        every = rows.stride + 1 if rows.stride > 1 else 1
-        numbers = [i for i in range(0, len(lines), every) if lines[i].strip()]
+        numbers = [i for i in range(0, len(lines), rows.stride) if lines[i].strip()]
         yield [chunk.first_line + i for i in numbers], [lines[i] for i in numbers]
 
 
@@ -154,7 +141,7 @@ def _columns(plan: _Plan, values: list[tuple[Any, ...]]) -> dict[str, Floats]:
     numbers, *rest = zip(*values, strict=True)
     columns = {"line": np.array(numbers, dtype=float)}
     for (_, role, factor), column in zip(plan, rest, strict=True):
-        columns[role] = _values(column, role) * factor
+        columns[role] = _values(column) * factor
         if role == "loss":
             columns["has_loss"] = np.ones(len(values))
     return columns
@@ -208,22 +195,27 @@ def read_csv(path: Path, read: Read, progress: Progress = None) -> Read:
     """A table with a header: Lightning's metrics.csv, Ultralytics' results.csv, exports, nvidia-smi."""
     header: list[str] = []
     roles: list[Role | None] = []
-    delimiter, smi, clock = ",", False, Clock()
+    delimiter = ","
     rows = _Rows(read)
     for numbers, lines in _batches(path, read, rows, progress):
         texts = [line.decode("utf-8", "replace").replace("\r", "") for line in lines]
         if not header and texts:
             delimiter = max(",;\t", key=texts[0].count)
             header = [name.strip() for name in next(csv.reader(texts[:1], delimiter=delimiter), [])]
-            smi = any(name.startswith(("utilization.gpu", "power.draw", "memory.used")) for name in header)
-            roles = [_smi_role(name) if smi else _csv_role(name) for name in header]
-            rows.always = smi
+            roles = [_csv_role(name) for name in header]
+            if any(
+                name.startswith(("utilization.gpu", "power.draw", "memory.used")) for name in header
+            ):  # nvidia-smi's
+                roles = [
+                    ("gpu", 1.0) if name == "index" else role
+                    for name, role in zip(header, roles, strict=True)
+                ]
             texts, numbers = texts[1:], numbers[1:]
         cells = [row for row in _parsed(texts, numbers, delimiter, read) if row[1] != header]
         whole = [row for row in cells if len(row[1]) == len(header)]
         read.damage.skipped += len(cells) - len(whole)
         if whole:
-            rows.add(_table(whole, roles, clock))
+            rows.add(_table(whole, roles))
     return read
 
 
@@ -241,18 +233,16 @@ def _parsed(
             read.damage.skipped += 1
 
 
-def _table(
-    rows: list[tuple[int, list[str]]], roles: Sequence[Role | None], clock: Clock
-) -> dict[str, Floats]:
+def _table(rows: list[tuple[int, list[str]]], roles: Sequence[Role | None]) -> dict[str, Floats]:
     columns: dict[str, Floats] = {}
     for cells, found in zip(zip(*(row for _, row in rows), strict=True), roles, strict=True):
         if found is None or found[0] in columns:
             continue
         role, factor = found
         if role == "clock" and any(":" in cell for cell in cells[:10]):
-            columns[role] = np.array([_moment(cell, clock) for cell in cells])
+            columns[role] = np.array([moment(cell.encode()) for cell in cells])
         else:
-            columns[role] = _values(cells, role) * factor
+            columns[role] = _values(cells) * factor
         if role == "loss":
             columns["has_loss"] = np.array([1.0 if cell.strip() else 0.0 for cell in cells])
     columns["line"] = np.array([number for number, _ in rows], dtype=float)
@@ -262,18 +252,12 @@ def _table(
     return columns
 
 
-def _values(cells: Sequence[Any], role: str) -> Floats:
+def _values(cells: Sequence[Any]) -> Floats:
     """Numbers, and texts that hold one; NaN for everything else."""
     try:
         return np.fromiter(map(float, cells), np.float64, len(cells))
     except (ValueError, TypeError, OverflowError):
-        commas = decimal_commas([cell.strip().encode() for cell in cells if isinstance(cell, str)])
-        return np.array([_cell(cell, role, commas) for cell in cells])
-
-
-def _moment(cell: str, clock: Clock) -> float:
-    match = _CLOCK.search(cell.encode())
-    return clock.seconds(match[1], match[2]) if match else float("nan")
+        return np.array([_cell(cell) for cell in cells])
 
 
 def _csv_role(name: str) -> Role | None:
@@ -284,37 +268,11 @@ def _csv_role(name: str) -> Role | None:
     return _key_role(key)
 
 
-def _smi_role(name: str) -> Role | None:
-    return _SMI.get(name.split("[")[0].strip())
-
-
-def _cell(cell: Any, role: str, commas: bool) -> float:
+def _cell(cell: Any) -> float:
     try:
         return float(cell)
     except OverflowError:
         return float("inf")
     except (ValueError, TypeError):
         match = _NUMBER.match(cell) if isinstance(cell, str) else None
-    if match is None or (match[2] and role not in RATES):
-        return float("nan")
-    return number_of(match[1].encode(), commas) * (THOUSANDS[match[2].lower()] if match[2] else 1.0)
-
-
-def read_dmon(path: Path, read: Read, progress: Progress = None) -> Read:
-    """``nvidia-smi dmon``: columns named by lines that start with ``# gpu`` or ``#Time gpu``."""
-    rows, clock = _Rows(read, always=True), Clock()
-    roles: list[Role | None] = []
-    for numbers, lines in _batches(path, read, rows, progress):
-        found: list[tuple[int, list[str]]] = []
-        for number, text in zip(numbers, lines, strict=True):
-            words = text.decode("utf-8", "replace").split()
-            if words[0].startswith("#"):
-                names = [name for name in [words[0][1:], *words[1:]] if name]
-                roles = [_DMON.get(name) for name in names] if "gpu" in names else roles
-            elif len(words) == len(roles):
-                found.append((number, words))
-            else:
-                read.damage.skipped += 1
-        if found:
-            rows.add(_table([row for row in found if len(row[1]) == len(roles)], roles, clock))
-    return read
+        return number_of(match[1].encode()) if match else float("nan")

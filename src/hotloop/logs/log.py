@@ -14,8 +14,7 @@ from hotloop.logs.changes import level, segments
 from hotloop.logs.meanings import PHASE_ROLES
 from hotloop.logs.part import Phase
 from hotloop.logs.rates import Series, rates
-from hotloop.logs.streams import Stream
-from hotloop.logs.templates import Floats
+from hotloop.logs.streams import Floats, Stream
 from hotloop.logs.text import Read
 
 #: What is left of a stated whole beside its stages.

@@ -50,7 +50,7 @@ _NAMES: Final = {
     "lr": "lr|learning rate|base lr|学习率",
     "device_bytes": (
         "memory|mem|mem allocated|max mem|gpu mem|max memory|memory allocated|gpu memory|peak memory|"
-        "max mem gb|vram|cuda mem|gpu memory usage|显存"
+        "max mem gb|vram|memory used|cuda mem|gpu memory usage|显存"
     ),
     "host_bytes": (
         "process|rss|host memory|cpu mem|ram|process memory|memory process|process rss|cpu memory|"
@@ -61,6 +61,10 @@ _NAMES: Final = {
     "batch_size": "batch size|bsz|global batch size|bs",
     "workers": "num workers|workers|workers per gpu|dataloader workers|num worker",
     "samples": "consumed samples|samples seen|num samples|total samples",
+    "device_limit": "memory total",
+    "power": "power draw|power draw average",
+    "power_limit": "power limit|enforced power limit",
+    "temperature": "temperature gpu",
     "gpu_util": "gpu util|utilization gpu|gpu utilization|gpu usage|gpu利用率",
     "forward": ("forward|fwd|forward time|fwd time|t forward|forward pass|fw|time/forward|前向传播|前向"),
     "backward": (
@@ -91,15 +95,11 @@ PHASE_ROLES: Final = {
     "collective": "collective",
 }
 _DURATIONS: Final = {"time", "elapsed", "evaluation", "checkpoint", *PHASE_ROLES}
-_BYTES: Final = {"device_bytes", "host_bytes", "system_bytes"}
-#: Counters: of several records the last one counts; of everything else the mean.
-COUNTERS: Final = frozenset(
-    {"step", "total", "epoch", "epochs", "elapsed", "clock", "samples", "line", *_BYTES}
-)
+_BYTES: Final = {"device_bytes", "device_limit", "host_bytes", "system_bytes"}
 #: What makes a line worth reading.
 MEASURED: Final = frozenset(
     {"time", "data_time", "rate", "sample_rate", "token_rate", "loss", "hit_rate", "gpu_util", "workers",
-     "evaluation", "checkpoint", *PHASE_ROLES, *_BYTES}
+     "evaluation", "checkpoint", "device_bytes", "host_bytes", "system_bytes", *PHASE_ROLES}
 )  # fmt: skip
 
 _SECONDS: Final = {
@@ -116,7 +116,7 @@ _RATE_UNIT: Final = re.compile(r"^(?:(k|m)?(it|iter|iters|step|steps|batch|batch
     r"|(sample|samples|img|imgs|image|images|example|examples|frame|frames|seq|seqs|sequence|sequences|clip|clips)"
     r"|(tok|tokens|token|toks)|)/(?:s|sec|second)$")  # fmt: skip
 _TIME_UNIT: Final = re.compile(r"^(ms|s|secs?)/(it|iter|step|batch|ba)$")
-_KEY_UNIT: Final = re.compile(r"[ _(\[]+(ms|s|sec|secs|seconds|us|mb|gb|mib|gib|%)[)\]]?$")
+_KEY_UNIT: Final = re.compile(r"[ _(\[]+(ms|s|sec|secs|seconds|us|mb|gb|mib|gib|%|w)[)\]]?$")
 _MODE: Final = re.compile(
     r"\b(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing|inference|predict)\b"
     r"|\bclass +images\b|验证|评估"

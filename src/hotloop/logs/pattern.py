@@ -8,11 +8,11 @@ from typing import Final
 import numpy as np
 
 from hotloop.errors import UsageError
-from hotloop.logs.clocks import CLOCK, Clock, duration_s
+from hotloop.logs.clocks import duration_s, moment
 from hotloop.logs.meanings import role_of
-from hotloop.logs.templates import Rows, number, numbers
+from hotloop.logs.shapes import number, numbers
+from hotloop.logs.streams import Floats, Ints
 
-_CLOCK: Final = re.compile(CLOCK)
 #: Group names that need no table: the roles themselves, with units in their name where they have some.
 _DIRECT: Final = {
     "step", "total", "epoch", "time", "data_time", "elapsed", "clock", "rate", "sample_rate", "token_rate",
@@ -39,28 +39,25 @@ def compiled(text: str) -> re.Pattern[bytes]:
     return pattern
 
 
-def rows_of(pattern: re.Pattern[bytes], body: bytes) -> Rows | None:
-    """Every match in a chunk as a row."""
+def rows_of(pattern: re.Pattern[bytes], body: bytes) -> tuple[Ints, dict[str, Floats]]:
+    """Every match in a chunk as a row: where its line starts, and columns by role."""
     matches = list(pattern.finditer(body))
-    if not matches:
-        return None
-    clock = Clock()
     columns = {}
     for name in pattern.groupindex:
         found = _role(name)
-        if found is None:
+        if found is None or not matches:
             continue
         role, factor = found
         texts = [match[name] or b"" for match in matches]
         if role == "clock":
-            columns[role] = np.array([_moment(clock, text) for text in texts])
+            columns[role] = np.array([moment(text) if b":" in text else number(text) for text in texts])
         elif role == "elapsed" and any(b":" in text for text in texts):
             columns[role] = np.array([duration_s(text) for text in texts])
         else:
             columns[role] = numbers(texts) * factor
     # A match may begin on the line's own first byte or on the separator before it.
-    starts = [body.rfind(b"\n", 0, max(1, match.end())) for match in matches]
-    return Rows(starts=np.array([max(0, start) for start in starts], dtype=np.int64), columns=columns)
+    starts = [max(0, body.rfind(b"\n", 0, max(1, match.end()))) for match in matches]
+    return np.array(starts, dtype=np.int64), columns
 
 
 def _role(name: str) -> tuple[str, float] | None:
@@ -71,8 +68,3 @@ def _role(name: str) -> tuple[str, float] | None:
             role = name.removesuffix(unit)
             return role_of("data_time" if role == "data" else role, unit[1:])
     return role_of(name.replace("_per_s", "/s"), "")
-
-
-def _moment(clock: Clock, text: bytes) -> float:
-    match = _CLOCK.search(text)
-    return clock.seconds(match[1], match[2]) if match else number(text)

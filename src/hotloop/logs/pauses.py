@@ -10,13 +10,13 @@ from typing import Final
 
 import numpy as np
 
-from hotloop.logs.clocks import CLOCK, Clock
-from hotloop.logs.templates import Floats, Ints
+from hotloop.logs.clocks import CLOCK, moment
+from hotloop.logs.streams import Floats, Ints
 
 _FACTOR: Final = 4.0
 _LEAST_S: Final = 2.0
 _BETWEEN_BYTES: Final = 64 * 1024
-_STAMP: Final = re.compile(rb"(?m)^.{0,40}?(?<![\d:])" + CLOCK)
+_STAMP: Final = re.compile(rb"(?m)^.{0,40}?(?<![\d:])(" + CLOCK + rb")")
 _KINDS: Final = (
     (
         "evaluation",
@@ -54,7 +54,6 @@ class Pauses:
     usual_s: float = 0.0
     span_s: float = 0.0
     _last: tuple[float, float] | None = None  # clock, epoch
-    _clock: Clock = field(default_factory=Clock)
 
     def watch(self, pieces: Sequence[Piece], body: bytes) -> None:
         """Look at the intervals between lines of training; lines of several ranks are not judged."""
@@ -108,7 +107,7 @@ class Pauses:
         for line in between[previous:].split(b"\n") if previous > 0 else ():
             match = _STAMP.match(line)
             if match:
-                marks.append((self._clock.seconds(match[1], match[2]), line))
+                marks.append((moment(match[1]), line))
             else:
                 marks[-1] = (marks[-1][0], marks[-1][1] + b" " + line[:200])
         default = "epoch" if turned else "unexplained"

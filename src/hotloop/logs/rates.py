@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from hotloop.logs.averages import Verdict, judged, reconstructed
-from hotloop.logs.streams import Stream
-from hotloop.logs.templates import Floats, Ints
+from hotloop.logs.streams import Floats, Ints, Stream
 
 _SAMPLES: Final = {"img", "image", "imgs", "images", "sample", "samples", "examples", "ex", "clip", "frames"}
 #: Blocks of a counter against a clock hold at least this many of the clock's ticks.

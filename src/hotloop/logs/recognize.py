@@ -37,7 +37,7 @@ _FRAMEWORKS: Final = tuple(
 
 
 def kind_of(path: Path) -> str:
-    """``empty``, ``events``, ``jsonl``, ``json``, ``csv``, ``nvidia-smi csv`` or ``dmon``, or ``text``."""
+    """``empty``, ``events``, ``jsonl``, ``json``, ``csv``, ``nvidia-smi csv`` or ``text``."""
     if path.stat().st_size == 0:
         return "empty"
     if is_events(path):
@@ -46,8 +46,6 @@ def kind_of(path: Path) -> str:
     lines = [line for line in text.splitlines()[:50] if line.strip()]
     if not lines:
         return "text"
-    if re.match(rb"# ?(?:Date +Time +|Time +)?gpu +", lines[0]) or re.match(rb"#Date +Time +gpu", lines[0]):
-        return "nvidia-smi dmon"
     first = lines[0].lstrip()
     if first.startswith((b"{", b"[")):
         return _json_kind(lines) or "text"
@@ -74,7 +72,7 @@ def _table_kind(lines: list[bytes]) -> str:
     header = lines[0]
     delimiter = max(b",", b";", b"\t", key=header.count)
     names = header.split(delimiter)
-    if any(name.strip().startswith((b"utilization.", b"power.draw", b"memory.used")) for name in names):
+    if any(name.strip().startswith((b"utilization.gpu", b"power.draw", b"memory.used")) for name in names):
         return "nvidia-smi csv"
     if len(names) < 2 or any(_is_number(name) or re.search(rb"[:=]\s*\S", name) for name in names):
         return "text"

@@ -10,8 +10,7 @@ import numpy.typing as npt
 
 from hotloop.logs.meanings import PHASE_ROLES
 from hotloop.logs.rates import seconds, steps
-from hotloop.logs.streams import Stream
-from hotloop.logs.templates import Floats, Ints
+from hotloop.logs.streams import Floats, Ints, Stream
 
 _LEAST: Final = 8
 

@@ -6,22 +6,24 @@ from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
-from hotloop.logs.meanings import COUNTERS
-from hotloop.logs.templates import Floats
+Floats = npt.NDArray[np.float64]
+Ints = npt.NDArray[np.int64]
 
-#: Rows kept of one stream; beyond twice as many, neighbours are merged.
-MAX_ROWS: Final = 1 << 14
+#: So many times as few rows are kept once there are too many: odd, as little that recurs does so that often.
+_FEWER: Final = 5
+#: Rows that are left of a stream then.
+_MAX_ROWS: Final = 1 << 13
 #: Larger numbers are damage: no step, second or byte counts that far.
 _LARGEST: Final = 1e15
 
 
 @dataclass(kw_only=True)
 class Stream:
-    """[n] columns by role, in the order of the file. ``stride`` rows of the file are one row here.
+    """[n] columns by role, in the order of the file. One row of ``stride`` in the file is kept.
 
-    Of merged rows counters keep the last value, ``line`` the first, the rest the mean; ``weight`` is how
-    many rows of the file a row stands for.
+    ``weight`` is how many rows of the file a row stands for.
     """
 
     name: str
@@ -36,19 +38,20 @@ class Stream:
 
     def add(self, columns: dict[str, Floats], stride: int = 1) -> None:
         """Append rows, of which each already stands for ``stride``; columns may differ from call to call."""
-        real = stride + 1 if stride > 1 else 1  # as ``templates.thinned`` reads
-        self.num_rows += len(columns["line"]) * real
-        columns = {**columns, "weight": np.full(len(columns["line"]), float(real))}
-        for role, column in columns.items():
-            columns[role] = np.where(np.abs(column) < _LARGEST, column, np.nan)
-        while stride < self.stride:
-            columns, stride = _halved(columns), stride * 2
+        self.num_rows += len(columns["line"]) * stride
+        step = self.stride // stride
+        columns = {
+            role: np.where(np.abs(column) < _LARGEST, column, np.nan)[::step]
+            for role, column in columns.items()
+        }
+        columns["weight"] = np.full(len(columns["line"]), float(self.stride))
         self._parts.append(columns)
-        self._kept += len(next(iter(columns.values())))
-        if self._kept > 2 * MAX_ROWS:
-            merged = _halved(self.columns)
-            self._parts, self._kept = [merged], len(merged["line"])
-            self.stride *= 2
+        self._kept += len(columns["line"])
+        if self._kept > _FEWER * _MAX_ROWS:
+            fewer = {role: column[::_FEWER] for role, column in self.columns.items()}
+            fewer["weight"] *= _FEWER
+            self._parts, self._kept = [fewer], len(fewer["line"])
+            self.stride *= _FEWER
 
     @property
     def columns(self) -> dict[str, Floats]:
@@ -56,8 +59,10 @@ class Stream:
         if len(self._parts) > 1:
             roles = list(dict.fromkeys(role for part in self._parts for role in part))
             sizes = [len(next(iter(part.values()))) for part in self._parts]
-            # Two shapes of line that take turns come as two parts of a chunk.
-            order = np.argsort(np.concatenate([part["line"] for part in self._parts]), kind="stable")
+            # Shapes of line that take turns come as parts of a chunk; a line may hold many updates of a bar.
+            order = np.argsort(
+                np.concatenate([part.get("at", part["line"]) for part in self._parts]), kind="stable"
+            )
             self._parts = [
                 {
                     role: np.concatenate(
@@ -78,23 +83,3 @@ class Stream:
 
     def __len__(self) -> int:
         return self._kept
-
-
-def _halved(columns: dict[str, Floats]) -> dict[str, Floats]:
-    out = {}
-    for role, column in columns.items():
-        odd = len(column) % 2
-        pairs = np.append(column, column[-1:]) if odd else column
-        first, second = pairs[::2], pairs[1::2]
-        if role == "line":
-            out[role] = first
-        elif role == "weight":
-            out[role] = first + second
-            out[role][-1] -= second[-1] * odd
-        elif role in COUNTERS:
-            out[role] = np.where(np.isfinite(second), second, first)
-        else:
-            with np.errstate(invalid="ignore"):
-                mean = (first + second) / 2
-            out[role] = np.where(np.isfinite(mean), mean, np.where(np.isfinite(first), first, second))
-    return out

@@ -3,35 +3,31 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
 import numpy as np
 
-from hotloop.logs import bars
+from hotloop.logs.bars import read_bar
+from hotloop.logs.pattern import rows_of
 from hotloop.logs.pauses import Pauses, Piece
 from hotloop.logs.reading import Chunk, Damage, chunks
-from hotloop.logs.streams import Stream
-from hotloop.logs.templates import Floats, Ints, Rows, Template, Templates
-from hotloop.logs.tokens import NUMBERED_NAMES, read_line
+from hotloop.logs.shapes import DIGITS, Shape, shape_of
+from hotloop.logs.streams import Floats, Ints, Stream
+from hotloop.logs.tokens import read_line
 
 #: Lines looked at with care per chunk; the shapes of a log show within its first thousand lines.
 _FIRST_LINES: Final = 2000
 _MORE_LINES: Final = 150
 _LONGEST_LINE: Final = 4000
 _MAX_STREAMS: Final = 256
-_DIGITS: Final = re.compile(
-    rb"(?=[-+\d])"
-    + rb"".join(
-        rb"(?<!" + name + mark + rb")" for name in NUMBERED_NAMES for mark in (b" ", b"_", b"-", b"#")
-    )
-    + rb"(?<!\d)[-+]?\d[\d.,:]*(?:[eE][-+]?\d+)?",
-    re.IGNORECASE,
-)
+_MAX_SHAPES: Final = 20_000
+#: Names that a number belongs to: ``Stage 8`` is another thing than ``Stage 7``.
+_NUMBERED: Final = re.compile(rb"(?i)(?:stage|layer|block|level|module|group|head|part|scale)[ _#-]")
+_THEIR_NUMBER: Final = re.compile(_NUMBERED.pattern + rb"*(\d+)")
 _LOSS_LINES: Final = 5
-_INFINITE: Final = re.compile(rb"inf(?:inity)?\b")
 _HEAD_BYTES: Final = 1 << 18
 _SETTINGS: Final = {
     "num_workers": re.compile(
@@ -49,121 +45,128 @@ _SETTINGS: Final = {
 class Read:
     """What was read from one file, of whatever format."""
 
-    streams: list[Stream]
-    damage: Damage
+    streams: list[Stream] = field(default_factory=list)
+    damage: Damage = field(default_factory=Damage)
     examples: list[bytes] = field(default_factory=list)
     pauses: Pauses = field(default_factory=Pauses)
     non_finite: list[tuple[int, float | None]] = field(default_factory=list)  # line, step
     num_non_finite: int = 0
     num_losses: int = 0
-    settings: dict[str, int] = field(
-        default_factory=dict
-    )  # num_workers, batch_size, where a config is printed
+    settings: dict[str, int] = field(default_factory=dict)  # num_workers, batch_size, of a printed config
 
 
-class TextReader:
-    """Streams of a text log, chunk by chunk."""
-
-    def __init__(self, pattern: re.Pattern[bytes] | None = None) -> None:
-        self.read = Read(streams=[], damage=Damage())
-        self._pattern = pattern
-        self._templates = Templates()
-        self._streams: dict[tuple[object, ...], Stream] = {}
-        self._seen: set[bytes] = set()
-        self._strides: dict[object, int] = {}
-        self._started = False
-        self._all = False
-
-    def run(self, path: Path, progress: Callable[[int], None] | None = None) -> Read:
-        """Read the whole file."""
-        for chunk in chunks(path, self.read.damage, progress):
-            self._chunk(chunk)
-        self.read.streams = [stream for stream in self._streams.values() if stream.num_rows]
-        self.read.examples = [known.example for known in self._templates.known if known.hits][:40]
-        return self.read
-
-    def _chunk(self, chunk: Chunk) -> None:
-        lines = _Lines(chunk)
-        if not self._started:
-            self._started = True
-            self.read.settings = printed_settings(chunk.body[:_HEAD_BYTES])
-        taken = []
-        if self._pattern is not None:
-            taken += list(self._by_pattern(chunk.body))
+def read_text(
+    path: Path, pattern: re.Pattern[bytes] | None = None, progress: Callable[[int], None] | None = None
+) -> Read:
+    """Streams of a text log; by the user's own pattern where one is given."""
+    reader = _TextReader()
+    read = reader.read
+    for chunk in chunks(path, read.damage, progress):
+        if chunk.first_line == 1:
+            read.settings = _printed_settings(chunk.body[:_HEAD_BYTES])
+        if pattern is None:
+            reader.shapes(chunk)
         else:
-            self._all = _not_finite(chunk.body)
-            if bars.has_bars(chunk.body):
-                stride = 1 if self._all else self._strides.get("bars", 1)
-                taken += [(bar, bar.rows) for bar in bars.take(chunk.body, stride)]
-            for _, rows in taken:
-                lines.claim(rows)
-            taken += self._by_templates(chunk.body, self._templates.known, lines)
-            for _ in range(2):
-                fresh = self._learn(lines)
-                if not fresh:
-                    break
-                taken += self._by_templates(chunk.body, fresh, lines)
-        pieces = [self._add(source, rows, lines) for source, rows in taken if len(rows.starts)]
+            starts, columns = rows_of(pattern, chunk.body)
+            reader.hand_on(chunk, [(None, starts, columns, 1)])
+    read.streams = [stream for stream in reader.streams.values() if stream.num_rows]
+    known = (shape.read.line[:400] for shape in reader.known.values() if shape is not None)
+    read.examples = [line for _, line in zip(range(40), known, strict=False)]
+    return read
+
+
+_Taken = tuple[Shape | None, Ints, dict[str, Floats], int]
+
+
+class _TextReader:
+    """Shapes and streams of a text log, chunk by chunk."""
+
+    def __init__(self) -> None:
+        self.read = Read()
+        self.known: dict[bytes, Shape | None] = {}
+        self.streams: dict[tuple[object, ...], Stream] = {}
+        self._strides: dict[tuple[str, ...], int] = {}
+
+    def shapes(self, chunk: Chunk) -> None:
+        """All lines whose shape says what their numbers are."""
+        starts = np.flatnonzero(np.frombuffer(chunk.body, dtype=np.uint8) == 10).astype(np.int64)
+        lines = chunk.body[1:].split(b"\n")
+        alike = _alike(lines, chunk.body[1:].translate(None, DIGITS).split(b"\n"))
+        self._learn(alike, lines)
+        members: dict[tuple[str, ...], list[tuple[Shape, list[int]]]] = {}
+        for words, own in alike.items():
+            shape = self.known.get(words)
+            if shape is not None:
+                members.setdefault(shape.signature, []).append((shape, own))
+        taken: list[_Taken] = []
+        for signature, shapes in members.items():
+            stride = self._strides.get(signature, 1)
+            chosen = set(sorted(i for _, own in shapes for i in own)[::stride])
+            for shape, own in shapes:
+                some = own if stride == 1 else [i for i in own if i in chosen]
+                if some:
+                    columns = shape.take([lines[i] for i in some])
+                    taken.append((shape, starts[np.array(some)], columns, stride))
+        self.hand_on(chunk, taken)
+
+    def _learn(self, alike: dict[bytes, list[int]], lines: list[bytes]) -> None:
+        """New shapes: half of those that may be looked at in order, the rest spread over the chunk."""
+        limit = _MORE_LINES if self.known else _FIRST_LINES
+        fresh = [words for words in alike if words not in self.known and 0 < len(words) <= _LONGEST_LINE]
+        if len(fresh) > limit:
+            spread = np.linspace(limit // 2, len(fresh) - 1, limit - limit // 2).astype(int)
+            fresh = [*fresh[: limit // 2], *(fresh[i] for i in spread)]
+        for words in fresh[: _MAX_SHAPES - len(self.known)]:
+            line = lines[alike[words][0]]
+            self.known[words] = shape_of(read_bar(line) or read_line(line))
+
+    def hand_on(self, chunk: Chunk, taken: list[_Taken]) -> None:
+        """Rows to their streams, and to what looks for pauses."""
+        pieces = []
+        newlines = np.flatnonzero(np.frombuffer(chunk.raw, dtype=np.uint8) == 10)
+        for shape, starts, columns, stride in taken:
+            if not len(starts):
+                continue
+            number = np.searchsorted(newlines, starts, side="right")
+            columns["line"] = np.asarray(chunk.first_line - 1 + number, float)
+            columns["at"] = np.asarray(starts + self.read.damage.num_bytes, float)
+            note_losses(self.read, columns)
+            mode = "train" if shape is None else shape.read.mode
+            pieces.append(Piece(mode=mode, starts=starts, columns=dict(columns)))
+            ranks = columns.pop("rank", np.zeros(0))
+            for rank in np.unique(ranks) if len(ranks) else [None]:
+                own = columns if rank is None else {k: v[ranks == rank] for k, v in columns.items()}
+                stream = self._stream(shape, None if rank is None else int(rank), own)
+                if stream is not None:
+                    stream.add(own, stride)
+                    if shape is not None:
+                        self._strides[shape.signature] = stream.stride
         self.read.pauses.watch(pieces, chunk.body)
 
-    def _by_templates(
-        self, body: bytes, templates: list[Template], lines: _Lines
-    ) -> list[tuple[Template | bars.Bar, Rows]]:
-        taken: list[tuple[Template | bars.Bar, Rows]] = []
-        for template in templates:
-            rows = template.take(body, 1 if self._all else self._strides.get(template, 1))
-            if rows is None:
-                continue
-            free = lines.claim(rows)
-            taken.append((template, rows if free.all() else rows.only(free)))
-        return taken
-
-    def _by_pattern(self, body: bytes) -> Iterator[tuple[Template | bars.Bar, Rows]]:
-        from hotloop.logs.pattern import rows_of
-
-        assert self._pattern is not None
-        rows = rows_of(self._pattern, body)
-        if rows is not None:
-            yield bars.Bar(name="pattern", mode="train", unit="", rows=rows), rows
-
-    def _learn(self, lines: _Lines) -> list[Template]:
-        fresh = []
-        for line in lines.unclaimed(_MORE_LINES if self._seen else _FIRST_LINES):
-            skeleton = _DIGITS.sub(b"0", line)
-            if skeleton in self._seen:
-                continue
-            if len(self._seen) < 20_000:
-                self._seen.add(skeleton)
-            new = self._templates.learn(read_line(line))
-            if new is not None:
-                fresh.append(new)
-        return [new for new in fresh if new in self._templates.known]
-
-    def _add(self, source: Template | bars.Bar, rows: Rows, lines: _Lines) -> Piece:
-        columns = {**rows.columns, "line": lines.numbers(rows.starts)}
-        note_losses(self.read, columns)
-        piece = Piece(mode=source.mode, starts=rows.starts, columns=dict(columns))
-        ranks = columns.pop("rank", np.zeros(0))
-        for rank in np.unique(ranks) if len(ranks) else [None]:
-            own = columns if rank is None else {k: v[ranks == rank] for k, v in columns.items()}
-            stream = self._stream(source, None if rank is None else int(rank), tuple(rows.columns))
-            if stream is not None:
-                stream.add(own, rows.stride)
-                self._strides[source if isinstance(source, Template) else "bars"] = stream.stride
-        return piece
-
-    def _stream(self, source: Template | bars.Bar, rank: int | None, roles: tuple[str, ...]) -> Stream | None:
-        bar = isinstance(source, bars.Bar)
-        name = source.name if isinstance(source, bars.Bar) else ""
-        key = (name, source.mode, rank, bar or frozenset(roles))
-        if key not in self._streams:
-            if len(self._streams) >= _MAX_STREAMS:
+    def _stream(self, shape: Shape | None, rank: int | None, columns: dict[str, Floats]) -> Stream | None:
+        name, mode, unit = (
+            ("", "train", "") if shape is None else (shape.read.name, shape.read.mode, shape.read.unit)
+        )
+        key = (name, mode, rank, bool(unit) or frozenset(columns))
+        if key not in self.streams:
+            if len(self.streams) >= _MAX_STREAMS:
                 return None
-            unit = source.unit if isinstance(source, bars.Bar) else "it"
-            self._streams[key] = Stream(
-                name=name, mode=source.mode, rank=rank, unit=unit, bar=bar and bool(unit)
-            )
-        return self._streams[key]
+            self.streams[key] = Stream(name=name, mode=mode, rank=rank, unit=unit or "it", bar=bool(unit))
+        return self.streams[key]
+
+
+def _alike(lines: list[bytes], words: list[bytes]) -> dict[bytes, list[int]]:
+    """Lines by what they have besides digits, and by the numbers that are part of names."""
+    found: dict[bytes, list[int]] = {}
+    for i, text in enumerate(words):
+        if text in found:
+            found[text].append(i)
+        else:
+            found[text] = [i]
+    for text in [text for text in found if _NUMBERED.search(text)]:
+        for i in found.pop(text):
+            found.setdefault(text + b" ".join(_THEIR_NUMBER.findall(lines[i])), []).append(i)
+    return found
 
 
 def note_losses(read: Read, columns: dict[str, Floats]) -> None:
@@ -175,63 +178,12 @@ def note_losses(read: Read, columns: dict[str, Floats]) -> None:
     read.num_losses += int(there.sum())
     bad = np.flatnonzero(there & ~np.isfinite(losses))
     read.num_non_finite += len(bad)
-    for at in bad[: max(0, _LOSS_LINES - len(read.non_finite))]:
-        counter = columns.get("step", columns.get("epoch"))
-        read.non_finite.append(
-            (int(columns["line"][at]), float(counter[at]) if counter is not None else None)
-        )
+    counter = columns.get("step", columns.get("epoch"))
+    found = [(int(columns["line"][at]), float(counter[at]) if counter is not None else None) for at in bad]
+    read.non_finite = sorted([*read.non_finite, *found[:_LOSS_LINES]], key=lambda one: one[0])[:_LOSS_LINES]
 
 
-def _not_finite(body: bytes) -> bool:
-    """Whether something in a chunk may be NaN or infinite: then every line of it is read."""
-    return b"nan" in body or b"NaN" in body or (b"inf" in body and _INFINITE.search(body) is not None)
-
-
-def printed_settings(text: bytes) -> dict[str, int]:
+def _printed_settings(text: bytes) -> dict[str, int]:
     """Settings of a configuration printed at the top, where all mentions agree."""
     found = {name: {int(value) for value in rule.findall(text)} for name, rule in _SETTINGS.items()}
     return {name: values.pop() for name, values in found.items() if len(values) == 1}
-
-
-class _Lines:
-    """The lines of a chunk: where they start, which are taken, their numbers in the file."""
-
-    def __init__(self, chunk: Chunk) -> None:
-        self._body = chunk.body
-        body = np.frombuffer(chunk.body, dtype=np.uint8)
-        self._starts = np.flatnonzero(body == 10).astype(np.int64)
-        if chunk.raw is chunk.body:
-            self._numbered = self._starts
-        else:
-            self._numbered = np.flatnonzero(np.frombuffer(chunk.raw, dtype=np.uint8) == 10).astype(np.int64)
-        self._first = chunk.first_line
-        self._taken = np.zeros(len(self._starts), dtype=bool)
-
-    def claim(self, rows: Rows) -> np.ndarray[tuple[int, ...], np.dtype[np.bool_]]:
-        """[n] whether each line was still free; afterwards none is, nor are those skipped behind it."""
-        at = np.searchsorted(self._starts, rows.starts)
-        free = ~self._taken[at]
-        self._taken[at] = True
-        if rows.ends is not None:
-            edges = np.zeros(len(self._starts) + 1, dtype=np.int64)
-            np.add.at(edges, at, 1)
-            np.add.at(edges, np.searchsorted(self._starts, rows.ends), -1)
-            self._taken |= np.cumsum(edges[:-1]) > 0
-        return free
-
-    def numbers(self, starts: Ints) -> Floats:
-        """[n] line numbers in the file, counted from 1."""
-        return np.asarray(self._first - 1 + np.searchsorted(self._numbered, starts, side="right"), float)
-
-    def unclaimed(self, limit: int) -> Iterator[bytes]:
-        """Up to ``limit`` lines that nobody took: the first half in order, the rest spread over the chunk."""
-        free = np.flatnonzero(~self._taken)
-        if len(free) > limit:
-            half = limit // 2
-            spread = np.linspace(half, len(free) - 1, limit - half).astype(np.int64)
-            free = np.concatenate([free[:half], free[spread]])
-        for i in free:
-            start = int(self._starts[i]) + 1
-            end = int(self._starts[i + 1]) if i + 1 < len(self._starts) else len(self._body)
-            if 0 < end - start <= _LONGEST_LINE:
-                yield self._body[start:end]

@@ -9,7 +9,7 @@ from typing import Final, Literal
 from hotloop.logs.clocks import CLOCK
 from hotloop.logs.meanings import evaluating, normal, role_of
 
-Kind = Literal["clock", "duration", "pair", "number"]
+Kind = Literal["clock", "duration", "pair", "number", "inverse"]
 _KINDS: Final[tuple[Kind, ...]] = ("clock", "duration", "pair", "number")
 
 _NUM: Final = (
@@ -29,23 +29,11 @@ _SEPARATORS: Final = re.compile(r"[|,;\t{}()\[\]<>]|  +| [-–—] |: (?=\S*[:=]
 _STRONG: Final = re.compile(r"[|,;\t\[\]{}]|  +|(?:INFO|DEBUG|WARNING)\W+| [-–—] ")
 _UNIT_IN_KEY: Final = re.compile(r"(?i)[ (\[]\(?(ms|s|sec|us|MB|GB|MiB|GiB)[)\]](?=[\s:=]*$)")
 _STAGE: Final = re.compile(r"(?i)\bstage[ _-]?\d+")
-#: Names that a number belongs to: ``Stage 8`` is another thing than ``Stage 7``.
-NUMBERED_NAMES: Final = (
-    b"stage",
-    b"layer",
-    b"block",
-    b"level",
-    b"module",
-    b"group",
-    b"head",
-    b"part",
-    b"scale",
-)
-_NUMBERED: Final = re.compile(r"(?i)(?:" + b"|".join(NUMBERED_NAMES).decode() + r")[ _#-]*$")
 _COUNTER: Final = re.compile(
     r"(?i)(epoch|\bep\b|iter(?:ation)?|step|batch|update)s?\W*(?:\((?:train|val|test|eval)\))?[^\w(]*\W?$"
 )
 _HEADER: Final = re.compile(r"(?i)\b(?:train|test|val|training)\b[\s:]*\[?\s*$")
+#: What launchers put before each line: ``[rank3]:``, ``[default0]:``.
 _RANK: Final = re.compile(rb"\s*\[?(?:default|rank|worker|gpu|local_rank)[ =:_]?(\d{1,4})\]?[: ]")
 
 
@@ -58,17 +46,17 @@ class Token:
     kind: Kind
     roles: tuple[tuple[str, float], ...] = ()
     unit_end: int = 0
-    commas: bool = False
-    name: bool = False  # part of a name ("Stage 8"): the next line's other number is another name
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReadLine:
-    """A line's tokens; ``mode`` is ``train`` or ``evaluation``."""
+    """A line's tokens; ``mode`` is ``train`` or ``evaluation``. A progress bar has a name and a unit."""
 
     line: bytes
     tokens: tuple[Token, ...]
     mode: str
+    name: str = ""
+    unit: str = ""
 
     @property
     def roles(self) -> tuple[str, ...]:
@@ -78,7 +66,8 @@ class ReadLine:
 
 def read_line(line: bytes) -> ReadLine:
     """The numbers of one line; every role at most once, the first wins."""
-    matches = list(_TOKEN.finditer(line, *_after_rank(line)))
+    rank = _RANK.match(line)
+    matches = list(_TOKEN.finditer(line, rank.end() if rank else 0))
     seen: set[str] = set()
     tokens: list[Token] = []
     for i, match in enumerate(matches):
@@ -89,17 +78,11 @@ def read_line(line: bytes) -> ReadLine:
             token = Token(**{**token.__dict__, "roles": ()})
         seen.update(role for role, _ in fresh)
         tokens.append(token)
-    return ReadLine(line=line, tokens=tuple(tokens), mode=_mode(line, tokens))
-
-
-def rank_prefix(line: bytes) -> re.Match[bytes] | None:
-    """What launchers put before each line: ``[rank3]:``, ``[default0]:``."""
-    return _RANK.match(line)
-
-
-def _after_rank(line: bytes) -> tuple[int]:
-    match = rank_prefix(line)
-    return (match.end() if match else 0,)
+    mode = _mode(line, tokens)
+    if rank is not None:
+        start, end = rank.span(1)
+        tokens.append(Token(start=start, end=end, kind="number", roles=(("rank", 1.0),)))
+    return ReadLine(line=line, tokens=tuple(tokens), mode=mode)
 
 
 def _token(line: bytes, match: re.Match[bytes], previous: int, after: re.Match[bytes] | None) -> Token:
@@ -126,8 +109,6 @@ def _token(line: bytes, match: re.Match[bytes], previous: int, after: re.Match[b
         kind=kind,
         roles=roles,
         unit_end=unit_match.end() if unit_match else end,
-        commas=b"," in match[0],
-        name=not roles and _NUMBERED.search(before) is not None,
     )
 
 

@@ -12,8 +12,7 @@ from hotloop.logs.changes import LEAST_VALUES, level
 from hotloop.logs.log import REST, Log
 from hotloop.logs.part import Section
 from hotloop.logs.rates import Series
-from hotloop.logs.streams import Stream
-from hotloop.logs.templates import Floats
+from hotloop.logs.streams import Floats, Stream
 
 _ROLES = {
     "time": "step time", "data_time": "data time", "rate": "steps/s", "sample_rate": "samples/s",

@@ -10,8 +10,7 @@ import numpy as np
 from hotloop import units
 from hotloop.findings import Finding
 from hotloop.logs.log import REST, WORTH, Log
-from hotloop.logs.streams import Stream
-from hotloop.logs.templates import Floats
+from hotloop.logs.streams import Floats, Stream
 
 # The wait for data
 

@@ -11,8 +11,7 @@ from hotloop.findings import Finding
 from hotloop.logs.log import Log
 from hotloop.logs.pauses import Pause
 from hotloop.logs.rates import restarts
-from hotloop.logs.streams import Stream
-from hotloop.logs.templates import Floats
+from hotloop.logs.streams import Floats, Stream
 
 # Losses
 
