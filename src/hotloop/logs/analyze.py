@@ -94,13 +94,15 @@ def analyze(
     files, unreadable = _files(paths)
     parts: list[Part] = list(unreadable)
     logs: list[Log] = []
+    traces: list[Part] = []
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)  # other people's numbers hold NaN, infinity and zero
         for path in files:
             told = _told(path, progress)
             try:
                 if trace.is_trace(path):
-                    parts.append(trace.analyze(path, told))
+                    traces.append(trace.analyze(path, told))
+                    parts.append(traces[-1])
                     continue
                 log, source = _read(path, expression, told)
             except (OSError, *BAD) as error:
@@ -109,7 +111,7 @@ def analyze(
             logs.append(log)
             parts.append(part_of(log, source))
     findings = [finding for part in parts for finding in part.findings]
-    findings += [*ranks.check(logs), *trace.compare(parts)]
+    findings += ranks.check(logs, traces)
     findings = _sorted(findings)
     return Analysis(parts=tuple(parts), findings=tuple(findings), verdict=_overall(parts, findings))
 

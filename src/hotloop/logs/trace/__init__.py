@@ -7,18 +7,12 @@ from pathlib import Path
 
 from hotloop.logs.part import Part, Point, Source
 from hotloop.logs.trace.analysis import Analysis, analyzed
-from hotloop.logs.trace.findings import compare, findings
-from hotloop.logs.trace.stream import looks_like_trace
+from hotloop.logs.trace.findings import findings
+from hotloop.logs.trace.stream import is_trace
 from hotloop.logs.trace.table import Trace, read_trace
 from hotloop.logs.trace.words import phases, sections, verdict
-from hotloop.units import duration
 
-__all__ = ["analyze", "compare", "is_trace"]
-
-
-def is_trace(path: Path) -> bool:
-    """Whether a file is a Chrome trace, by its beginning."""
-    return looks_like_trace(path)
+__all__ = ["analyze", "is_trace"]
 
 
 def analyze(path: Path, progress: Callable[[int], None] | None = None) -> Part:
@@ -49,8 +43,6 @@ def _source(path: Path, trace: Trace, analysis: Analysis | None) -> Source:
     if reading.truncated:
         why = f" ({reading.problem})" if reading.problem else ""
         notes.append(f"breaks off{why}: only what is whole was read")
-    if trace.cutoff is not None and analysis:
-        notes.append(f"too long to keep whole: its first {duration(analysis.window.span_s)} were analyzed")
     if reading.skipped:
         notes.append(f"{reading.skipped:,} damaged events left out")
     if (trace.calls.correlation > 0).any() and not len(trace.device):

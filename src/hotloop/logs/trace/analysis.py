@@ -172,8 +172,6 @@ def _window(trace: Trace, steps: tuple[tuple[int, int, int], ...]) -> Window:
         both = [events for events in (trace.calls, trace.device) if len(events)]
         start = min(int(events.start.min()) for events in both)
         end = max(int(events.end.max()) for events in both)
-    if trace.cutoff is not None:
-        end = min(end, trace.cutoff)
     if trace.reading.truncated and len(trace.calls):
         end = min(end, int(trace.calls.start.max()))
     whole = tuple(step for step in steps if step[2] <= end)

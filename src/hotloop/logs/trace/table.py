@@ -43,13 +43,10 @@ _KINDS: Final = {
 _IDLE_CALL: Final = re.compile(
     r"Query|Attribute|IsCapturing|GetP|GetC|GetDevice|Occupancy|EventRecord|INVALID"
 )
-#: More events are not kept: the first part of a longer trace tells the same. Some 180 bytes each at most.
-MAX_EVENTS: Final = 6_000_000
 _NOTHING: Final = np.zeros(0, dtype=np.int64)
 #: Times are kept inside what 64 bits of nanoseconds can add up.
 _MAX_DIGITS: Final = 19
 _MAX_NS: Final = 2**61
-_ODD_NUMBER: Final = re.compile(rb"[^0-9. ]")
 #: A function of the script's own, as the Python tracer names it.
 _FUNCTION: Final = re.compile(r"(?P<file>[^<>]*\.py)\((?P<line>\d+)\): (?P<function>.+)")
 #: Functions of torch that say what the host is about.
@@ -95,7 +92,6 @@ class Trace:
     device: Events
     calls: Events  # of the host: operators, annotations, calls of the device's runtime
     python: Events  # functions of the script only
-    cutoff: int | None = None  # events from here on (ns) did not fit
 
     @property
     def rank(self) -> int | None:
@@ -124,7 +120,6 @@ def read_trace(path: Path, progress: Callable[[int], None] | None = None) -> Tra
         device=columns.events(DEVICE),
         calls=columns.events(HOST, RUNTIME),
         python=columns.events(PYTHON),
-        cutoff=columns.cutoff,
     )
 
 
@@ -165,8 +160,6 @@ class _Columns:
         self._thread_ids = _Ids(self._new_thread)
         self._known_labels: dict[Label, int] = {}
         self._blocks: dict[int, list[Events]] = {}
-        self._num_kept = 0
-        self.cutoff: int | None = None
 
     def add(self, rows: list[Row]) -> None:
         """Take in a block of rows."""
@@ -186,20 +179,8 @@ class _Columns:
         block = Events(
             label=label, thread=thread, start=start, end=end, correlation=correlation, num_bytes=num_bytes
         )
-        fits = kinds != DROPPED if self.cutoff is None else (kinds != DROPPED) & (start < self.cutoff)
         for kind in (DEVICE, RUNTIME, HOST, PYTHON):
-            self._blocks.setdefault(kind, []).append(block.where(fits & (kinds == kind)))
-        self._num_kept += int(fits.sum())
-        if self._num_kept > MAX_EVENTS:
-            self._keep_the_first_half()
-
-    def _keep_the_first_half(self) -> None:
-        """Let go of the later half of the time seen so far, and of all that is still to come of it."""
-        starts = np.concatenate([block.start for blocks in self._blocks.values() for block in blocks])
-        self.cutoff = cutoff = int(np.median(starts))
-        for kind, blocks in self._blocks.items():
-            self._blocks[kind] = [block.where(block.start < cutoff) for block in blocks]
-        self._num_kept = int((starts < cutoff).sum())
+            self._blocks.setdefault(kind, []).append(block.where(kinds == kind))
 
     def events(self, *kinds: int) -> Events:
         """All events of some kinds, sorted; their blocks are let go."""
@@ -255,7 +236,7 @@ def _pair(key: bytes, first: str) -> tuple[str, str]:
 def nanoseconds(numbers: tuple[bytes, ...]) -> Ints:
     """Microseconds as written, exact where they have three decimals or none."""
     text = b" ".join(numbers)
-    if max(map(len, numbers)) < _MAX_DIGITS and not _ODD_NUMBER.search(text):
+    if max(map(len, numbers)) < _MAX_DIGITS:
         points = sum(1 for number in numbers if number[-4:-3] == b".")
         if points == len(numbers):
             return _parsed(text.replace(b".", b""))
@@ -266,11 +247,7 @@ def nanoseconds(numbers: tuple[bytes, ...]) -> Ints:
 
 def _exact(number: bytes) -> int:
     whole, _, fraction = number.partition(b".")
-    if whole.isdigit() and (not fraction or fraction.isdigit()):
-        ns = int(whole) * 1000 + int(fraction[:3].ljust(3, b"0"))
-    else:
-        ns = round(float(number) * 1000)
-    return max(-_MAX_NS, min(_MAX_NS, ns))
+    return min(_MAX_NS, int(whole) * 1000 + int(fraction[:3].ljust(3, b"0")))
 
 
 def _parsed(text: bytes) -> Ints:
