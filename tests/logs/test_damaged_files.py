@@ -60,7 +60,7 @@ def test_holes_of_zero_bytes(tmp_path: Path) -> None:
     assert "control characters" in part.source.notes
 
 
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig", "gb18030", "latin-1"])
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "gb18030", "latin-1"])
 def test_encodings(encoding: str, tmp_path: Path) -> None:
     words = "é" if encoding == "latin-1" else "损失 吞吐"
     text = "".join(f"{words} step {i} loss 0.5 time 0.25s\n" for i in range(100))

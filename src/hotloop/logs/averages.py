@@ -19,12 +19,8 @@ Verdict = Literal["instant", "cumulative", "constant-numerator", "unknown"]
 
 _LEAST: Final = 6
 _FIT: Final = 0.10
-#: Roughness within a factor of two is alike.
-_EVEN: Final = 0.7
 #: Time before training that the first line may have on top of its own, in parts of its own.
 _PAUSE: Final = 0.5
-#: Neighbouring rates behind an average that differ by more are noise blown up, no rates.
-_PLAUSIBLE: Final = 0.5
 
 
 def judged(rate: Floats, count: Floats, clock: Floats | None) -> Verdict:
@@ -84,9 +80,7 @@ def _of_run(rate: Floats, count: Floats, clock: Floats | None) -> Verdict:
         return "instant"  # constant: all models say the same
     if clock is not None:
         return _by_clock(rate, count, clock)
-    if _falls_by_construction(rate, count):
-        return "constant-numerator"
-    return _by_noise(rate, count)
+    return "constant-numerator" if _falls_by_construction(rate, count) else "unknown"
 
 
 def _by_clock(rate: Floats, count: Floats, clock: Floats) -> Verdict:
@@ -162,29 +156,3 @@ def may_fall_by_construction(rate: Floats) -> bool:
     if len(rate) < _LEAST or (added < 0).any():
         return False
     return bool(took[0] <= 2.0 * np.median(added[: max(3, len(added) // 3)]))
-
-
-def _by_noise(rate: Floats, count: Floats) -> Verdict:
-    """An average over everything so far gets smoother as 1/n; a rate of now stays as noisy as it was.
-
-    So either the printed rate is about as rough late as early, or the rate behind it, if it is an average.
-    """
-    if count[0] < 0 or len(rate) < 24 or count[-1] / max(count[len(count) // 6], 1.0) < 4:
-        return "unknown"
-    behind = np.diff(count) / np.diff(count / rate)
-    printed = _evenness(rate)
-    if not np.isfinite(behind).all() or (behind <= 0).any():
-        return "instant" if printed < _EVEN else "unknown"
-    rebuilt = _evenness(behind)
-    steps = np.abs(np.diff(np.log(behind)))
-    if rebuilt + _EVEN / 2 < printed and float(np.median(steps)) < _PLAUSIBLE:
-        return "cumulative"
-    return "instant" if printed + _EVEN / 2 < rebuilt else "unknown"
-
-
-def _evenness(values: Floats) -> float:
-    """How far the roughness of the first third is from that of the last, as a logarithm: 0 for alike."""
-    rough = np.abs(np.diff(np.log(values), 2))
-    third = len(rough) // 3
-    early, late = float(np.median(rough[:third])), float(np.median(rough[-third:]))
-    return abs(float(np.log(early / late))) if early > 1e-5 and late > 1e-5 else float("inf")

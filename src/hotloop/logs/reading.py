@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import bz2
 import gzip
-import io
 import lzma
 import re
 import zlib
@@ -70,30 +69,20 @@ def opened(path: Path) -> IO[bytes]:
 
 
 def head(path: Path, num_bytes: int = 256 * 1024) -> bytes:
-    """The first bytes as UTF-8 text would have them; what a damaged archive still gives."""
+    """The first bytes; what a damaged archive still gives."""
     with opened(path) as file:
-        data = _some(file, num_bytes, Damage())
-    encoding = _encoding(data)
-    return data.decode(encoding, "replace").encode() if encoding else data.removeprefix(b"\xef\xbb\xbf")
+        return _some(file, num_bytes, Damage()).removeprefix(b"\xef\xbb\xbf")
 
 
 def chunks(path: Path, damage: Damage, progress: Callable[[int], None] | None = None) -> Iterator[Chunk]:
     """The file's lines, chunk by chunk. Raises OSError only where the file cannot be opened."""
     with opened(path) as file:
-        first = _some(file, CHUNK_BYTES, damage)
-        encoding = _encoding(first)
-        if encoding:
-            damage.note(f"{encoding.upper()} text")
-            blocks = _decoded(first, file, encoding, damage)
-        else:
-            blocks = _blocks(first.removeprefix(b"\xef\xbb\xbf"), file, damage)
         line = 1
-        for block in _whole_lines(blocks, damage):
+        for block in _whole_lines(file, damage):
             damage.num_bytes += len(block)
             if progress is not None:
                 progress(len(block))
-            chunk = _chunk(block, line, damage)
-            yield chunk
+            yield _chunk(block, line, damage)
             line += block.count(b"\n")
             damage.lines = line - (1 if block.endswith(b"\n") else 0)
 
@@ -128,63 +117,17 @@ def _some(file: IO[bytes], num_bytes: int, damage: Damage) -> bytes:
         return b""
 
 
-def _blocks(first: bytes, file: IO[bytes], damage: Damage) -> Iterator[bytes]:
-    block = first
-    while block:
-        yield block
-        block = _some(file, CHUNK_BYTES, damage)
-
-
-def _decoded(first: bytes, file: IO[bytes], encoding: str, damage: Damage) -> Iterator[bytes]:
-    decoder = io.IncrementalNewlineDecoder(_incremental(encoding), translate=False)
-    for block in _blocks(first, file, damage):
-        yield decoder.decode(block).lstrip("\ufeff").encode("utf-8", "replace")
-
-
-def _incremental(encoding: str):  # type: ignore[no-untyped-def]  # codecs has no public name for it
-    import codecs
-
-    return codecs.getincrementaldecoder(encoding)("replace")
-
-
-def _encoding(data: bytes) -> str | None:
-    """A 16-bit encoding, by its mark or by where its zero bytes are; None for everything else."""
-    if data[:2] in (b"\xff\xfe", b"\xfe\xff"):
-        return "utf-16-le" if data[:1] == b"\xff" else "utf-16-be"
-    probe = data[:4096]
-    half = len(probe) // 2
-    if half < 8:
-        return None
-    even, odd = probe[::2].count(0), probe[1::2].count(0)
-    if odd > 0.6 * half and even < 0.1 * half:
-        return "utf-16-le"
-    return "utf-16-be" if even > 0.6 * half and odd < 0.1 * half else None
-
-
-def _whole_lines(blocks: Iterator[bytes], damage: Damage) -> Iterator[bytes]:
-    """Blocks cut after a separator. Of a line longer than a chunk only its beginning is kept."""
-    rest, dropping = b"", False
-    for block in blocks:
-        if dropping:
-            end = _first_end(block)
-            if end < 0:
-                continue
-            block, dropping = block[end:], False
-        block = rest + block if rest else block
-        cut = max(block.rfind(b"\n"), block.rfind(b"\r")) + 1
-        if cut == 0 and len(block) >= CHUNK_BYTES:
+def _whole_lines(file: IO[bytes], damage: Damage) -> Iterator[bytes]:
+    """Blocks cut after a separator; of a line longer than a block each part is one, which is damage."""
+    rest = _some(file, CHUNK_BYTES, damage).removeprefix(b"\xef\xbb\xbf")
+    while rest:
+        cut = max(rest.rfind(b"\n"), rest.rfind(b"\r")) + 1
+        more = _some(file, CHUNK_BYTES, damage)
+        if not more or (not cut and len(rest) >= CHUNK_BYTES):
+            cut = len(rest)
+        if cut > CHUNK_BYTES and b"\n" not in rest[:CHUNK_BYTES]:
             damage.skipped += 1
             damage.note(f"a line of more than {CHUNK_BYTES >> 20} MiB")
-            yield block[:65536] + b"\n"
-            rest, dropping = b"", True
-            continue
-        rest = block[cut:]
         if cut:
-            yield block[:cut]
-    if rest:
-        yield rest
-
-
-def _first_end(block: bytes) -> int:
-    ends = [at for at in (block.find(b"\n"), block.find(b"\r")) if at >= 0]
-    return min(ends) + 1 if ends else -1
+            yield rest[:cut]
+        rest = rest[cut:] + more
