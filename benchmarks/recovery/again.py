@@ -2,7 +2,7 @@
 
     python benchmarks/recovery/again.py FILE --keep DIR [--out FILE]
 
-For each row the winner's gain over the run as found, from the first run and the step alone, and whether the
+For each row the winner's gain over the run as found, from the first run, and whether the
 measured interval of the row holds it. Nothing is launched.
 """
 
@@ -61,9 +61,8 @@ def predicted(row: Mapping[str, Any], folder: Path) -> tuple[float, float, float
     if steps is None:
         return None
     evidence = evidence_of(found.recording, steps, found.ranks, Limits())
-    alone = next((one["more"].get("step_alone_s") for one in row["trials"] if one["key"] == "alone"), None)
     stopped = next(one["more"].get("stopped") for one in row["trials"] if one["key"] == "first")
-    pipeline, loader = pipeline_of(evidence, alone), steps.train_loader()
+    pipeline, loader = pipeline_of(evidence), steps.train_loader()
     epoch = epoch_of(Examined(evidence=evidence, findings=found.findings, applied={}))
     if pipeline and loader and loader.num_iterators == 1 and steps.num_steps <= epoch and not stopped:
         pipeline = in_one_pass(pipeline)

@@ -110,9 +110,9 @@ def main() -> int:
 
 
 def keep(tune: Path, folder: Path, row: Mapping[str, Any]) -> None:
-    """The run as found and the step alone, by which predictions can be made again."""
+    """The run as found, by which predictions can be made again."""
     for trial in row.get("trials", ()):
-        if trial["key"] in ("first", "alone"):
+        if trial["key"] == "first":
             shutil.copytree(tune / trial["folder"], folder / trial["key"], dirs_exist_ok=True)
 
 

@@ -60,7 +60,7 @@ class Scenario:
     def run(self, request: Request) -> Ran:
         name = spell(request.arm)
         if not request.evidence:
-            self.launched.append("alone" if request.alone else name)
+            self.launched.append(name)
             self.steps[name] = request.steps
         if name in self.fails:
             return self.fails[name]

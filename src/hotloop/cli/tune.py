@@ -137,10 +137,6 @@ def _wrapped(text: str) -> list[str]:
 
 def _words_of(trial: Trial) -> list[str]:
     """A trial in words."""
-    if trial.key == "alone":
-        alone_s = trial.more.get("step_alone_s")
-        unknown = trial.why or "no single loader feeds the steps, or they were too few"
-        return [f"the step alone: {duration(alone_s) if alone_s else f'not measured: {unknown}'}"]
     what = " + ".join(trial.remedies) or "unmodified"
     told = trial.why or f"{duration(trial.s_per_step or 0.0)} per step"
     if trial.samples_per_s:

@@ -134,8 +134,6 @@ def _run(asked: Tuning, request: Request) -> Ran:
         throw_away=not asked.in_place,
         guard=guard,
     )
-    for leftover in where.glob("what-if.blocks*"):
-        leftover.unlink()
     return Ran(
         exit_code=done.exit_code,
         wall_s=done.wall_s,
@@ -151,11 +149,7 @@ def _run(asked: Tuning, request: Request) -> Ran:
 
 def _noted(request: Request) -> dict[str, str]:
     """What the processes of a launch are asked to record."""
-    asked = {"HOTLOOP_DRAWS": "1"} | ({"HOTLOOP_EVIDENCE": "1"} if request.evidence else {})
-    if request.alone:
-        plan = {"echo": True, "board": str(request.folder / "what-if.blocks"), "go_on": False}
-        asked["HOTLOOP_WHAT_IF"] = json.dumps(plan)
-    return asked
+    return {"HOTLOOP_DRAWS": "1"} | ({"HOTLOOP_EVIDENCE": "1"} if request.evidence else {})
 
 
 def _examined(where: Path) -> Examined:
@@ -164,13 +158,11 @@ def _examined(where: Path) -> Examined:
     steps = found.lead
     evidence = found.evidence if steps is not None and steps.num_steps else None
     notes = [note for rank in found.recording.ranks for note in rank.notes.get("remedy", ())]
-    echoes = [note for rank in found.recording.ranks for note in rank.notes.get("echo", ())]
     patch = found.recording.patch
     return Examined(
         evidence=evidence,
         findings=found.findings,
         applied={str(note["id"]): str(note.get("status")) for note in notes},
-        alone_s=float(echoes[0]["step_s"]) if echoes else None,
         draws=draws(found),
         crowded=evidence is not None and is_crowded(evidence),
         files=_files(found.recording),

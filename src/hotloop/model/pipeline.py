@@ -153,7 +153,7 @@ class Pipeline:
     iterable: bool = False  # the dataset is a stream: every worker runs all of it, or a share it chooses
     measured_s: float  # seconds per step of the run, everything between its first and last step
     waited_s: float = 0.0  # what a step of the run waited for its batch
-    alone_s: float | None = None  # a step that waits for nothing, where that was measured
+
     doubts: tuple[str, ...] = ()  # why predictions are less sure, in words
     memory: Memory
 

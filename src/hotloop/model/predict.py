@@ -37,11 +37,8 @@ _BAND_SHARED: Final = 0.35
 _COLD_S: Final = 1e-3
 _COLD_SHARE: Final = 0.5
 _COLD_AFTER_S: Final = 1.5e-3
-#: How far off that is, as a part of it, where the step alone was not measured.
+#: How far off that is, as a part of it.
 _COLD_DOUBT: Final = 0.6
-#: Where the step alone was measured: a wait this long leaves nothing warm, a shorter one its part; the doubt.
-_COLDEST_S: Final = 5e-3
-_WARM_DOUBT: Final = 0.1
 #: From this share of the cores wanted on, work that computes beside other work is no longer free of it.
 _SHARED: Final = 0.6
 #: Rounds of finding times that crowding stretches to those measured; each halves what is left.
@@ -180,7 +177,7 @@ class _Case:
 
     def doubt_s(self, seconds: float) -> tuple[float, float]:
         """How much less and more a step may take, for what is not known of warm caches."""
-        doubt_s = (_COLD_DOUBT if self.pipeline.alone_s is None else _WARM_DOUBT) * self.warmed_s
+        doubt_s = _COLD_DOUBT * self.warmed_s
         return min(doubt_s, seconds / 2), doubt_s
 
     def limit(self, seconds: float) -> Limit:
@@ -263,9 +260,6 @@ def _warmed_s(pipeline: Pipeline, setup: Setup, workers: int, make_s: float) -> 
     step_s = float(pipeline.step_s.mean())
     each_s = (make_s + pipeline.overhead_s) / workers - step_s if workers else make_s
     wait_s = max(each_s, pipeline.receive_s if workers else 0.0)
-    if pipeline.alone_s is not None and pipeline.waited_s > 0:
-        colder = min(1.0, wait_s / _COLDEST_S) / min(1.0, pipeline.waited_s / _COLDEST_S)
-        return max(0.0, 1 - colder) * max(0.0, step_s - pipeline.alone_s)
     warmer = min(1.0, pipeline.waited_s / _COLD_AFTER_S) - min(1.0, wait_s / _COLD_AFTER_S)
     return max(0.0, warmer) * min(_COLD_S, _COLD_SHARE * min(1.0, pipeline.step_cores) * step_s)
 

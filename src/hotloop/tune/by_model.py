@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
@@ -10,23 +10,16 @@ from hotloop.diagnose import Evidence
 from hotloop.errors import UsageError
 from hotloop.feed.throughput import Setting
 from hotloop.model import Pipeline, Setup, gain, predict
-from hotloop.model.pipeline import AHEAD, Memory
-from hotloop.model.predict import fast
 from hotloop.remedy import catalogue
 from hotloop.tune.calibrate import calibrate
 from hotloop.tune.candidate import Candidate, Limits, onto
+from hotloop.tune.plans.settings import Field, Timed
 from hotloop.tune.trial import Arm
 from hotloop.units import size
 
 #: How much worse a smaller setting may be predicted.
-_SLACK: Final = 1.02
-_ALIKE: Final = 1.005
-#: Numbers of workers that are thought of, where the cores, memory and descriptors have room for them.
-_WORKERS_TRIED: Final = (*range(9), *range(10, 17, 2), 20, 24, 32, 40, 48, 56, 64)
-#: Batches ahead in all, at most, and what they may take of the memory beyond so many workers as they are.
-_USUAL: Final = 16
-_MOST_AHEAD: Final = 256
-_MOST_AHEAD_BYTES: Final = 2 << 30
+_SLACK: Final = 0.02
+_ALIKE: Final = 0.005
 #: What says so where it is no finding.
 MODEL: Final = "pipeline"
 #: Batches of an epoch that make the workers' start and end worth a look.
@@ -39,10 +32,10 @@ def in_one_pass(pipeline: Pipeline) -> Pipeline:
     return replace(pipeline, recorded=recorded, epoch=replace(pipeline.epoch, stop_s=0.0))
 
 
-def pipeline_of(evidence: Evidence, alone_s: float | None = None) -> Pipeline | None:
+def pipeline_of(evidence: Evidence) -> Pipeline | None:
     """The model of a run; None where there is no pipeline to speak of: no loader, too few steps."""
     try:
-        return replace(calibrate(evidence), alone_s=alone_s)
+        return calibrate(evidence)
     except UsageError:
         return None
 
@@ -73,60 +66,31 @@ def settings(pipeline: Pipeline, have: Arm, *, once: bool) -> Iterator[Candidate
     """
     recorded = pipeline.recorded
     short = pipeline.batches_per_epoch < SHORT_EPOCH and not once and not pipeline.anew
-    best: dict[bool, list[tuple[Setup, float]]] = {}
+    now = recorded.prefetch_factor or 2
+    best: dict[bool, tuple[Field, list[Timed]]] = {}
     for kept in dict.fromkeys((bool(recorded.persistent_workers), short)):
-        setups = [replace(setup, persistent_workers=kept) for setup in _settings(pipeline)]
-        best[kept] = [(setup, fast(pipeline, setup)) for setup in setups]
+        found = Field(pipeline=pipeline, on=Setup(persistent_workers=kept), room_bytes=_room_bytes(pipeline))
+        timed = found.all(lambda share, words: None)
+        # Fewer ahead save little memory.
+        best[kept] = found, [one for one in timed if one.setting.prefetch_factor >= now] or timed[:1]
     # Workers that stay are another remedy: they have to be worth it.
-    known = min(
-        best.items(), key=lambda one: min(seconds for _, seconds in one[1]) * (_SLACK if one[0] else 1.0)
+    field, timed = min(
+        best.items(),
+        key=lambda one: min(each.s_per_step for each in one[1][1]) * (1 + _SLACK if one[0] else 1.0),
     )[1]
-    tries = [_least(known, _SLACK)]
+    tries = [field.least(timed, _SLACK)]
     if predict(pipeline, tries[0]).confirm:
-        tries.append(_least(known, _ALIKE))
+        tries.append(field.least(timed, _ALIKE))
     for setup in dict.fromkeys(tries):
         yield from _loader(have, recorded, setup)
 
 
-def _least(known: Sequence[tuple[Setup, float]], slack: float) -> Setup:
-    """The first that is near the fastest."""
-    most_s = slack * min(seconds for _, seconds in known)
-    return next(setup for setup, seconds in known if seconds <= most_s)
-
-
-def _settings(pipeline: Pipeline) -> list[Setup]:
-    """The numbers of workers and batches ahead that there is room for, what takes least memory first."""
+def _room_bytes(pipeline: Pipeline) -> float:
+    """What the workers and batches of a rank take, and what there is beside them."""
     recorded, memory = pipeline.recorded, pipeline.memory
-    now = recorded.prefetch_factor or 2
-    if pipeline.alone:
-        return [Setup(num_workers=0, prefetch_factor=now)]
-    # Workers that compute gain nothing beyond the cores.
-    most = (recorded.cores or 1.0) / max(pipeline.make_cores, 1e-3) + 2
-    most_ahead = min(_MOST_AHEAD, pipeline.batches_per_epoch)
-    found = [Setting("process", 0, now)]
-    for workers in (count for count in _WORKERS_TRIED if 0 < count <= most):
-        depths = {*(now * depth for depth in (2, 4, 8, 16)), -(-AHEAD // workers)}
-        deeper = [depth for depth in depths if now < depth <= most_ahead / workers]
-        found += [Setting("process", workers, depth) for depth in (now, *deeper)]
-    taken_bytes = _taken(memory, Setting("process", recorded.num_workers or 0, now))
-    room_bytes = taken_bytes + memory.room_bytes / (recorded.ranks or 1)
-    usual = [one for one in found if one.prefetch_factor == now and one.num_workers <= _USUAL]
-    fitting = [
-        one
-        for one in found
-        if not one.num_workers
-        or (
-            _taken(memory, one) <= room_bytes
-            and (one in usual or one.num_ahead * memory.batch_bytes <= _MOST_AHEAD_BYTES)
-            and memory.carries(one.num_workers, one.prefetch_factor)
-        )
-    ]
-    fitting.sort(key=lambda one: (_taken(memory, one), one.num_workers, one.prefetch_factor))
-    return [Setup(num_workers=one.num_workers, prefetch_factor=one.prefetch_factor) for one in fitting]
-
-
-def _taken(memory: Memory, setting: Setting) -> int:
-    return setting.memory_bytes(int(memory.worker_bytes), int(memory.batch_bytes))
+    now = Setting("process", recorded.num_workers or 0, recorded.prefetch_factor or 2)
+    taken_bytes = now.memory_bytes(int(memory.worker_bytes), int(memory.batch_bytes))
+    return taken_bytes + memory.room_bytes / (recorded.ranks or 1)
 
 
 def cached(pipeline: Pipeline, evidence: Evidence, arm: Arm, found: Iterable[Candidate]) -> list[Candidate]:

@@ -37,27 +37,21 @@ def ideas(
     tried: Collection[str],
     *,
     once: bool = False,
-    alone_s: float | None = None,
     cannot: Callable[[Arm], str] | None = None,
-    written: Collection[str] = (),
     several: Collection[str] = (),
     draws: Collection[str] = (),
     anew: bool = False,
 ) -> Ideas:
     """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
 
-    ``once``: the run goes through its data a single time. ``alone_s``: what a step takes that waits for
-    nothing, where that was measured. ``cannot``: why what in an arm has no live form cannot be
-    tried as a patch; None: nothing is. ``written``: remedies to try as one though they have a live form;
-    ``several``: those whose live form changes more than their patch, tried as one where it can be made.
-    ``draws``: generators that samples were seen to draw from; ``anew``: a trial saw samples change between
-    epochs.
+    ``once``: the run goes through its data a single time. ``cannot``: why what in an arm has no live form
+    cannot be tried as a patch; None: nothing is. ``several``: remedies whose live form changes more than
+    their patch, tried as one where it can be made. ``draws``: generators that samples were seen to draw from;
+    ``anew``: a trial saw samples change between epochs.
     """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
-    pipeline = by_model.pipeline_of(
-        evidence, alone_s if not have or by_model.setup_of(have) is not None else None
-    )
+    pipeline = by_model.pipeline_of(evidence)
     if pipeline is not None and once:
         pipeline = by_model.in_one_pass(pipeline)
     if pipeline is not None and anew:
@@ -76,10 +70,7 @@ def ideas(
             why_not = _no_samples(remedy, finding, evidence.steps)
             together = [catalogue.get(name) for name in finding.remedies if name in _TOGETHER]
             group = together if remedy in together else [remedy]
-            new = [
-                Applied(remedy=each, value=_value(each, finding), written=each.id in written)
-                for each in group
-            ]
+            new = [Applied(remedy=each, value=_value(each, finding)) for each in group]
             asked = next(each for each in new if each.remedy is remedy)
             why_not = why_not or _why_not(
                 asked, finding, limits, ratio, patched=cannot is not None, random=random
@@ -88,10 +79,7 @@ def ideas(
                 left.setdefault(remedy.id, why_not)
                 continue
             candidate = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio or None)
-            why = ""
-            if cannot is not None and edited(tuple(new)):
-                arm, why = _writable(have, new, cannot)
-                candidate = replace(candidate, arm=arm)
+            why = cannot(candidate.arm) if cannot is not None and edited(tuple(new)) else ""
             if why:
                 left.setdefault(remedy.id, _by_hand(remedy, finding, why, ratio))
                 continue
@@ -175,20 +163,6 @@ def _random(evidence: Evidence, draws: Collection[str]) -> str:
         return ""
     varies = may_vary(map(str, loader.dataset.get("transforms") or ()))
     return "samples may be random" if varies or is_random(dataset_text(evidence, loader)) else ""
-
-
-def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tuple[Arm, str]:
-    """The arm with the largest number asked for that a patch can be made with: half of it, half of that, ...
-
-    With why there is none: a run of twelve evaluations cannot keep one in 75, but one in 9.
-    """
-    arm = onto(have, new)
-    why = first = cannot(arm)
-    while why and len(new) == 1 and isinstance(new[0].value, int) and new[0].value > 3:
-        new = [replace(new[0], value=new[0].value // 2)]
-        arm = onto(have, new)
-        why = cannot(arm)
-    return arm, first if why else ""
 
 
 def _as_patched(

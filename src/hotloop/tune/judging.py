@@ -21,26 +21,15 @@ from hotloop.tune.trial import (
 CACHE: Final = "cache-samples"
 #: Show nothing before they are filled.
 _FILLED: Final = (CACHE, "memoize")
-#: Patches with these have something done less often: a launch has to see it.
+#: Patches with these have something done less often: launches that are cut short may never see it.
 _RARER: Final = ("less-frequent-evaluation", "less-frequent-checkpoint")
 #: How the words of a command that failed begin.
 FAILED: Final = "exit code"
 
 
-def rarer(arm: Arm) -> Arm:
-    """The remedies of an arm whose patch has something done less often."""
-    return tuple(one for one in edited(arm) if one.remedy.id in _RARER)
-
-
-def periods(seen: Examined, most: int) -> dict[str, int]:
-    """What the run does every so many steps, at most ``most``, by the remedy that has it done less often."""
-    told = (
-        (name, round(finding.data["steps_between"]))
-        for finding in seen.findings
-        for name in finding.remedies
-        if name in _RARER and finding.data.get("steps_between")
-    )
-    return {name: steps for name, steps in told if 0 < steps <= most}
+def rarer(arm: Arm) -> bool:
+    """Whether the patch of an arm has something done less often."""
+    return any(one.remedy.id in _RARER for one in edited(arm))
 
 
 def fills(arm: Arm) -> list[str]:
@@ -85,8 +74,6 @@ def judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Tri
         return replace(blank, why=oom or f"{FAILED} {ran.exit_code}: {ran.last_words}".rstrip(": "))
     if seen.evidence is None:
         return replace(blank, why="no training step was seen")
-    if request.alone:
-        return replace(blank, status="measured", more={**blank.more, "step_alone_s": seen.alone_s})
     missing = _not_in_effect(request.arm, seen)
     if missing:
         return replace(blank, status="refused", why="; ".join(missing))

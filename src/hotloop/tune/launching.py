@@ -14,7 +14,7 @@ from hotloop.compare.trace import Trace
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.tune.candidate import Limits
 from hotloop.tune.journal import Journal
-from hotloop.tune.judging import FAILED, epoch_of, fills, judged, periods, rarer, settings
+from hotloop.tune.judging import FAILED, epoch_of, fills, judged, settings
 from hotloop.tune.patching import Patches
 from hotloop.tune.trial import (
     PROOF,
@@ -43,8 +43,6 @@ _PATIENCE: Final = 3.0
 _PATIENCE_S: Final = 20.0
 #: Epochs of a launch that fills a cache: one fills, one makes up, one shows.
 FILL_EPOCHS: Final = 3
-#: All launches may have so many times as many steps to see what is done less often.
-_MOST_LONGER: Final = 4
 #: A proof may end so much behind the budget.
 _BEHIND_S: Final = 5.0
 #: An arm may be predicted to be slower than this; it is ended then.
@@ -88,7 +86,6 @@ class Launcher:
     epoch_s: float = 0.0  # and what they take unmodified
     once: bool = False  # the run goes through its data a single time
     own: Mapping[str, Any] = field(default_factory=dict)  # the loader's, where launches are no whole epochs
-    periods: dict[str, int] = field(default_factory=dict)  # remedy id -> steps from one time to the next
     found: Trial | None = None  # the first run, its rate taken as if it had been a launch
     spent: bool = False  # something was not launched for lack of time
     _before_s: float = 0.0
@@ -120,22 +117,10 @@ class Launcher:
             return known[-1].seconds
         if fills(arm) and self.steps is not None and self.epoch:
             return self.start_s + self.epoch_s * (1 + (FILL_EPOCHS - 1) / ratio)
-        stepping_s = max(0.0, self.launch_s - self.start_s) * self.longer(arm)
+        stepping_s = max(0.0, self.launch_s - self.start_s)
         if fills(arm) and self.steps is not None:
             return self.start_s + stepping_s * (1 + (FILL_EPOCHS - 1) / max(ratio, _SLOWEST))
         return self.start_s + stepping_s / max(ratio, _SLOWEST)
-
-    def longer(self, arm: Arm) -> float:
-        """How many times as many steps a launch of an arm has: whole periods of what it does less often."""
-        if self.steps is None:
-            return 1.0
-        factor = {one.remedy.id: int(one.value or 1) for one in rarer(arm)}
-        most = max((period * factor.get(name, 1) for name, period in self.periods.items()), default=1)
-        return -(-self.steps // most) * most / self.steps
-
-    def sees(self, arm: Arm) -> bool:
-        """Whether launches of an arm see what it has done less often."""
-        return all(one.remedy.id in self.periods for one in rarer(arm))
 
     def room(self, seconds: float, key: str = "") -> bool:
         """Whether the budget has room for so many seconds; what is in the journal costs nothing."""
@@ -196,15 +181,13 @@ class Launcher:
         wall_s = float(trial.more.get("wall_s") or trial.seconds)
         self.start_s, self.epoch_s = float(steps.start_s[0]) + 1.0, epoch * trial.s_per_step
         self.epoch = epoch
-        self.periods = periods(seen, _MOST_LONGER * num) if self.limits.allow == "semantic" else {}
         self.launch_s = wall_s
         passes = loader.num_iterators if loader is not None else 0
         self.once = passes == 1 and steps.num_steps <= epoch and not trial.more.get("stopped")
         if trial.more.get("stopped") or num <= 0.7 * steps.num_steps:
             self.steps = num
             self.launch_s = min(wall_s, self.start_s + num * trial.s_per_step)
-        most = round(self.steps * self.longer(())) if self.steps is not None else None
-        cut = rate(seen.evidence.ranks, steps, strict=False, most=most, once=self.single)
+        cut = rate(seen.evidence.ranks, steps, strict=False, most=self.steps, once=self.single)
         self.found = trial
         if cut is not None:
             self.found = replace(trial, s_per_step=cut.s_per_step, samples_per_s=cut.samples_per_s)
@@ -213,8 +196,7 @@ class Launcher:
         """One launch of each arm, by its spelling."""
         found: dict[str, Trial] = {}
         for arm in arms:
-            timeout_s = self.patience_s * self.longer(arm)
-            trial = self.launch(f"{key}/{spell(arm)}", arm, steps=self.steps, timeout_s=timeout_s)
+            trial = self.launch(f"{key}/{spell(arm)}", arm, steps=self.steps, timeout_s=self.patience_s)
             if not arm and trial.status == "measured":
                 self.launch_s = trial.seconds
             found[spell(arm)] = trial
@@ -225,8 +207,6 @@ class Launcher:
         """One launch of so many steps, and as many as its arm's workers make ahead of them."""
         if steps is not None and self.own:
             steps += max(0, queue_of({**self.own, **settings(arm)}) - queue_of(self.own))
-        if steps is not None:
-            steps = round(steps * self.longer(arm))
         if steps is not None and fills(arm):
             steps = max(steps, FILL_EPOCHS * self.epoch) if self.epoch else FILL_EPOCHS * steps
         trial = self._trial(key, arm, timeout_s=timeout_s, steps=steps)
@@ -244,12 +224,6 @@ class Launcher:
         if start_s < self.start_s:
             self.launch_s -= self.start_s - start_s
             self.start_s = start_s
-
-    def alone(self) -> float | None:
-        """Seconds of a step that waits for nothing, from a launch of a few of them; None: it gave none."""
-        timeout_s = self.launch_s + _PATIENCE_S
-        trial = self._trial("alone", (), timeout_s=timeout_s, alone=True)
-        return trial.more.get("step_alone_s")
 
     def proof_s(self, steps: int = STEPS) -> float:
         """About how long the two launches of a proof take that has so many steps."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from math import inf, log
 from typing import Final
 
-from hotloop.remedy.live.form import CHANGES, LEFT_TO_SOURCE, MET_NOTHING
+from hotloop.remedy.live.form import CHANGES
 from hotloop.tune.candidate import Candidate, LeftOut
 from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.proving import Proofs
@@ -37,7 +37,6 @@ class Known:
     tried: set[str] = field(default_factory=set)
     failed: set[str] = field(default_factory=set)  # remedies under which the command did not run
     wrong: set[str] = field(default_factory=set)  # ids of remedies that proofs refuse, whatever their value
-    written: set[str] = field(default_factory=set)  # remedies whose live form met nothing: patches are tried
     pairs: list[Sequence[float]] = field(default_factory=list)  # of all races: what the noise is
     won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the unmodified run
     gained: float = 1.0  # of the arm to beat over the unmodified run
@@ -72,7 +71,7 @@ class Race:
         told = {one.name: Ratio(ratio=one.predicted or 1.0, low=0.0, high=inf, pairs=0) for one in candidates}
         logs: dict[str, list[float]] = {one.name: [] for one in candidates}
         last: dict[str, Trial] = {}
-        rivals, written = 0, len(self.known.written)
+        rivals = 0
         for turn in range(_MOST_ROUNDS):
             key = f"race-{number}/{turn}"
             expected = [(one.arm, told[name].ratio) for name, one in alive.items()]
@@ -88,9 +87,6 @@ class Race:
             rivals = rivals or len(alive)
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
             self._take(found, found.get(spell(have), last_base), alive, logs)
-            if len(self.known.written) > written:  # the others race beside the patch
-                self.known.tried.difference_update(alive)
-                return None, None
             told |= pooled(logs, self.known.pairs)
             guess = not have and rivals > 1
             whole = all(logs[name] for name in alive)
@@ -161,10 +157,7 @@ class Race:
             cost = found[name].cost_s
             if not found[name].more.get("started", True):
                 continue  # no word about the arm
-            if cost is None and self._to_write(alive[name], found[name], base):
-                self.known.tried.discard(name)
-                del alive[name], logs[name]
-            elif cost is None:
+            if cost is None:
                 self.known.failed.update(set(found[name].remedies) - set(base.remedies))
                 if CHANGES in found[name].why:  # workers that stay would keep what a cache would
                     self.known.anew = True
@@ -178,12 +171,3 @@ class Race:
             name for name, one in alive.items() if self.known.anew and _STAYING in map(str, one.arm)
         ]:
             del alive[name], logs[name]
-
-    def _to_write(self, one: Candidate, refused: Trial, base: Trial) -> bool:
-        """Whether an arm that was one live form which met nothing to act on is to be tried as a patch."""
-        new = [applied for applied in one.arm if applied.is_live and str(applied) not in base.remedies]
-        idle = refused.status == "refused" and refused.why.endswith((MET_NOTHING, LEFT_TO_SOURCE))
-        if not idle or len(new) != 1 or not new[0].remedy.source or self.launcher.patches is None:
-            return False
-        self.known.written.add(new[0].remedy.id)
-        return True

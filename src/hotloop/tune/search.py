@@ -9,7 +9,6 @@ launches of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import log
 from typing import Final
@@ -22,7 +21,7 @@ from hotloop.tune.candidate import Candidate, LeftOut
 from hotloop.tune.confirm import Confirmation
 from hotloop.tune.ideas import ideas
 from hotloop.tune.judging import CACHE, fills, rarer
-from hotloop.tune.launching import FILL_EPOCHS, Launcher, Spent
+from hotloop.tune.launching import FILL_EPOCHS, Launcher
 from hotloop.tune.proving import Proofs, Refused
 from hotloop.tune.race import Known, Needs, Race
 from hotloop.tune.racing import LEAST
@@ -31,12 +30,6 @@ from hotloop.tune.trial import Arm, Examined, Trial
 
 #: Two epochs of the unmodified run may take this part of the budget for what shows from the second on.
 _FILL_PART: Final = 0.25
-#: Share of a step that it waits, from which on a launch is worth it that tells of steps that do not; the
-#: part of the budget its start may take.
-_WAITS: Final = 0.2
-_ALONE_PART: Final = 0.1
-#: Launches that a race of one arm and its confirmation are.
-_RACED: Final = 3
 #: Arms of one race.
 _MOST_ARMS: Final = 5
 
@@ -91,7 +84,6 @@ class Search:
     _races: Race = field(init=False)
     _confirmation: Confirmation = field(init=False)
     _refused: list[str] = field(default_factory=list)
-    _alone_s: float | None = None  # a step that waits for nothing
     _pipeline: Pipeline | None = None  # of the unmodified run
 
     def __post_init__(self) -> None:
@@ -106,7 +98,6 @@ class Search:
         known = first_seen.evidence
         self.known.crowded = first_seen.crowded
         self._pipeline = by_model.pipeline_of(known) if known is not None else None
-        self._alone_s = self._step_alone()
         numbers = iter(range(1, 10))
         while True:
             top = self._climb(launcher.found or first, first_seen, numbers)
@@ -157,7 +148,7 @@ class Search:
         why: list[str] = []
         for number in numbers:
             found = self._ideas(seen, best)
-            written, gained, anew = len(self.known.written), self.known.gained, self.known.anew
+            gained, anew = self.known.gained, self.known.anew
             winner, trial = self._races.run(number, best, found, base) if found else (None, None)
             if winner is not None and self.known.clear and not self._stands(self.proofs.patches(winner.arm)):
                 self.known.gained = gained
@@ -167,7 +158,7 @@ class Search:
             if found and self._races.had_room and not self._races.ran and launcher.left_s > 0:
                 launcher.spent = False
                 continue
-            if len(self.known.written) > written or (winner is None and self.known.anew and not anew):
+            if winner is None and self.known.anew and not anew:
                 continue
             if winner is None or trial is None:
                 break
@@ -204,23 +195,6 @@ class Search:
                 return replace(left, most=0.0)
         return left
 
-    def _step_alone(self) -> float | None:
-        """What a step takes that waits for nothing: where steps wait, a launch of its own is worth it."""
-        launcher = self.launcher
-        pipeline = self._pipeline
-        if pipeline is None or pipeline.device_s or pipeline.waited_s < _WAITS * pipeline.measured_s:
-            return None
-        if (pipeline.recorded.ranks or 1) > 1:  # they would end at different steps
-            return None
-        # The model is less sure without it; a gain that no launches are left to confirm is none.
-        dear = launcher.start_s > _ALONE_PART * launcher.budget_s
-        dear = dear or launcher.left_s < launcher.start_s + _RACED * launcher.launch_s
-        if "alone" not in launcher.journal.trials and dear:
-            return None
-        with suppress(Spent):
-            return launcher.alone()
-        return None
-
     # -- what to try -----------------------------------------------------------------------------------------
 
     def _ideas(self, seen: Examined, have: Arm) -> list[Candidate]:
@@ -236,9 +210,7 @@ class Search:
             launcher.limits,
             self.known.tried,
             once=launcher.once,
-            alone_s=self._alone_s,
             cannot=self._cannot if launcher.patches is not None else None,
-            written=self.known.written,
             several=launcher.patches.several if launcher.patches is not None else (),
             draws=seen.draws,
             anew=self.known.anew,
@@ -261,11 +233,7 @@ class Search:
         why = launcher.patches.cannot(arm) if launcher.patches is not None else ""
         if why:
             return f"no patch: {why}"
-        if launcher.steps is None or not rarer(arm):
-            return ""
-        if not launcher.sees(arm) or launcher.expected_s(arm) > _FILL_PART * launcher.budget_s:
-            return "comes too rarely for a trial"
-        return ""
+        return "comes too rarely for a trial" if launcher.steps is not None and rarer(arm) else ""
 
     def _shows(self, one: Candidate, have: Arm, draws: Sequence[str]) -> bool:
         """Whether a candidate could show anything in a launch."""

@@ -62,8 +62,7 @@ def command_of(arm: Arm, command: Sequence[str], patch: Path | None = None) -> l
 class Request:
     """What to launch. ``stop_s`` interrupts it in time, which is no failure; ``timeout_s`` kills it.
 
-    ``alone`` times the step alone, with one batch that comes again (``whatif.live``). ``evidence`` records
-    its losses.
+    ``evidence`` records its losses.
     """
 
     folder: Path
@@ -72,7 +71,6 @@ class Request:
     steps: int | None = None
     stop_s: float | None = None
     most_bytes: float | None = None
-    alone: bool = False
     patch: InForce | None = None
     evidence: bool = False
 
@@ -106,7 +104,6 @@ class Examined:
     evidence: Evidence | None
     findings: tuple[Finding, ...]
     applied: Mapping[str, str]  # remedy id -> its last status
-    alone_s: float | None = None  # seconds of a step that waits for nothing, of a run that took only these
     draws: tuple[str, ...] = ()  # generators that the training samples draw from, as far as was seen
     crowded: bool = False  # others used the cores
     files: tuple[Path, ...] = ()  # code and configuration that it read and did not write
@@ -141,8 +138,8 @@ class Trial:
 
     @property
     def timed(self) -> bool:
-        """Whether it is a run whose rate can be compared: proofs and the step alone are not."""
-        return self.key != "alone" and not self.key.startswith(PROOF)
+        """Whether it is a run whose rate can be compared: proofs are not."""
+        return not self.key.startswith(PROOF)
 
     @property
     def cost_s(self) -> float | None:

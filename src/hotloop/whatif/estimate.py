@@ -16,7 +16,6 @@ from hotloop.measure.steps import Steps
 from hotloop.phases import COLUMN
 from hotloop.record.recording import Note, Recording
 from hotloop.stats import interval, ratio_interval
-from hotloop.whatif.memory import batch_cannot_grow, cache_does_not_fit, reads_again
 
 Method = Literal["blocks", "accounted"]
 
@@ -84,8 +83,7 @@ class WhatIf:
     cores to the loader, ``cores_s`` the CPU work of a step over the cores this run may use. ``ceiling`` is
     the largest of the three: what the fastest run with this step and this loader is limited by.
     ``epoch_start_s`` is what the starts of epochs take of each step where blocks do not hold them, and
-    ``startup_s`` what the command took to its first block. ``memory``: why memory is what holds the ceiling
-    (``memory``), or what it would not hold.
+    ``startup_s`` what the command took to its first block.
     """
 
     baseline_s: float
@@ -102,7 +100,6 @@ class WhatIf:
     not_exact: str
     epoch_start_s: float = 0.0
     startup_s: float = 0.0
-    memory: str = ""
 
     @property
     def ceiling_s(self) -> float | None:
@@ -129,7 +126,6 @@ class WhatIf:
             "contention_s_per_step": self.contention_s,
             "epoch_start_s_per_step": self.epoch_start_s,
             "startup_s": self.startup_s,
-            "memory": self.memory,
             "not_exact": self.not_exact,
             "rows": [row.to_json() for row in self.rows],
         }
@@ -138,7 +134,7 @@ class WhatIf:
 def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Finding] = ()) -> WhatIf | None:
     """What the blocks of a recording say; None where it has none of the baseline.
 
-    ``findings`` of the run tell where memory is the ceiling, and what making targets anew takes.
+    ``findings`` of the run tell what making targets anew takes.
     """
     notes = [
         note for process in recording.ranks for note in process.notes.get("block", ()) if note.get("leads")
@@ -160,12 +156,6 @@ def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Findi
         "input": _loader_alone(free),
         "cores": _cores_s(baseline, float(recording.machine.get("cores", 1))),
     }
-    ceiling = _ceiling(parts, steps) if alone is not None else None
-    memory = ""
-    if ceiling == "device":
-        memory = batch_cannot_grow(recording, findings)
-    elif ceiling == "input":
-        memory = reads_again(findings, parts["input"] or 0.0)
     return WhatIf(
         baseline_s=mean,
         baseline_ci95=(max(0.0, low), high),
@@ -176,11 +166,10 @@ def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Findi
         step_alone_s=alone,
         loader_alone_s=parts["input"],
         cores_s=parts["cores"],
-        ceiling="memory" if memory else ceiling,
+        ceiling=_ceiling(parts, steps) if alone is not None else None,
         contention_s=_contention(baseline, free),
         epoch_start_s=start_s,
         startup_s=float(baseline[0].get("startup_s") or 0.0),
-        memory=memory or (cache_does_not_fit(recording) if ceiling == "input" else ""),
         not_exact=next((str(note["exact"]) for note in asked if note.get("exact")), ""),
     )
 

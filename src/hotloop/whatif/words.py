@@ -14,7 +14,6 @@ _LIMITS = {
     "input": "the input: alone, with the cores to itself, it needs {loader} for a step's batches",
     "device": "the step itself: {step} with batches for free",
     "transfer": "copies to the device, inside a step of {step} with batches for free",
-    "memory": "{memory}; with batches for free a step is {step}",
     "cores": "the cores: a step and its batch are {cores} of CPU work on the cores this run may use",
 }
 
@@ -65,14 +64,11 @@ def _ceiling(result: WhatIf, width: int) -> list[str]:
         loader=duration(result.loader_alone_s or 0.0),
         step=duration(result.step_alone_s),
         cores=duration(result.cores_s or 0.0),
-        memory=result.memory,
     )
     best = (result.baseline_s + result.epoch_start_s) / result.ceiling_s
     told = ("free-data", EPOCH_START)
     shown = any(row.intervention in told and (row.ci95 is None or not row.in_noise) for row in result.rows)
     lines = _wrapped(f"ceiling ({result.ceiling}): {words}", width)
-    if result.memory and result.ceiling != "memory":
-        lines += _wrapped(f"memory: {result.memory}", width)
     if best > 1.02 and shown:
         lines += _wrapped(f"with this loader and this step at best {best:.2f}x of now", width)
     contention = result.contention_s

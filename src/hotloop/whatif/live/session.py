@@ -19,7 +19,6 @@ from hotloop.whatif.live.blocks import (
     Block,
     log_ratios,
 )
-from hotloop.whatif.live.echo import Echo
 from hotloop.whatif.live.feeder import Feeder
 from hotloop.whatif.live.schedule import Schedule
 
@@ -293,5 +292,5 @@ def _has_forked(iterator: Any) -> bool:
 
 
 def install(probe: Probe, plan: dict[str, Any]) -> None:
-    """``plan``: interventions, board (file), budget_s, width (half of the interval), go_on; or ``echo``."""
-    (Echo(probe) if plan.get("echo") else Session(probe, plan)).install()
+    """``plan``: interventions, board (file), budget_s, width (half of the interval), go_on."""
+    Session(probe, plan).install()
