@@ -91,7 +91,7 @@ def test_a_gain_inside_the_noise_is_none() -> None:
     [(0.02, 0.05, 0.01, "input"), (0.05, 0.02, 0.01, "device"), (0.02, 0.02, 0.4, "cores")],
 )
 def test_the_ceiling_is_what_takes_longest(step_s: float, alone_s: float, cpu_s: float, ceiling: str) -> None:
-    fill = [{"place": 0, "per_step": 1, "workers": 2, "alone_batches": 10, "alone_s": 10 * alone_s}]
+    fill = [{"workers": 2, "alone_batches": 10, "alone_s": 10 * alone_s}]
     blocks = [block("baseline", i, 0.2, wait_s=0.1, cpu_s=cpu_s) for i in range(3)]
     blocks += [block("free-data", i, step_s, fill=fill) for i in range(3)]
     found = recorded(blocks)

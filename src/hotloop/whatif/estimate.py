@@ -235,10 +235,7 @@ def _combined(row: Row, members: Sequence[str], rows: Sequence[Row]) -> Row:
 def _others(asked: Note, recording: Recording) -> str:
     """What to keep in mind of a loop over several loaders."""
     places = dict.fromkeys(_place(number, recording) for number in asked.get("others", ()))
-    if not places:
-        return ""
-    how = "asked in some steps only, was not free" if asked["name"] == "free-data" else "stayed as it was"
-    return f"the DataLoader of {' and of '.join(places)}, {how}"
+    return f"the DataLoader of {' and of '.join(places)}, stayed as it was" if places else ""
 
 
 def _place(loader: int, recording: Recording) -> str:
@@ -295,20 +292,10 @@ def _targets(findings: Sequence[Finding], baseline_s: float) -> list[Row]:
 
 
 def _loader_alone(free: Sequence[Note]) -> float | None:
-    """What loaders need for the batches of a step: those without workers in turn, the others side by side."""
+    """What the loader needs for a batch, with the cores to itself."""
     fills = [fill for note in free for fill in note.get("fill") or ()]
-    turn, beside = 0.0, 0.0
-    for place in {fill["place"] for fill in fills}:
-        mine = [fill for fill in fills if fill["place"] == place]
-        count = sum(fill["alone_batches"] for fill in mine)
-        if count < _LEAST_ALONE:
-            return None
-        seconds = mine[0]["per_step"] * sum(fill["alone_s"] for fill in mine) / count
-        if mine[0]["workers"]:
-            beside = max(beside, seconds)
-        else:
-            turn += seconds
-    return max(turn, beside) or None
+    count = sum(fill["alone_batches"] for fill in fills)
+    return sum(fill["alone_s"] for fill in fills) / count if count >= _LEAST_ALONE else None
 
 
 def _cores_s(baseline: Sequence[Note], cores: float) -> float | None:

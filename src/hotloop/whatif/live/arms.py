@@ -85,8 +85,8 @@ class FreeData(Arm):
         self._feeder.settle()
 
     def others(self) -> list[int]:
-        """How many batches a step asks is known only of those that each step asks."""
-        return self._feeder.beside.some_steps()
+        """All but the driving one."""
+        return self._feeder.beside()
 
 
 class FormArm(Arm):
@@ -155,8 +155,7 @@ class LoaderArm(Arm):
 
     def others(self) -> list[int]:
         """All but the driving one."""
-        beside = self._feeder.beside
-        return sorted({*beside.every_step(), *beside.some_steps()})
+        return self._feeder.beside()
 
     def move(self, iterator: Any, *, in_force: bool) -> None:
         """Workers of its own for the other loader."""

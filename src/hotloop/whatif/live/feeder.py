@@ -1,23 +1,24 @@
 """Whose batches the training loop gets: the script's iterators, a burst taken ahead, or other workers.
 
-Works below ``__next__`` of torch's two iterators: bursts on every iterator that each step asks, other workers
-on the one that drives the training. Order is kept whatever happens: batches taken ahead are handed out first,
-what workers were already given is delivered before others go on, and all draw indices from the one sampler.
+Works below ``__next__`` of torch's two iterators, on the one that drives the training. Order is kept whatever
+happens: batches taken ahead are handed out first, what workers were already given is delivered before others
+go on, and all draw indices from the one sampler.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Collection
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.remedy.live.loader import consistent
 from hotloop.remedy.live.trial import why_not
+from hotloop.state.generators import random_states
 from hotloop.state.identity import Known
-from hotloop.whatif.live.ahead import hold, most_batches, release
-from hotloop.whatif.live.bursts import Bursts
+from hotloop.whatif.live.ahead import Ahead, hold, most_batches, release
 from hotloop.whatif.live.sibling import Sibling, made_beside
 
 if TYPE_CHECKING:
@@ -38,6 +39,17 @@ def {name}(self, loader):
 """
 
 _NAME = "what-if"
+#: A loader asked this often, with updates between, trains and does not evaluate.
+_LEAST_APART: Final = 3
+
+
+@dataclass
+class _Asked:
+    """Batches of a loader beside the driving one: with gradients on, and an update since the last."""
+
+    count: int = 0
+    apart: int = 0
+    updates: int = -1
 
 
 def patch_next_data(
@@ -55,7 +67,7 @@ def patch_next_data(
         )
 
 
-class Feeder(Bursts):
+class Feeder:
     """The driving iterator and what stands in for it.
 
     ``boundary(iterator)`` is called when the driving loop asks for a batch: between two steps;
@@ -66,7 +78,11 @@ class Feeder(Bursts):
     def __init__(
         self, probe: Probe, boundary: Callable[[Any], None], moved: Callable[[Any], None] = lambda _: None
     ) -> None:
-        super().__init__()
+        self._ahead: Known[Ahead] = Known()  # by iterator
+        self._left: list[Sibling] = []  # deliver what they were given, then it is over
+        self.drives = 0  # id of the driving loader, 0 unknown
+        self._asked: dict[int, _Asked] = {}  # other loaders
+        self.kept = ""
         self._probe = probe
         self._boundary, self._moved = boundary, moved
         self._count = probe.hooks.guard(_NAME, self._got)
@@ -77,8 +93,7 @@ class Feeder(Bursts):
         self._anew = False  # another is built for each pass: it was seen to be
         self._passes = 0  # over such others, built where the driving one was, since that began to drive
         self.fetches = 0
-        self.others = 0  # fetches from loaders that train no update, as far as is known
-        self.restarts = 0  # epochs that another loader of the step began
+        self.others = 0  # fetches from other loaders
         self.ended = 0  # epochs of the driving loader that ended
         self.wait_ns = 0  # in fetches, and in what starts and ends a pass over a loader
         self.gap_ns = 0  # the latter alone: making an iterator, starting and ending its workers
@@ -87,7 +102,7 @@ class Feeder(Bursts):
         self._mine: list[Sibling] = []
         self._loaders: Known[Any] = Known()  # of iterators, as long as these live
         self.finishing = False  # siblings end as soon as they have delivered
-        self._most: dict[int, int] = {}  # batches of a loader that may be held at a time
+        self.most = 0  # batches that may be held at a time, 0 unknown
 
     def install(self) -> None:
         """Patch both iterators of torch."""
@@ -105,7 +120,7 @@ class Feeder(Bursts):
         hooks.around(many, "_shutdown_workers", _NAME, lambda args, *_: (args[0], self.gap_ns), self._passed)
 
     def _passed(self, token: tuple[Any, int], start: int, stop: int, result: Any) -> None:
-        """A pass over a loader of each step was begun, or ended: the time is input's, as a fetch's is."""
+        """A pass over the driving loader was begun, or ended: the time is input's, as a fetch's is."""
         number = self._probe.loaders.loader_of(result if token[0] is None else token[0])
         if self._fetching or not number:
             return
@@ -113,7 +128,7 @@ class Feeder(Bursts):
             self._passes += 1
             if self._anew:
                 self.succeed(result)
-        if number == self.drives or number in self.beside.every_step():
+        if number == self.drives:
             gap_ns = token[1] + stop - start  # what ended within it is in it
             self.wait_ns += gap_ns - self.gap_ns
             self.gap_ns = gap_ns
@@ -137,7 +152,7 @@ class Feeder(Bursts):
         start, self._fetching = now_ns(), True
         try:
             batch = self._next(iterator, original, drives=drives)
-            self._count(number, iterator, batch, drives=drives)
+            self._count(number, batch)
             return batch
         except StopIteration:
             self.ended += drives
@@ -145,7 +160,7 @@ class Feeder(Bursts):
             raise
         finally:
             self._fetching = False
-            if drives or self.beside.some(number) or number in self.beside.every_step():
+            if drives:
                 self.wait_ns += now_ns() - start
 
     def _next(self, iterator: Any, original: Any, *, drives: bool) -> Any:
@@ -153,34 +168,53 @@ class Feeder(Bursts):
         if ahead is not None and ahead.follows(iterator):
             self.served += 1
             return ahead.pop()
+        if not drives:
+            return original(iterator)
         self.missed += 1
-        if drives:
-            return self._take(iterator, original)
-        release(iterator)
-        return original(iterator)
+        return self._take(iterator, original)
 
-    def _got(self, number: int, iterator: Any, batch: Any, *, drives: bool) -> None:
+    def _got(self, number: int, batch: Any) -> None:
         """Count a batch, and see how many like it may be held."""
-        if drives:
-            self.beside.step()
-        else:
-            some = self.beside.some(number)
-            self.others += not some
-            self.missed -= some  # it is told that this loader is not free
-            self.restarts += number in self.beside.every_step() and not iterator._num_yielded
-            training = self._probe.torch.is_grad_enabled()
-            self.beside.ask(number, iterator, updates=self._probe.updates, training=training)
-        if number not in self._most:
-            self._most[number] = self._probe.hooks.guard(_NAME, most_batches)(batch) or 1
+        if number == self.drives:
+            self.most = self.most or self._probe.hooks.guard(_NAME, most_batches)(batch) or 1
+            return
+        self.others += 1
+        asked, updates = self._asked.setdefault(number, _Asked()), self._probe.updates
+        asked.count += 1
+        asked.apart += self._probe.torch.is_grad_enabled() and updates != asked.updates
+        asked.updates = updates
 
-    @property
-    def most(self) -> int:
-        """Steps whose batches may be held at a time, 0 unknown."""
-        every = {self.drives: 1, **self.beside.every_step()}
-        shares = [
-            count / max(1, self._most[number]) for number, count in every.items() if number in self._most
-        ]
-        return max(1, int(1 / sum(shares))) if shares else 0
+    def beside(self) -> list[int]:
+        """The loaders that feed updates as well."""
+        asked = self._asked.items()
+        return sorted(number for number, one in asked if one.apart >= max(_LEAST_APART, one.count / 2))
+
+    # -- bursts ----------------------------------------------------------------------------------------------
+
+    def fill(self, iterator: Any, num_steps: int) -> list[dict[str, Any]]:
+        """Take ahead what ``num_steps`` steps ask, where nothing is ahead; facts of it."""
+        if self._has_ahead(iterator):
+            return []
+        given = []
+        while self._left and self._left[0].follows(iterator):
+            sibling = self._left.pop(0)
+            given += [sibling.next() for _ in range(sibling.outstanding)]
+        ahead, states = Ahead(iterator), random_states()
+        self._ahead.put(iterator, ahead)
+        facts = ahead.take(iterator, num_steps, given)
+        # The first batch of an epoch has the sampler draw.
+        if not facts["workers"] and iterator._num_yielded and states != random_states():
+            self.kept = "the dataset draws random numbers in the training process"
+        return [facts]
+
+    def settle(self) -> None:
+        """Let all workers go on."""
+        for iterator, _ in self._ahead.values():
+            release(iterator)
+
+    def _has_ahead(self, iterator: Any) -> bool:
+        ahead = self._ahead.get(iterator)
+        return ahead is not None and ahead.follows(iterator)
 
     def _take(self, iterator: Any, original: Any) -> Any:
         """The next batch in order, past what was taken ahead."""

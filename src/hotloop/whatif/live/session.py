@@ -42,7 +42,7 @@ class Session(Schedule):
         super().__init__(probe, plan, Feeder(probe, self._boundary, self._moved))
         self._over = self._child = False
         self._started = 0  # when the running step began, 0: not to be timed
-        self._seen: tuple[int, ...] = (0,) * 9
+        self._seen: tuple[int, ...] = (0,) * 8
         self._saves = 0
         self._cold = False  # workers were forked for the running step: it writes their parent's pages anew
         self._start: tuple[Block, int] | None = None  # an epoch that starts in a block, and its wait so far
@@ -158,10 +158,10 @@ class Session(Schedule):
     def _counts(self) -> tuple[int, ...]:
         one, count = self._feeder, self._probe.count
         more = one.wait_ns, one.gap_ns, one.missed, one.served
-        return one.others, one.ended, self._saves, one.restarts, count.backwards + count.rounds, *more
+        return one.others, one.ended, self._saves, count.backwards + count.rounds, *more
 
     def _finish_step(self, now: int, iterator: Any) -> None:
-        others, ended, saves, restarts, trained, wait_ns, gap_ns, missed, served = (
+        others, ended, saves, trained, wait_ns, gap_ns, missed, served = (
             after - before for after, before in zip(self._counts(), self._seen, strict=True)
         )
         first = iterator is not None and not iterator._num_yielded
@@ -171,7 +171,7 @@ class Session(Schedule):
             return
         new_epoch = first or ended > 0
         evaluated = self._evaluated(others)
-        interrupted = evaluated or saves > 0 or restarts > 0 or (new_epoch and not self._short)
+        interrupted = evaluated or saves > 0 or (new_epoch and not self._short)
         if self._block is None:
             self._span = (self._span[0] + now - self._started, self._span[1] + 1)
             if not interrupted:
