@@ -38,8 +38,8 @@ BUDGETS = {
     "report": 3116,
     "source": 2012,
     "state": 579,
-    "tune": 3976,
-    "whatif": 2153,
+    "tune": 3824,
+    "whatif": 1845,
 }
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 43_500, 152

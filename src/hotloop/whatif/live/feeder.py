@@ -280,21 +280,17 @@ class Feeder:
 
     # -- another loader ------------------------------------------------------------------------------------
 
-    def successor(self, iterator: Any) -> int:
-        """The id of an iterator's loader where it takes the driving loader's place, else 0.
-
-        It does where both were built at one site and nothing is owed to an iterator of the one before.
-        """
-        number = self._probe.loaders.loader_of(iterator)
-        return number if self._is_alike(number) and not self._owes() else 0
-
     def _is_alike(self, number: int) -> bool:
         loaders = self._probe.loaders
         return loaders.built_at(number) == loaders.built_at(self.drives) != 0 and number != self.drives
 
     def succeed(self, iterator: Any) -> bool:
-        """Whether an iterator's loader takes the driving loader's place; it drives from now on then."""
-        number = self.successor(iterator)
+        """Whether an iterator's loader takes the driving loader's place; it drives from now on then.
+
+        It does where both were built at one site and nothing is owed to an iterator of the one before.
+        """
+        number = self._probe.loaders.loader_of(iterator)
+        number = number if self._is_alike(number) and not self._owes() else 0
         if number:
             self._anew, self._passes = self._passes == 1, 0  # more: who knows which of them trains
             self.drives = number
