@@ -39,7 +39,7 @@ BUDGETS = {
     "source": 2012,
     "state": 579,
     "tune": 3824,
-    "whatif": 1845,
+    "whatif": 1842,
 }
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 43_500, 152

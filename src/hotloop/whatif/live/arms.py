@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -170,7 +171,7 @@ class LoaderArm(Arm):
             self.refused = "an iterable dataset: its workers cannot be exchanged within an epoch"
         elif (loader := self._feeder.loader()) is None:
             self.refused = "the script let go of the DataLoader it iterates over"
-        elif not self._feeder.is_torchs(loader):
+        elif not isinstance(loader, sys.modules["torch"].utils.data.DataLoader):
             self.refused = "the loop's loader is no DataLoader: only torch's workers can be exchanged"
         else:
             changes: dict[str, Any] = {}

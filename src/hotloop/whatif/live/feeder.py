@@ -259,10 +259,6 @@ class Feeder:
         known = self._probe.loaders.known()
         return next((one for one, number in known if number == self.drives), self._loaders.get(self.last()))
 
-    def is_torchs(self, loader: Any) -> bool:
-        """Whether a loader is a DataLoader, and not only given to torch's iterators."""
-        return isinstance(loader, self._module.DataLoader)
-
     def why_not(self, changes: dict[str, Any]) -> str:
         """Why workers cannot make the driving loader's batches, "" where they can."""
         loader = self.loader()
