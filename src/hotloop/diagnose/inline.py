@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from hotloop.diagnose import repeating, rollouts
-from hotloop.diagnose.causes import cause, in_framework, spot
+from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import BUSY_PHASES, exposed_ratio, phase_interval, step_cpu_s
 from hotloop.diagnose.crowding import crowd
 from hotloop.diagnose.evidence import Evidence
@@ -18,12 +18,10 @@ from hotloop.diagnose.groups import LineGroup, hottest, quoted
 from hotloop.diagnose.line_kinds import by_rows, is_gather
 from hotloop.diagnose.making import of_buffer, takes
 from hotloop.diagnose.repeating import cheaper
-from hotloop.diagnose.rollouts import Rollout, rollout
+from hotloop.diagnose.rollouts import steps_environment
 from hotloop.diagnose.series import one_off
 from hotloop.diagnose.source import line_text, loops_around
 from hotloop.findings import Finding, Place
-from hotloop.measure.environments import STEP_THEM
-from hotloop.measure.lines import package_of
 from hotloop.measure.steps import LineCost
 from hotloop.units import duration, share
 
@@ -44,12 +42,10 @@ class Inline:
     wait_s: float
     saved_s: float
     statement: Place | None  # the statement of the training loop
-    hot: (
-        LineGroup | None
-    )  # the line that dominates, or the hottest of the rollout, None where there is neither
+    hot: LineGroup | None  # the line that dominates, or the hottest where an environment is stepped
     handed_over: bool  # the loop waits there for another thread or process
+    rollout: bool  # an environment is stepped
     top: tuple[str, ...]  # the costliest lines in words
-    rollout: Rollout | None = None  # that most of it goes to
 
 
 def inline_input(evidence: Evidence) -> Inline | None:
@@ -71,20 +67,19 @@ def inline_input(evidence: Evidence) -> Inline | None:
         if wait < limits.hand_over_s:
             return None
         dominant = None  # nothing of the line can be left out; it can only run beside the step
-    rolled = rollout(evidence, lines)
-    if rolled is not None:
-        dominant = hottest(rolled.inside if rolled.in_environment else rolled.asking, total)
+    handed_over = dominant is not None and dominant.library.startswith(_HAND_OVER)
+    rollout = not handed_over and steps_environment(evidence)
     return Inline(
         wait_s=wait,
         saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
         statement=_statement(lines) or steps.source_loop,
-        hot=dominant,
-        handed_over=rolled is None and dominant is not None and dominant.library.startswith(_HAND_OVER),
+        hot=hot if rollout else dominant,
+        handed_over=handed_over,
+        rollout=rollout,
         top=tuple(
             f"{line.place}{quoted(line)} takes {share(line.seconds / total)} of it"
             for line in sorted(lines, key=lambda line: -line.seconds)[:2]
         ),
-        rollout=rolled if dominant is not None else None,
     )
 
 
@@ -106,21 +101,14 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
     inline = inline_input(evidence)
     if inline is None or inline.hot is None:
         return
-    steps, hot, rolled, wait = evidence.steps, inline.hot, inline.rollout, duration(inline.wait_s)
-    library = package_of(hot.lines[0].within)
-    collects = rolled is None and (library in STEP_THEM or in_framework(steps, hot.place))
-    again = "" if inline.handed_over or rolled or collects else repeating.repeated(evidence, hot, None)
-    ratio = share(inline.wait_s / steps.step_s)
-    background = f"made in the background it would save {duration(inline.saved_s)} of each step"
-    plain = not (inline.handed_over or rolled or collects)
-    part = hot.share
-    if collects:
-        message = (
-            f"{library or 'The framework'} plays its environment at {spot(hot.place)} for {wait} of each "
-            "step: the policy is asked for one action after the other."
-        )
-        advice = rollouts.ADVICE
-    elif inline.handed_over:
+    steps, hot, wait = evidence.steps, inline.hot, duration(inline.wait_s)
+    plain = not (inline.handed_over or inline.rollout)
+    again = repeating.repeated(evidence, hot, None) if plain else ""
+    message = (
+        f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch, which the "
+        f"training loop does itself for {wait} of each step."
+    )
+    if inline.handed_over:
         message = (
             f"Each step waits {wait} at {spot(hot.place)} for a batch that another thread or process makes "
             "too slowly."
@@ -129,22 +117,18 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
             "Make what fills the queue cheaper, or use worker processes (a DataLoader with num_workers): "
             "threads of one process run Python code one at a time."
         )
-    elif rolled is not None:
-        part = max(rolled.inside_share, rolled.asking_share)
-        message, advice = _of_rollout(rolled, hot, wait), rollouts.ADVICE
+    elif inline.rollout:
+        advice = rollouts.ADVICE
     else:
-        message = (
-            f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch, which the "
-            f"training loop does itself for {wait} of each step."
-        )
         buffer = filled(evidence, inline)
         computing = crowd(evidence, (steps.pid,)).computing(hot.on_cpu_ratio)
         advice = of_buffer(buffer) if buffer else cheaper(evidence, hot, computing)
     # Of a rollout nobody knows what more environments at once would save: a small one is left as it is.
-    cost = part * inline.wait_s
-    small = (rolled is not None or collects) and cost < evidence.limits.medium_ratio * steps.step_s
+    cost = hot.share * inline.wait_s
+    small = inline.rollout and cost < evidence.limits.medium_ratio * steps.step_s
     made = "the wait takes" if inline.handed_over else "making batches takes"
     process = "" if inline.handed_over else ", in the training process"
+    background = f"made in the background it would save {duration(inline.saved_s)} of each step"
     yield cause(
         evidence,
         finding_id,
@@ -153,7 +137,7 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
         message=message,
         advice=advice + repeating.advice(again),
         numbers=[
-            f"{made} {wait} of each step ({ratio}){process}",
+            f"{made} {wait} of each step ({share(inline.wait_s / steps.step_s)}){process}",
             takes(hot),
             *([background] if plain else []),
         ],
@@ -165,18 +149,6 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
             "statement": str(inline.statement or ""),
             **repeating.data(again),
         },
-    )
-
-
-def _of_rollout(rolled: Rollout, hot: LineGroup, wait: str) -> str:
-    stepped, line = spot(rolled.place), spot(hot.place)
-    whole = f"of the {wait} that each step's rollout takes"
-    if rolled.in_environment:
-        most = f", most of it {hot.what} at {line}" if hot.place != rolled.place else ""
-        return f"The environment stepped at {stepped} takes {share(rolled.inside_share)} {whole}{most}."
-    return (
-        f"The policy is asked for one answer after the other: {share(rolled.asking_share)} {whole}, most of "
-        f"it {hot.what} at {line}; the environment stepped at {stepped} takes {share(rolled.inside_share)}."
     )
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hotloop.diagnose import rollouts
 from hotloop.diagnose.causes import at, cause, in_framework, spot
 from hotloop.diagnose.costs import exposed_ratio
 from hotloop.diagnose.discovery import rule
@@ -25,6 +24,7 @@ from hotloop.diagnose.python_work import (
     per_parameter,
     python_in_model,
 )
+from hotloop.diagnose.rollouts import ADVICE, steps_environment
 from hotloop.diagnose.series import one_off
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
@@ -53,7 +53,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """The costliest pieces of the user's own code in the step, with the hottest line of each."""
     steps, limits = evidence.steps, evidence.limits
     exposed = exposed_ratio(steps, "other")
-    groups = _without_collector(evidence, _environments_apart(evidence, beside_the_model(evidence)))
+    groups = _without_collector(evidence, beside_the_model(evidence))
     beside = _worth(evidence, groups, limits.worth_fixing_ratio, exposed)
     once = [group for group in beside if one_off(steps, "other", group.seconds)]
     for group in once[:1]:
@@ -85,17 +85,6 @@ def _without_collector(evidence: Evidence, groups: list[LineGroup]) -> list[Line
     return sorted(left, key=lambda group: -group.seconds)
 
 
-def _environments_apart(evidence: Evidence, groups: list[LineGroup]) -> list[LineGroup]:
-    """What a rollout spends in its environment is one cause, asking the policy is another."""
-    parts = []
-    for group in groups:
-        found = rollouts.rollout(evidence, group.lines)
-        inside = found.inside if found is not None else ()
-        rest = tuple(line for line in group.lines if line not in inside)
-        parts += [LineGroup(lines=lines) for lines in (inside, rest) if lines]
-    return parts
-
-
 def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: float) -> list[LineGroup]:
     least, samples = ratio * evidence.steps.span_s, evidence.limits.min_samples
     return [group for group in groups if group.seconds * exposed >= least and group.num_samples >= samples]
@@ -105,9 +94,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     steps, hottest = evidence.steps, group.hottest
     cost = group.seconds * exposed / steps.num_steps
     share_of_span = share(group.seconds / steps.span_s)
-    rollout = rollouts.rollout(evidence, group.lines)
     passing = once_a_pass(evidence, hottest)
-    advice = rollouts.ADVICE if rollout is not None else _advice(evidence, group)
     if passing is not None:
         where = f"once in each pass over the batches{at(passing) if passing != hottest.place else ''}"
     numbers = [
@@ -122,9 +109,8 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     return cause(
         evidence,
         ID,
-        message=f"{_subject(steps, group, rollout)} takes {duration(cost)} of every step "
-        f"({share_of_span}), {where}.",
-        advice=advice,
+        message=f"{_subject(steps, group)} takes {duration(cost)} of every step ({share_of_span}), {where}.",
+        advice=_advice(evidence, group),
         numbers=numbers,
         cost_s=cost,
         where=hottest.place,
@@ -141,7 +127,7 @@ def _once(evidence: Evidence, group: LineGroup) -> Finding:
         evidence,
         ID,
         message=(
-            f"{_subject(steps, group, None)} takes {duration(group.seconds)} once, at step {at_step} of "
+            f"{_subject(steps, group)} takes {duration(group.seconds)} once, at step {at_step} of "
             f"{steps.num_steps}: {share(group.seconds / steps.span_s)} of this run, and less of a longer one."
         ),
         advice="Store its result where each start of the script makes it anew; no step waits for it.",
@@ -196,15 +182,13 @@ def _remedies(evidence: Evidence, group: LineGroup) -> tuple[str, ...]:
     return ("foreach-lerp", "foreach-loop") if averages else ("foreach-loop",)
 
 
-def _subject(steps: Steps, group: LineGroup, rollout: rollouts.Rollout | None) -> str:
+def _subject(steps: Steps, group: LineGroup) -> str:
     if in_framework(steps, group.hottest.place):
         package, _, function = group.hottest.within.partition(":")
         within = f", most of it within {function}()," if function else ""
         package = package.partition(".")[0] or "The framework"
         return f"{package}'s own work{at(group.hottest.place)}{within}"
     name = f"{group.function}()" if group.function else "Code of the training loop"
-    if rollout is not None and rollout.in_environment and rollout.place != group.hottest.place:
-        return f"The environment stepped{at(rollout.place)}, most in {name}{at(group.hottest.place)},"
     return f"{name}{at(group.hottest.place)}"
 
 
@@ -236,6 +220,8 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
             "Augment in the dataset or in collate_fn, so that loader workers do it while the model trains; "
             "what is not random needs doing only once."
         )
+    if steps_environment(evidence):
+        return ADVICE
     if group.nature == "waiting":
         return "Take the waiting out of the step: do it in a thread, less often, or not at all."
     if inner_loop(evidence, group.hottest) is not None:

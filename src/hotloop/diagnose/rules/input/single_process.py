@@ -30,7 +30,8 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         return
     inline = inline_input(evidence)
     # Batches made in less are not worth handing over from another thread or process.
-    if inline is not None and inline.hot is None and inline.wait_s >= evidence.limits.hand_over_s:
+    ahead = inline is not None and inline.hot is None and not inline.rollout
+    if inline is not None and ahead and inline.wait_s >= evidence.limits.hand_over_s:
         yield _inline(evidence, inline)
 
 

@@ -12,7 +12,7 @@ from hotloop.diagnose.crowding import is_crowded, slowed_by_others
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import quoted
-from hotloop.diagnose.rollouts import rollout
+from hotloop.diagnose.rollouts import steps_environment
 from hotloop.diagnose.series import INSIDE, drift, grown_phase, hottest_line, inside
 from hotloop.findings import Finding
 from hotloop.measure.steps import LineCost
@@ -107,9 +107,7 @@ def _hottest(line: LineCost | None, phase: str) -> Iterator[str]:
 
 def _by_input_rules(evidence: Evidence) -> bool:
     """Whether rules of the input speak of a wait: a loader's, or of a rollout that several passes follow."""
-    steps = evidence.steps
-    made = [line for line in steps.lines if line.role == "input"]
-    return steps.train_loader() is not None or rollout(evidence, made) is not None
+    return evidence.steps.train_loader() is not None or steps_environment(evidence)
 
 
 def _of_outliers(noisy: bool, where: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
