@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,13 +10,13 @@ from synthetic import TRAIN, evidence, found, loader, on_accelerator, steps
 
 from hotloop.diagnose import diagnose
 from hotloop.findings import Place
-from hotloop.measure.steps import Setting, Steps
+from hotloop.measure.steps import Configured, Setting, Steps
 
 MODEL = {"forward": 0.02, "backward": 0.03}
 
 
 def setting(name: str, configured: Any, in_effect: Any, where: str = "configs/a.yaml:12") -> Setting:
-    return Setting(name=name, configured=configured, in_effect=in_effect, where=where)
+    return Setting(name=name, configured=configured, in_effect=in_effect, where=where, differs=True)
 
 
 def note(meaning: str, value: Any, source: str = "yaml", given: bool = False) -> dict[str, Any]:
@@ -68,37 +69,12 @@ def test_a_run_that_does_not_wait_hears_it_as_information() -> None:
     assert found(measured, cores=32)["config/ignored-value"].severity == "info"
 
 
-@pytest.mark.parametrize(
-    "notes",
-    [
-        [note("num_workers", 24, "argparse", given=False)],  # a default nobody gave
-        [note("num_workers", 24), note("num_workers", 2, "argparse", given=True)],  # overridden on purpose
-        [note("num_workers", 24), note("num_workers", 2, "env")],
-    ],
-)
-def test_what_is_not_ignored(notes: list[dict[str, Any]]) -> None:
-    measured = waiting(2, settings=(setting("num_workers", 24, 2),))
-    assert "config/ignored-value" not in found(measured, cores=32, notes={"config": notes})
-
-
-def test_an_argparse_default_that_beats_the_file_is_an_ignored_file() -> None:
-    notes = [note("num_workers", 24), note("num_workers", 2, "argparse", given=False)]
-    measured = waiting(2, settings=(setting("num_workers", 24, 2),))
-    assert "config/ignored-value" in found(measured, cores=32, notes={"config": notes})
-
-
-@pytest.mark.parametrize(
-    ("configured", "in_effect"), [("4", 4), (1, True), ("false", False), (64, None), (None, 3)]
-)
-def test_spellings_of_the_same_value_do_not_differ(configured: Any, in_effect: Any) -> None:
-    measured = waiting(4, settings=(setting("num_workers", configured, in_effect),))
-    assert "config/ignored-value" not in found(measured, cores=32)
-
-
-def test_a_batch_divided_among_accumulation_steps_is_the_same_batch() -> None:
-    base = {"loaders": (loader(),), "settings": (setting("batch_size", 128, 32),)}
-    assert "config/ignored-value" in found(steps(MODEL, **base))
-    assert "config/ignored-value" not in found(steps(MODEL, backwards_per_update=4.0, **base))
+def test_a_default_that_nobody_gave_is_not_ignored() -> None:
+    default = Configured(source="argparse", key="workers", value=24, where="--workers", default=True)
+    given = Configured(source="yaml", key="workers", value=24, where="configs/a.yaml:12")
+    for sources, speaks in (((default,), False), ((default, given), True)):
+        measured = waiting(2, settings=(replace(setting("num_workers", 24, 2), sources=sources),))
+        assert ("config/ignored-value" in found(measured, cores=32)) is speaks
 
 
 def test_pinning_is_no_advice_for_a_cpu() -> None:
@@ -127,26 +103,9 @@ def test_a_flag_that_something_overrode() -> None:
 
 @pytest.mark.parametrize(("seen", "told"), [(1.0, True), (4.0, False), (2.5, False)])
 def test_accumulation_is_compared_with_updates(seen: float, told: bool) -> None:
-    measured = steps(MODEL, backwards_per_update=seen)
-    assert (
-        "config/accumulation-mismatch"
-        in found(measured, notes={"config": [note("gradient_accumulation", 4)]})
-    ) is told
-    assert "config/accumulation-mismatch" not in found(measured)
-
-
-def test_accumulation_given_on_the_command_line_counts_before_the_file() -> None:
-    notes = [note("gradient_accumulation", 4), note("gradient_accumulation", 1, "argparse", given=True)]
-    assert "config/accumulation-mismatch" not in found(steps(MODEL), notes={"config": notes})
-    two_files = [note("gradient_accumulation", 4), note("gradient_accumulation", 2, "json")]
-    assert "config/accumulation-mismatch" not in found(steps(MODEL), notes={"config": two_files})
-
-
-def test_determinism_of_cudnn_alone_is_what_was_configured() -> None:
-    torch = {"torch": {"cudnn_deterministic": True}}
-    settings = (setting("deterministic", True, False),)
-    assert "config/overridden-flag" not in found(steps(MODEL, settings=settings, facts=torch))
-    assert "config/overridden-flag" in found(steps(MODEL, settings=settings))
+    measured = steps(MODEL, backwards_per_update=seen, settings=(setting("gradient_accumulation", 4, 1),))
+    assert ("config/accumulation-mismatch" in found(measured)) is told
+    assert "config/accumulation-mismatch" not in found(steps(MODEL, backwards_per_update=seen))
 
 
 def test_no_loader_no_verdict() -> None:

@@ -117,16 +117,6 @@ def test_amp_configured_on_a_cpu_is_information() -> None:
     assert found(measured)["device/amp-not-in-effect"].severity == "info"
 
 
-def test_amp_switched_off_on_the_command_line_is_meant() -> None:
-    amp = (Setting(name="amp", in_effect=False, configured=True),)
-    notes = [
-        {"source": "yaml", "meaning": "amp", "value": True},
-        {"source": "argparse", "meaning": "amp", "value": False, "given": True},
-    ]
-    measured = on_device(facts=OFF, settings=amp)
-    assert "device/amp-not-in-effect" not in found(measured, notes={"config": notes})
-
-
 def test_tf32_off_only_where_float32_products_are_the_work() -> None:
     assert "device/tf32-off" in found(on_device(facts=OFF))
     assert "device/tf32-off" not in found(on_device())  # under autocast nothing is left of them

@@ -12,7 +12,7 @@ from synthetic import evidence, input_run, line, on_accelerator, steps
 
 from hotloop.diagnose import bottleneck, diagnose, verdict
 from hotloop.diagnose.diagnose import by_cost
-from hotloop.diagnose.discovery import ARGUMENT, EDIT, OPPORTUNITY, RuleEntry, rules
+from hotloop.diagnose.discovery import RuleEntry, rules
 from hotloop.diagnose.limits import Limits
 from hotloop.diagnose.overlaps import OVERLAPS, resolved
 from hotloop.diagnose.severity import graded, is_noise
@@ -54,18 +54,14 @@ def test_overlaps_speak_of_rules_that_exist() -> None:
 
 
 def test_findings_are_sorted_by_cost() -> None:
-    ordered = by_cost([finding("a/b", 0.1), finding("c/d", 0.3), finding("e/f", 0.2)], {}, 0.1)
+    ordered = by_cost([finding("a/b", 0.1), finding("c/d", 0.3), finding("e/f", 0.2)], 0.1)
     assert [item.cost_s_per_step for item in ordered] == [0.3, 0.2, 0.1]
 
 
-def test_the_simpler_change_comes_first_where_costs_tie() -> None:
-    effort = {"slow/rewrite": OPPORTUNITY, "one/argument": ARGUMENT, "one/edit": EDIT}
-    ordered = by_cost(
-        [finding("slow/rewrite", 0.100), finding("one/edit", 0.099), finding("one/argument", 0.095)],
-        effort,
-        0.1,
-    )
-    assert [item.id for item in ordered] == ["one/argument", "one/edit", "slow/rewrite"]
+def test_the_line_comes_before_the_setting_where_costs_tie() -> None:
+    line = finding("input/slow-sample", 0.095, data={"share_of_make": 0.9})
+    ordered = by_cost([finding("input/single-process", 0.100), line, finding("a/b", 0.01)], 0.1)
+    assert [item.id for item in ordered] == ["input/slow-sample", "input/single-process", "a/b"]
     costs = [item.cost_s_per_step for item in ordered]
     assert costs == sorted(costs, reverse=True)
 

@@ -45,13 +45,16 @@ def bottleneck(steps: Steps, filling: FirstPass | None = None) -> str:
 
 def class_costs(steps: Steps, filling: FirstPass | None = None) -> dict[str, float]:
     """Seconds over the training span each class costs; host time hidden behind the device counts as the
-    device's, and what only the first pass over the data waited for as nobody's.
+    device's, garbage collection as the host's, and what only the first pass over the data waited for as
+    nobody's.
     """
     seconds = {phase: _exposed(steps, phase) for phases in CLASSES.values() for phase in phases}
     costs = {
         name: sum(seconds[phase] for phase in phases) for name, phases in CLASSES.items() if name != "startup"
     }
-    costs["input"] = max(0.0, costs["input"] - _once(steps, filling))
+    collected = min(costs["input"], sum(steps.gc_s_by_phase.get(phase, 0.0) for phase in CLASSES["input"]))
+    costs["host"] += collected
+    costs["input"] = max(0.0, costs["input"] - collected - _once(steps, filling))
     hidden = sum(max(0.0, steps.span_totals.get(phase, 0.0) - seconds[phase]) for phase in seconds)
     costs["device"] += hidden
     return costs

@@ -13,13 +13,13 @@ is what the run gets of them beside others on the machine.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop.diagnose.collating import drawing_lines, making_lines
-from hotloop.diagnose.crowding import Crowd, crowd, makers
+from hotloop.diagnose.crowding import core_time_got, makers
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import seconds_of
 from hotloop.diagnose.line_kinds import sleeps
@@ -58,13 +58,13 @@ class Feed:
     deliver_s: float
     cores: float
     workers: int
-    crowd: Crowd = field(default_factory=Crowd)  # that the makers met
-    main_crowd: Crowd = field(default_factory=Crowd)  # that the training process met
+    got: float = 1.0  # of the core time that the makers wanted
+    main_got: float = 1.0  # of what the training process wanted
 
     @property
     def computing_ratio(self) -> float:
         """Share of the making that computes; the rest waits for something else than a core."""
-        return self.make_cpu_s / self.make_s / self.crowd.got if self.make_s > 0 else 1.0
+        return self.make_cpu_s / self.make_s / self.got if self.make_s > 0 else 1.0
 
     @property
     def step_s(self) -> float:
@@ -119,7 +119,7 @@ class Feed:
         """Cores the run gets beside the others on the machine, who share them fairly."""
         cores = max(1.0, self.cores)
         ours = 1.0 + self.workers * self.computing_ratio
-        others = max(0.0, cores / self.main_crowd.got - max(ours, cores))
+        others = max(0.0, cores / self.main_got - max(ours, cores))
         now = 1.0 + workers * self.computing_ratio
         return cores * now / (now + others) if others > 0 else cores
 
@@ -169,12 +169,12 @@ def feed_of(evidence: Evidence) -> Feed | None:
     draw = seconds_of(drawing_lines(steps, sampler_classes(evidence, loader))) / steps.num_steps
     elsewhere = min(others / steps.num_steps, steps.per_step("data_wait"))
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES) + draw + elsewhere
-    met = crowd(evidence, makers(evidence, workers))
-    main = crowd(evidence, (steps.pid,))
-    computing = 1.0 if loader.make_on_cpu_ratio is None else met.computing(loader.make_on_cpu_ratio)
+    got = core_time_got(evidence, makers(evidence, workers))
+    main_got = core_time_got(evidence, (steps.pid,))
+    computing = 1.0 if loader.make_on_cpu_ratio is None else loader.make_on_cpu_ratio
     # Who sleeps waits for a clock, though on a crowded machine it waits for a core as well when that rings.
     computing = min(computing, 1.0 - _sleeping_ratio(loader))
-    make_cpu = make * batches * computing * met.got
+    make_cpu = make * batches * computing * got
     wait = steps.per_step("data_wait") - excess if filling is None else filling.later_s
     wait = max(0.0, wait - draw - elsewhere)
     return Feed(
@@ -188,11 +188,11 @@ def feed_of(evidence: Evidence) -> Feed | None:
         step_cpu_s=step_cpu_s(evidence, busy, wait, make_cpu if workers == 0 else 0.0),
         # On a crowded machine most of it is waiting for a core, which no other loader takes away; what new
         # workers would hand over would wait for one as well.
-        deliver_s=deliver_s(loader) * batches * (main.got if workers else 1 / main.got),
+        deliver_s=deliver_s(loader) * batches * (main_got if workers else 1 / main_got),
         cores=evidence.cores,
         workers=workers,
-        crowd=met,
-        main_crowd=main,
+        got=got,
+        main_got=main_got,
     )
 
 

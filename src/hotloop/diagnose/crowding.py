@@ -7,39 +7,16 @@ kernel counts how long a thread could have run while no core was free; sleeping 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.measure.others import CORE_TIME_LEAST_S, core_time, others_beside
 
 
-@dataclass(frozen=True, kw_only=True)
-class Crowd:
-    """What a process got of the cores it wanted.
-
-    ``run_ratio`` is the kernel's: of the time its thread could run, the share in which it did; None where the
-    launcher's samples do not hold it. ``core_ratio`` is the measured one, by which every ``on_cpu_ratio`` in
-    Steps was divided already.
+def core_time_got(evidence: Evidence, pids: Iterable[int]) -> float:
+    """Of the time these processes could run over the training span, the share in which they did; 1 where that
+    was not sampled. Every ``on_cpu_ratio`` in Steps was divided by that of its own process.
     """
-
-    core_ratio: float = 1.0
-    run_ratio: float | None = None
-
-    @property
-    def got(self) -> float:
-        """The share of the wanted core time that was got."""
-        return self.core_ratio if self.run_ratio is None else self.run_ratio
-
-    def computing(self, on_cpu_ratio: float) -> float:
-        """The share of time work wanted a core: on one, or waiting for one."""
-        if self.run_ratio is None or on_cpu_ratio >= 0.99:
-            return on_cpu_ratio
-        return min(1.0, on_cpu_ratio * self.core_ratio / max(self.run_ratio, 0.01))
-
-
-def crowd(evidence: Evidence, pids: Iterable[int]) -> Crowd:
-    """The crowd these processes met over the training span."""
-    return Crowd(core_ratio=evidence.steps.core_ratio, run_ratio=_ran(evidence, pids, *evidence.span))
+    return _ran(evidence, pids, *evidence.span) or 1.0
 
 
 def others_took(evidence: Evidence) -> float | None:
@@ -58,7 +35,7 @@ def left_by_others(evidence: Evidence, pids: Iterable[int]) -> float:
     """The share of the wanted core time these processes got where other programs took cores; 1 where none
     did: waiting for one's own workers is one's own.
     """
-    return crowd(evidence, pids).got if is_crowded(evidence) else 1.0
+    return core_time_got(evidence, pids) if is_crowded(evidence) else 1.0
 
 
 def slowed_by_others(evidence: Evidence) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hotloop.diagnose.argument_names import in_framework_names
-from hotloop.diagnose.discovery import EDIT, RuleEntry, rules
+from hotloop.diagnose.discovery import RuleEntry, rules
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.overlaps import resolved
 from hotloop.diagnose.severity import ORDER, graded, is_noise
@@ -21,7 +21,7 @@ def diagnose(
     warn: Callable[[str], None] | None = None,
     entries: Sequence[RuleEntry] | None = None,
 ) -> tuple[Finding, ...]:
-    """Every finding of the run, sorted by cost; of equal costs the simpler change comes first.
+    """Every finding of the run, sorted by cost; of equal costs the line comes before the setting.
 
     A rule that fails is told to ``warn`` in words (default: the log) and does not stop the others.
     ``entries`` are the rules to run, default all.
@@ -36,27 +36,23 @@ def diagnose(
     costed = [graded(finding, evidence.steps.step_s, limits) for finding in found]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
     told = [in_framework_names(finding, evidence.steps) for finding in kept]
-    return tuple(by_cost(told, {rule.id: rule.effort for rule in entries}, limits.tie_ratio))
+    return tuple(by_cost(told, limits.tie_ratio))
 
 
-def by_cost(findings: Iterable[Finding], effort: dict[str, int], tie_ratio: float) -> list[Finding]:
-    """Findings by falling cost. Those within ``tie_ratio`` of the largest of their group are ordered by
-    effort; those that are parts of making a batch take their places by size.
+def by_cost(findings: Iterable[Finding], tie_ratio: float) -> list[Finding]:
+    """Findings by falling cost. Of those within ``tie_ratio`` of the largest of their group, parts of making
+    a batch come first, by size: they name the line that a setting would only hide.
 
     Costs that tie are not told apart by the data, so the reordered ones are lowered to the one before them:
     the list stays sorted by cost.
     """
-    rest = sorted(
-        findings, key=lambda f: (-f.cost_s_per_step, ORDER.index(f.severity), effort.get(f.id, EDIT), f.id)
-    )
+    rest = sorted(findings, key=lambda f: (-f.cost_s_per_step, ORDER.index(f.severity), f.id))
     ordered: list[Finding] = []
     while rest:
         top = rest[0].cost_s_per_step
         tied = [f for f in rest if f.cost_s_per_step >= top * (1 - tie_ratio) and top > 0] or rest[:1]
         rest = rest[len(tied) :]
-        tied.sort(key=lambda f: effort.get(f.id, EDIT))
-        parts = sorted(filter(_of_making, tied), key=lambda f: (effort.get(f.id, EDIT), -_of_making(f)))
-        ordered += _lowered([parts.pop(0) if _of_making(f) else f for f in tied])
+        ordered += _lowered(sorted(tied, key=_of_making, reverse=True))
     return ordered
 
 

@@ -13,13 +13,10 @@ from pathlib import Path
 from hotloop.diagnose.evidence import Evidence, Rule
 from hotloop.findings import Finding
 
-#: How large a change the advice asks for; decides between findings of equal cost.
-ARGUMENT, EDIT, OPPORTUNITY = 0, 1, 2
-
 
 @dataclass(frozen=True, kw_only=True)
 class RuleEntry:
-    """One rule: its public id, its function, and the size of the change it advises.
+    """One rule: its public id and its function.
 
     Of a ``costed`` rule, findings that cost nothing (hidden work) are not reported. A rule that speaks of
     rates is silent about a run too short for one, unless it speaks of ``short_runs`` as well.
@@ -27,7 +24,6 @@ class RuleEntry:
 
     id: str
     check: Rule
-    effort: int = EDIT
     costed: bool = False
     short_runs: bool = False
 
@@ -36,13 +32,9 @@ class RuleEntry:
         return self.check(evidence) if self.short_runs or evidence.enough else ()
 
 
-def rule(
-    finding_id: str, *, effort: int = EDIT, costed: bool = False, short_runs: bool = False
-) -> Callable[[Rule], RuleEntry]:
+def rule(finding_id: str, *, costed: bool = False, short_runs: bool = False) -> Callable[[Rule], RuleEntry]:
     """Make a function over the evidence the rule of a finding."""
-    return lambda check: RuleEntry(
-        id=finding_id, check=check, effort=effort, costed=costed, short_runs=short_runs
-    )
+    return lambda check: RuleEntry(id=finding_id, check=check, costed=costed, short_runs=short_runs)
 
 
 @lru_cache(maxsize=1)

@@ -6,7 +6,7 @@ from typing import Final
 
 import numpy as np
 
-from hotloop.diagnose.crowding import crowd, others_took
+from hotloop.diagnose.crowding import core_time_got, others_took
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.series import Floats, inside
 from hotloop.stats import half_width
@@ -24,9 +24,9 @@ def doubt(evidence: Evidence) -> str:
 def _crowded(evidence: Evidence) -> str:
     steps, limits = evidence.steps, evidence.limits
     taken = others_took(evidence)
-    got = crowd(evidence, (steps.pid,)).run_ratio
+    got = core_time_got(evidence, (steps.pid,))
     cores = evidence.cores
-    if taken is None or got is None or taken < limits.others_ratio * cores or got > limits.got_ratio:
+    if taken is None or taken < limits.others_ratio * cores or got > limits.got_ratio:
         return ""
     return (
         f"other programs kept {taken:.1f} of {cores:g} cores busy, and the training thread got "

@@ -12,7 +12,7 @@ from typing import Final
 from hotloop.diagnose import repeating, rollouts
 from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import BUSY_PHASES, exposed_ratio, phase_interval, step_cpu_s
-from hotloop.diagnose.crowding import crowd
+from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, hottest, quoted
 from hotloop.diagnose.line_kinds import by_rows, is_gather
@@ -121,8 +121,7 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
         advice = rollouts.ADVICE
     else:
         buffer = filled(evidence, inline)
-        computing = crowd(evidence, (steps.pid,)).computing(hot.on_cpu_ratio)
-        advice = of_buffer(buffer) if buffer else cheaper(evidence, hot, computing)
+        advice = of_buffer(buffer) if buffer else cheaper(evidence, hot)
     # Of a rollout nobody knows what more environments at once would save: a small one is left as it is.
     cost = hot.share * inline.wait_s
     small = inline.rollout and cost < evidence.limits.medium_ratio * steps.step_s
@@ -156,8 +155,7 @@ def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
     """What one maker beside the step would save: the shorter of the two, as far as the cores allow."""
     steps = evidence.steps
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
-    met = crowd(evidence, (steps.pid,))
-    make_cpu = wait_s * met.computing(on_cpu) * met.got
+    make_cpu = wait_s * on_cpu * core_time_got(evidence, (steps.pid,))
     cores_full = (make_cpu + step_cpu_s(evidence, busy, wait_s, make_cpu)) / max(1.0, evidence.cores)
     return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))
 

@@ -44,8 +44,8 @@ def waits(feed: Feed) -> str:
 def makes(feed: Feed) -> str:
     """What making a batch takes, beside the step's own work."""
     crowded = (
-        f"; the machine was crowded: makers ran {units.share(feed.crowd.got)} of the time they could"
-        if feed.crowd.got < 0.8
+        f"; the machine was crowded: makers ran {units.share(feed.got)} of the time they could"
+        if feed.got < 0.8
         else ""
     )
     return (

@@ -26,6 +26,7 @@ OVERLAPS: tuple[Overlap, ...] = (
     Overlap(loser="input/slow-sample", winner="input/slow-storage", same_place=True),
     Overlap(loser="input/slow-sample", winner="input/slow-collate", same_place=True),
     Overlap(loser="input/slow-sample", winner="input/straggling-samples", same_place=True),
+    Overlap(loser="input/slow-sample", winner="input/cold-start", same_place=True),
     Overlap(loser="host/python-in-step", winner="host/recomputed-targets", same_place=True),
     Overlap(loser="host/python-in-step", winner="host/viewer-in-loop", same_place=True),
     Overlap(loser="trend/step-outliers", winner="host/python-in-step", same_place=True),

@@ -98,10 +98,10 @@ def data(named: str) -> dict[str, str]:
     return {"function": named} if named else {}
 
 
-def cheaper(evidence: Evidence, hot: LineGroup, computing: float, loader: LoaderUse | None = None) -> str:
-    """The advice; ``computing`` is the share of its time the line wants a core."""
+def cheaper(evidence: Evidence, hot: LineGroup, loader: LoaderUse | None = None) -> str:
+    """The advice."""
     place = spot(hot.place)
-    if computing < 0.3 or sleeps(hot.source):
+    if hot.on_cpu_ratio < 0.3 or sleeps(hot.source):
         return (
             f"Take the waiting out of {place}: fetch many samples at once, keep what was fetched, or prepare "
             "it before training; workers hide what remains."

@@ -89,8 +89,8 @@ class _Line:
             self.entered[_entered(stack, statement)] += weight
         self.callers[stack.frames[-2 : -2 - CALLERS : -1]] += weight
 
-    def cost(self, seconds: float, places: Places, crowding: float, ran: float) -> LineCost:
-        ratio = min(1.0, self.cpu / self.cpu_weight / crowding) if self.cpu_weight else None
+    def cost(self, seconds: float, places: Places, ran: float) -> LineCost:
+        ratio = min(1.0, self.cpu / self.cpu_weight / ran) if self.cpu_weight else None
         return LineCost(
             place=self.frame.place(),
             phase=self.phase,
@@ -168,13 +168,11 @@ class LineTally:
             line = self._lines[key] = _Line(frame=frame, phase=phase, role=role)
         line.add(samples, index, stack, statement)
 
-    def costs(
-        self, crowding: float, ran: float = 1.0, scale: dict[str, float] | None = None
-    ) -> tuple[LineCost, ...]:
+    def costs(self, ran: float = 1.0, scale: dict[str, float] | None = None) -> tuple[LineCost, ...]:
         """Sorted by seconds; ``scale`` corrects the sampled time of a phase to its exact time."""
         scale = scale or {}
         costs = [
-            line.cost(line.weight / 1e9 * scale.get(line.phase, 1.0), self.places, crowding, ran)
+            line.cost(line.weight / 1e9 * scale.get(line.phase, 1.0), self.places, ran)
             for line in self._lines.values()
         ]
         return tuple(sorted(costs, key=lambda c: (-c.seconds, c.place.file, c.place.line)))
@@ -214,7 +212,6 @@ def main_lines(
     places: Places,
     span: tuple[int, int],
     exact: Floats,
-    crowding: float,
     ran: float,
 ) -> tuple[LineCost, ...]:
     """Lines of the main thread in the span and before it. ``exact``: seconds of the span by phase."""
@@ -241,7 +238,7 @@ def main_lines(
         tally.add(samples, at, phase, role, statement)
     weights = samples.duration[index]
     seen = np.bincount(sampled.phase[index], weights=weights, minlength=len(PHASES)) / 1e9
-    return tally.costs(crowding, ran, _scales(seen, exact))
+    return tally.costs(ran, _scales(seen, exact))
 
 
 def _statement(loop: Loop, places: Places, stack_id: int) -> Place | None:

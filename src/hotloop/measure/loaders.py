@@ -56,7 +56,6 @@ def loader_uses(
     lives: Lives,
     stepping: Stepping,
     places: Places,
-    crowding: float,
     got: Mapping[int, float],
 ) -> tuple[LoaderUse, ...]:
     """One entry per loader that was built or used."""
@@ -69,9 +68,7 @@ def loader_uses(
     workers = _workers_of(process, ids)
     uses = []
     for number in ids:
-        making = _making(
-            process, workers.get(number, ()), spans, lives, number, origin, span, places, crowding, got
-        )
+        making = _making(process, workers.get(number, ()), spans, lives, number, origin, span, places, got)
         uses.append(_use(process, notes.get(number, {}), number, spans, events, lives, span, making, places))
     return tuple(uses)
 
@@ -286,7 +283,6 @@ def _making(
     origin: int,
     span: tuple[int, int],
     places: Places,
-    crowding: float,
     got: Mapping[int, float],
 ) -> Making:
     kinds = (row.MAKE, row.COLLATE, row.SLOWEST)
@@ -307,9 +303,10 @@ def _making(
         made = nest(tables[row.MAKE])
         if len(made):
             tally, shares = _maker_lines(tiled(_of_kind(maker, row.SAMPLE, origin)), made, its_places, span)
-            line_parts.extend(tally.costs(crowding, got.get(maker.pid, 1.0)))
+            ran = got.get(maker.pid, 1.0)
+            line_parts.extend(tally.costs(ran))
             total += tally.total_ns / 1e9
-            cpu.append(shares)
+            cpu.append((shares[0] / ran, shares[1]))
         for kind, t in tables.items():
             parts[kind].append(t.take((t.start >= span[0]) & (t.start < span[1])))
     merged = {kind: _concat(parts[kind]) for kind in kinds}
@@ -320,7 +317,7 @@ def _making(
         slowest=merged[row.SLOWEST],
         lines=merge_lines(line_parts),
         lines_total_s=total,
-        on_cpu_ratio=min(1.0, sum(c for c, _ in cpu) / weight / crowding) if weight else None,
+        on_cpu_ratio=min(1.0, sum(c for c, _ in cpu) / weight) if weight else None,
         stats=_stats(workers),
         num_workers_seen=len({worker.pid for worker in workers}),
     )

@@ -40,7 +40,7 @@ from hotloop.measure.passes import Events, Lives, events_of, lives_of
 from hotloop.measure.pieces import Piece, pieces
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
-from hotloop.measure.sampling import Sampled, crowding_of, read_samples, split_gaps, tiled
+from hotloop.measure.sampling import Sampled, read_samples, split_gaps, tiled
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, recurring_end, site_costs, with_graphs
 from hotloop.measure.spans import (
@@ -168,8 +168,8 @@ def _measure(piece: Piece, before: tuple[bool, bool], acting: set[int], got: Map
 
     facts = facts_of(process, spans)
     facts["unclear"] = _unclear(spans, sorted_out.acts & training, places)
-    crowding = crowding_of(sampled, facts["accelerator"], facts.get("world_size"))
-    loaders = loader_uses(process, spans, events, lives, stepping, places, crowding, got)
+    ran = got.get(process.pid, 1.0)
+    loaders = loader_uses(process, spans, events, lives, stepping, places, got)
     compiled = _compiles(spans, stepping)
     steady = _steady(stepping, compiled, first=not piece.begin)
     return Steps(
@@ -189,11 +189,9 @@ def _measure(piece: Piece, before: tuple[bool, bool], acting: set[int], got: Map
         num_epochs=int((lives.num_batches[stepping.driving & ~lives.goes_on] > 0).sum()),
         backwards_per_update=stepping.backwards_per_update,
         startup=startup_parts(process, spans, lives, samples, places, stepping, exit_ns or wall),
-        lines=main_lines(
-            sampled, loop, places, stepping.span, span_totals, crowding, got.get(process.pid, 1.0)
-        ),
+        lines=main_lines(sampled, loop, places, stepping.span, span_totals, ran),
         loaders=loaders,
-        core_ratio=crowding,
+        core_ratio=ran,
         evaluations=with_graphs(
             intervals(
                 spans,

@@ -12,10 +12,6 @@ from hotloop.measure.attribution import AT_EXIT, LONG_GAP_NS, Bytes, Floats, Gap
 from hotloop.measure.loop import Loop, Reading
 from hotloop.measure.spans import Bools, Ints, Spans, Table, innermost
 from hotloop.phases import COLUMN, PHASES
-from hotloop.record import rows as row
-
-#: Less sampled compute than this cannot tell how crowded the machine is (ns).
-CROWDING_LEAST_NS = 100_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,21 +85,3 @@ def _shares(pool: npt.NDArray[Any], phase: Bytes, weight: Ints) -> dict[int, Flo
     sums = np.zeros((len(names), len(PHASES)))
     np.add.at(sums, (which, phase), weight)
     return {int(name): pool_sum / pool_sum.sum() for name, pool_sum in zip(names, sums, strict=True)}
-
-
-def crowding_of(sampled: Sampled, accelerator: bool, world_size: Any = 1) -> float:
-    """How much of a CPU the training thread gets when it computes: below 1 where the machine is crowded.
-
-    Forward and backward on a CPU never wait by themselves, so what they miss is other processes' share. With
-    several ranks a backward waits for the others, and forward alone is read. Where steps are so short that a
-    sample speaks for several phases nothing can be told: 1.
-    """
-    samples = sampled.samples
-    several = isinstance(world_size, int) and world_size > 1
-    computes = (sampled.kind == row.FORWARD) | ((sampled.kind == row.BACKWARD) & (not several))
-    computes &= sampled.whole & (samples.obj != row.U16_MAX)
-    weight = samples.duration[computes].astype(np.float64)
-    if accelerator or weight.sum() < CROWDING_LEAST_NS:
-        return 1.0
-    share = np.minimum(samples.obj[computes] / 1000, 1.0)
-    return float(np.clip((weight * share).sum() / weight.sum(), 0.05, 1.0))

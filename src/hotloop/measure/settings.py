@@ -174,7 +174,11 @@ def _honoured(
         return True  # without workers they mean nothing
     if name == "deterministic" and configured:
         return bool(effect.get("cudnn_deterministic"))
+    if name == "tf32" and configured:
+        return bool(facts.get("torch", {}).get("cudnn_allow_tf32"))
     wanted, have = plain_number(configured), plain_number(in_effect)
+    if wanted is None and name in LOADER_SETTINGS and not isinstance(configured, bool):
+        return True  # "auto"
     if not wanted or not have or name not in ("batch_size", "num_workers"):
         return False
     ranks, updates = int(facts.get("world_size") or 1), max(1, round(accumulation or 1))

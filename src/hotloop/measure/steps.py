@@ -217,7 +217,7 @@ class Steps:
     checkpoints: tuple[Interval, ...] = ()
     #: "sync", "transfer", "collective", "logging", "checkpoint", "socket", each sorted by seconds
     sites: Mapping[str, tuple[SiteCost, ...]] = field(default_factory=dict)
-    #: of a core, what the training thread got when it computed; every on_cpu_ratio is already divided by it
+    #: of the core time the training thread wanted, what it got; every on_cpu_ratio is divided by its own
     core_ratio: float = 1.0
     gc_s: float = 0.0  # of collections from the first steady step on
     gc_count: int = 0

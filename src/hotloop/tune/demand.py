@@ -39,7 +39,7 @@ def demand(evidence: Evidence, feed: Feed, busy_s: float) -> Demand:
     making, stepping = _making(feed), _stepping(evidence, feed, busy_s)
     wanted = feed.workers * making + stepping
     got = min(1.0, feed.cores / wanted) if wanted > 0 else 1.0  # with the machine to itself
-    makers, main = min(1.0, feed.crowd.got / got), min(1.0, feed.main_crowd.got / got)
+    makers, main = min(1.0, feed.got / got), min(1.0, feed.main_got / got)
     maker = "workers" if feed.workers else "the thread that makes batches"
     doubts = [
         f"{OTHERS}: {who} got {units.share(part * got)} of the core time wanted"
@@ -54,7 +54,7 @@ def _making(feed: Feed) -> float:
     loader = feed.loader
     counted, made = loader.worker_stats.get("cpu_s", 0.0), float(loader.make_s.sum())
     if feed.workers and loader.lines_total_s < _LINE_SECONDS and counted > 0 and made > 0:
-        return min(1.0, counted / made / feed.crowd.got)
+        return min(1.0, counted / made / feed.got)
     return min(1.0, feed.computing_ratio)
 
 
@@ -72,7 +72,7 @@ def _wanted_s(evidence: Evidence, feed: Feed, busy_s: float) -> float:
     measured = costs.process_cores(evidence, steps.pid, least=_CPU_SAMPLES)
     if measured is not None:
         making = feed.make_cpu_s if feed.workers == 0 else 0.0
-        return max(0.0, measured * (busy_s + feed.wait_s) - making) / feed.main_crowd.got
+        return max(0.0, measured * (busy_s + feed.wait_s) - making) / feed.main_got
     sampled = [line for line in steps.lines if line.phase in costs.BUSY_PHASES]
     weight = sum(line.seconds for line in sampled)
     if sum(line.num_samples for line in sampled) >= _LINE_SAMPLES and weight > 0:

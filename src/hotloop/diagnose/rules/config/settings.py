@@ -5,41 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from hotloop.diagnose.causes import at, cause, decided
-from hotloop.diagnose.configured import ignored, number, written_down
+from hotloop.diagnose.configured import ignored, written_down
 from hotloop.diagnose.costs import exposed_ratio, feed_of
-from hotloop.diagnose.discovery import ARGUMENT, rule
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.facts import flag, is_on
 from hotloop.diagnose.making import makes, waits
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import LoaderUse, Setting
+from hotloop.measure.settings import plain_number
+from hotloop.measure.steps import Setting
 from hotloop.units import duration
 
 _LOADER = ("num_workers", "batch_size", "prefetch_factor", "persistent_workers", "pin_memory")
-#: Switches of torch, each with a related flag that does what was configured as well: cuDNN alone is
-#: deterministic, or has TF32.
-_SWITCHES = {
-    "cudnn_benchmark": "",
-    "deterministic": "cudnn_deterministic",
-    "tf32": "cudnn_allow_tf32",
-    "compile": "",
-}
+_SWITCHES = ("cudnn_benchmark", "deterministic", "tf32", "compile")
 _ACCELERATOR_ONLY = ("pin_memory", "cudnn_benchmark", "tf32")
 
 
 def _ignored(evidence: Evidence, names: Iterable[str]) -> Iterator[Setting]:
     for name in names:
-        setting = ignored(evidence, name)
+        setting = ignored(evidence.steps, name)
         if setting is not None and (evidence.on_accelerator or name not in _ACCELERATOR_ONLY):
             yield setting
 
 
-@rule("config/ignored-value", short_runs=True, effort=ARGUMENT)
+@rule("config/ignored-value", short_runs=True)
 def ignored_value(evidence: Evidence) -> Iterable[Finding]:
     """Loader settings that were written down and not used; flags of torch have ``config/overridden-flag``."""
     loader = evidence.steps.train_loader()
     for setting in _ignored(evidence, _LOADER):
-        if loader is None or _means_the_same(evidence, setting, loader):
+        if loader is None:
             continue
         cost, numbers = _cost(evidence, setting)
         name, configured, in_effect = setting.name, setting.configured, setting.in_effect
@@ -62,24 +55,9 @@ def ignored_value(evidence: Evidence) -> Iterable[Finding]:
         )
 
 
-def _means_the_same(evidence: Evidence, setting: Setting, loader: LoaderUse) -> bool:
-    """Whether a different number is the same intent: a batch divided among ranks or accumulation steps."""
-    configured, in_effect = number(setting.configured), number(setting.in_effect)
-    if setting.name in ("prefetch_factor", "persistent_workers") and not loader.settings.get("num_workers"):
-        return True
-    if configured is None or in_effect is None:
-        return not isinstance(setting.configured, bool)
-    if setting.name not in ("batch_size", "num_workers") or in_effect <= 0:
-        return False
-    ranks = max(1, len(evidence.ranks))
-    updates = round(evidence.steps.backwards_per_update)
-    parts = {ranks, updates, ranks * updates} if setting.name == "batch_size" else {ranks}
-    return configured / in_effect in parts
-
-
 def _cost(evidence: Evidence, setting: Setting) -> tuple[float, list[str]]:
     """What the difference in workers costs where the loop waits for busy workers, 0 elsewhere."""
-    wanted, have, feed = number(setting.configured), number(setting.in_effect), feed_of(evidence)
+    wanted, have, feed = plain_number(setting.configured), plain_number(setting.in_effect), feed_of(evidence)
     if setting.name != "num_workers" or wanted is None or have is None or wanted <= have or feed is None:
         return 0.0, []
     if feed.workers != have:
@@ -98,8 +76,7 @@ def overridden_flag(evidence: Evidence) -> Iterable[Finding]:
     """Flags configured one way and in effect the other; mixed precision has ``device/amp-not-in-effect``."""
     for setting in _ignored(evidence, _SWITCHES):
         name, configured, in_effect, by = setting.name, setting.configured, setting.in_effect, setting.by
-        honoured = flag(evidence.steps, _SWITCHES[name]) and is_on(configured)
-        if not isinstance(in_effect, bool) or honoured:
+        if not isinstance(in_effect, bool):
             continue
         where = f" in {setting.where}" if setting.where else ""
         yield cause(
@@ -121,8 +98,8 @@ def accumulation_mismatch(evidence: Evidence) -> Iterable[Finding]:
     """Configured accumulation steps against backward passes per optimizer update."""
     steps = evidence.steps
     seen = steps.backwards_per_update
-    note = written_down(evidence, "gradient_accumulation")
-    wanted = number(note.get("value")) if note else None
+    setting = written_down(steps, "gradient_accumulation")
+    wanted = plain_number(setting.configured) if setting is not None else None
     if wanted is None or wanted < 1 or steps.num_updates < evidence.limits.min_steps:
         return
     if abs(seen - round(seen)) > 0.1 or round(seen) == round(wanted):

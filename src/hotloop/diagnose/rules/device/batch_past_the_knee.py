@@ -9,7 +9,7 @@ import numpy as np
 
 from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import THREADED_PHASES, Floats
-from hotloop.diagnose.discovery import OPPORTUNITY, rule
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import run_ratio
 from hotloop.findings import Finding
@@ -19,7 +19,7 @@ from hotloop.units import duration
 ID = "device/batch-past-the-knee"
 
 
-@rule(ID, effort=OPPORTUNITY)
+@rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The last batch of each epoch beside the full ones: the one experiment with sizes that a run makes.
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.discovery import ARGUMENT, rule
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import entries
 from hotloop.diagnose.groups import LineGroup, grouped, sampled_interval, select
@@ -23,7 +23,7 @@ _SAVES_RATIO = 0.5
 _LOOP_ON_CPU = {"Adam", "AdamW", "Adagrad"}
 
 
-@rule(ID, effort=ARGUMENT)
+@rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """A looping optimizer that takes a visible share: on a device its idle time, on a CPU its own."""
     steps, limits = evidence.steps, evidence.limits

@@ -81,7 +81,7 @@ def _in_half_precision(steps: Steps) -> bool:
 
 def _amp_off(evidence: Evidence) -> bool:
     steps = evidence.steps
-    if autocast_share(steps) != 0.0 or low_precision_weights(steps) or wanted(evidence, "amp"):
+    if autocast_share(steps) != 0.0 or low_precision_weights(steps) or wanted(evidence.steps, "amp"):
         return False
     return has_tensor_cores(evidence) and (has_conv(steps) or _is_large(evidence))
 
@@ -170,7 +170,7 @@ def deterministic_on(evidence: Evidence) -> Iterator[Finding]:
     on = [name for name in ("deterministic_algorithms", "cudnn_deterministic") if flag(steps, name)]
     if not on or not device_bound(evidence):
         return
-    meant = wanted(evidence, "deterministic")
+    meant = wanted(evidence.steps, "deterministic")
     configured = f"configured{f' in {meant.where}' if meant.where else ''}" if meant else ""
     yield cause(
         evidence,
@@ -190,7 +190,7 @@ def deterministic_on(evidence: Evidence) -> Iterator[Finding]:
 def amp_not_in_effect(evidence: Evidence) -> Iterator[Finding]:
     """A configuration that says mixed precision beside training forwards that were all outside autocast."""
     steps, limits = evidence.steps, evidence.limits
-    setting = wanted(evidence, "amp")
+    setting = wanted(evidence.steps, "amp")
     if setting is None or autocast_share(steps) != 0.0 or low_precision_weights(steps):
         return
     by, bound = setting.by, device_bound(evidence)

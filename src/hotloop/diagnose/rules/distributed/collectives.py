@@ -8,7 +8,7 @@ from math import inf
 import numpy as np
 
 from hotloop.diagnose.causes import at, beyond, cause, in_framework, spot
-from hotloop.diagnose.crowding import crowd
+from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import entries
@@ -82,8 +82,9 @@ def _waiting_for_others(evidence: Evidence) -> float:
 
 
 def _held_up(evidence: Evidence) -> bool:
-    got = [crowd(evidence, (rank.pid,)).run_ratio for rank in evidence.ranks]
-    return any(one is not None and one < evidence.limits.held_up_ratio for one in got)
+    return any(
+        core_time_got(evidence, (rank.pid,)) < evidence.limits.held_up_ratio for rank in evidence.ranks
+    )
 
 
 def _beyond_compute(evidence: Evidence) -> float:

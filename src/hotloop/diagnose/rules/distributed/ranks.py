@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.crowding import crowd
+from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup
@@ -33,8 +33,9 @@ def straggler(evidence: Evidence) -> Iterable[Finding]:
         return
     if phase in _INPUT or (phase in _CADENCE and slowest.rank == evidence.steps.rank):
         return  # distributed/unbalanced-input or the cadence rules say which
-    ran = crowd(evidence, (slowest.pid,)).run_ratio
-    held_up = ran is not None and ran < limits.held_up_ratio  # it waits for a core: no line is to blame
+    held_up = (
+        core_time_got(evidence, (slowest.pid,)) < limits.held_up_ratio
+    )  # it waits for a core: no line is to blame
     spot, elsewhere = (None if held_up else line_apart(found, limits.dominant_line_ratio)) or (None, 0.0)
     mostly = phase if spot is None else spot.what + at(spot.place)
     yield replace(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.discovery import ARGUMENT, rule
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import flag, set_at
 from hotloop.findings import Finding
@@ -23,7 +23,7 @@ _SLOWDOWN_POWER = 0.5
 _HELPERS_RATIO = 0.2
 
 
-@rule(ID, effort=ARGUMENT)
+@rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Intra-op threads of all ranks against the usable cores, where the helper threads really compute."""
     steps, limits = evidence.steps, evidence.limits

@@ -13,7 +13,7 @@ import numpy as np
 
 from hotloop.diagnose.causes import at, spot
 from hotloop.diagnose.costs import Feed, feed_of
-from hotloop.diagnose.discovery import ARGUMENT, rule
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.making import of_input, waits
 from hotloop.diagnose.source import sources
@@ -55,7 +55,7 @@ class _Seen:
         return few and self.distinct >= _BEYOND * self.entries and self.entry_bytes > 0
 
 
-@rule(ID, effort=ARGUMENT, costed=True)
+@rule(ID, costed=True)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Speak of what the cache's own counters say, else of an ``lru_cache`` on the making's path."""
     feed = feed_of(evidence)

@@ -20,7 +20,7 @@ from hotloop.diagnose.costs import (
     waited_for,
 )
 from hotloop.diagnose.crowding import left_by_others, makers
-from hotloop.diagnose.discovery import ARGUMENT, rule
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.first_pass import FirstPass
 from hotloop.diagnose.groups import LineGroup, hottest, select
@@ -84,7 +84,7 @@ def _asked(evidence: Evidence) -> Place | None:
     return None if most is None else most.statement or most.place
 
 
-@rule("input/respawned-workers", effort=ARGUMENT, costed=True)
+@rule("input/respawned-workers", costed=True)
 def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
     """Price what every epoch but the first pays for starting and stopping its workers."""
     feed, steps = feed_of(evidence), evidence.steps

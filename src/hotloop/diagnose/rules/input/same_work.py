@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hotloop.diagnose.causes import spot
 from hotloop.diagnose.collating import collate_share, in_collate, per_sample_lines
 from hotloop.diagnose.costs import feed_of
-from hotloop.diagnose.discovery import OPPORTUNITY, rule
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import hottest, of_kind, quoted
 from hotloop.diagnose.line_kinds import by_rows, is_conversion, is_random, may_vary, only_same
@@ -60,7 +60,7 @@ def per_sample_conversion(evidence: Evidence) -> Iterator[Finding]:
 _DATASETS = "torchvision.datasets."
 
 
-@rule("input/repeated-work", effort=OPPORTUNITY, costed=True)
+@rule("input/repeated-work", costed=True)
 def repeated_work(evidence: Evidence) -> Iterator[Finding]:
     """Speak of a map-style dataset read more than once whose source, or transforms, show no randomness.
 
@@ -108,7 +108,7 @@ def repeated_work(evidence: Evidence) -> Iterator[Finding]:
             *([f"the made samples of an epoch take {size(made)}"] if made > 0 else []),
         ],
         where=where,
-        data={"epochs": loader.num_iterators, "share_of_make": ratio},
+        data={"epochs": loader.num_iterators},
     )
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from hotloop.diagnose import repeating
 from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import Feed, exposed_ratio, feed_of, offers, phase_interval
-from hotloop.diagnose.discovery import ARGUMENT, rule
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import hottest, seconds_of
 from hotloop.diagnose.inline import Inline, filled, inline_input
@@ -21,7 +21,7 @@ from hotloop.units import duration, rate, share
 ID = "input/single-process"
 
 
-@rule(ID, effort=ARGUMENT, costed=True)
+@rule(ID, costed=True)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Speak where worker processes would hide the wait, as far as cores and transport allow."""
     feed = feed_of(evidence)

@@ -48,7 +48,6 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
     lock = _lock(hot, evidence.limits.hot_line_ratio) if feed.workers > 1 else None
     again = repeating.repeated(evidence, hot, loader)
     kept = ("cache-samples",) if repeating.draws(evidence, hot, loader) else ("cache-samples", "bake")
-    computing = feed.crowd.computing(hot.on_cpu_ratio)
     yield of_making(
         evidence,
         feed,
@@ -60,7 +59,7 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
         ),
         advice=_of_lock(lock)
         if lock is not None
-        else cheaper(evidence, hot, computing, loader) + repeating.advice(again),
+        else cheaper(evidence, hot, loader) + repeating.advice(again),
         numbers=[takes(hot), f"num_workers={feed.workers} on {rate(feed.cores)} cores"],
         where=hot.place,
         remedies=(*by_rows(hot.source), *offers(loader, *kept), *repeating.remedies(again)),

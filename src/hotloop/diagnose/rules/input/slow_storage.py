@@ -24,7 +24,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     part = waiting_reads(feed, evidence) if feed is not None else None
     if feed is None or part is None:
         return
-    computing = feed.crowd.computing(part.on_cpu_ratio)
+    computing = part.on_cpu_ratio
     waiting = part.share * (1.0 - computing)
     yield of_making(
         evidence,
@@ -51,7 +51,7 @@ def waiting_reads(feed: Feed, evidence: Evidence) -> LineGroup | None:
     part = of_kind(loader.lines, loader.lines_total_s, is_read)
     if part is None or part.share < limits.hot_line_ratio:
         return None
-    if feed.crowd.computing(part.on_cpu_ratio) >= limits.waiting_on_cpu_ratio:
+    if part.on_cpu_ratio >= limits.waiting_on_cpu_ratio:
         return None
     stats = reading_stats(feed, evidence)
     batches = max(1, loader.num_batches)

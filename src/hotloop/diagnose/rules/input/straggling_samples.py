@@ -50,7 +50,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if saved * exposed_ratio(evidence.steps, "data_wait") < limits.worth_fixing_ratio * evidence.steps.step_s:
         return
     typical = float(np.median(slowest[seen]))
-    crowded = feed.crowd.got < limits.got_ratio
+    crowded = feed.got < limits.got_ratio
     if typical < limits.straggler_s * (_SLICES_OF_OTHERS if crowded else 1):
         return
     hot = _line(evidence, feed, ratio)

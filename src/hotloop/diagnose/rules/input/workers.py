@@ -8,7 +8,7 @@ import numpy as np
 
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
 from hotloop.diagnose.costs import Feed, exposed_ratio, feed_of, offers
-from hotloop.diagnose.discovery import ARGUMENT, rule
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.making import of_input, of_making, waits
 from hotloop.diagnose.rules.input.slow_storage import waiting_reads
@@ -26,7 +26,7 @@ _COPY_BYTES_PER_S = 10e9
 _MOSTLY = 0.5
 
 
-@rule("input/too-few-workers", effort=ARGUMENT, costed=True)
+@rule("input/too-few-workers", costed=True)
 def too_few_workers(evidence: Evidence) -> Iterator[Finding]:
     """Speak where busy workers are the limit: not the cores, not transport, not the storage."""
     feed = feed_of(evidence)
@@ -59,7 +59,7 @@ def too_few_workers(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-@rule("input/too-many-workers", effort=ARGUMENT, costed=True)
+@rule("input/too-many-workers", costed=True)
 def too_many_workers(evidence: Evidence) -> Iterator[Finding]:
     """Speak where fewer workers would do: above the cores with computing work, or mostly idle."""
     feed = feed_of(evidence)
@@ -95,7 +95,7 @@ def too_many_workers(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-@rule("input/shallow-prefetch", effort=ARGUMENT, costed=True)
+@rule("input/shallow-prefetch", costed=True)
 def shallow_prefetch(evidence: Evidence) -> Iterator[Finding]:
     """Replay the queue with more batches asked for ahead; speak where the wait shrinks."""
     found = uneven(evidence)
@@ -130,14 +130,14 @@ def shallow_prefetch(evidence: Evidence) -> Iterator[Finding]:
     )
 
 
-@rule("input/worker-transport", effort=ARGUMENT, costed=True)
+@rule("input/worker-transport", costed=True)
 def worker_transport(evidence: Evidence) -> Iterator[Finding]:
     """Speak where the step waits longer for a batch than the training process would need to make it."""
     feed = feed_of(evidence)
     if feed is None or feed.workers == 0 or feed.wait_s <= 0:
         return
     # Waiting for a core after a batch has come is the crowd's, whatever loader it comes from.
-    crowded = feed.deliver_s / feed.main_crowd.got - feed.deliver_s
+    crowded = feed.deliver_s / feed.main_got - feed.deliver_s
     alone = feed.step_s - feed.at(0) - crowded
     writing = _writing_s(feed)
     shipping = max(_shipping_s(feed, evidence), _writing_saved_s(feed, writing))
@@ -205,7 +205,7 @@ def _writing_s(feed: Feed) -> float:
     """
     if collate_name(feed.loader.settings) not in DEFAULT_COLLATE or feed.loader.batch_bytes < _LARGE_BYTES:
         return 0.0
-    copying = feed.loader.batch_bytes / (_COPY_BYTES_PER_S * feed.crowd.got)
+    copying = feed.loader.batch_bytes / (_COPY_BYTES_PER_S * feed.got)
     return max(0.0, feed.loader.collate_s - copying)
 
 

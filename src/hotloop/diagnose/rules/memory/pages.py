@@ -34,7 +34,7 @@ def page_cache_thrash(evidence: Evidence) -> Iterator[Finding]:
     read = feed.loader.worker_stats.get("read_bytes", 0.0) / max(1e-9, evidence.steps.span_s)
     if part is None or read <= 0 or again < max(limits.refault_ratio * read, limits.refault_bytes_per_s):
         return
-    waiting = part.share * (1.0 - feed.crowd.computing(part.on_cpu_ratio))
+    waiting = part.share * (1.0 - part.on_cpu_ratio)
     yield of_input(
         evidence,
         "memory/page-cache-thrash",

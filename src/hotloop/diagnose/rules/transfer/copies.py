@@ -9,7 +9,7 @@ from typing import Any
 
 from hotloop.diagnose import costs
 from hotloop.diagnose.causes import cause
-from hotloop.diagnose.discovery import ARGUMENT, rule
+from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import dataset_text
 from hotloop.findings import Finding
@@ -87,7 +87,7 @@ def _pins(loader: LoaderUse | None) -> bool:
     return loader is not None and bool(loader.settings.get("pin_memory"))
 
 
-@rule("transfer/blocking", effort=ARGUMENT, costed=True)
+@rule("transfer/blocking", costed=True)
 def blocking(evidence: Evidence) -> Iterator[Finding]:
     """Price copies from pinned memory that the host waits for: non_blocking=False."""
     every = _copies(evidence)
@@ -110,7 +110,7 @@ def blocking(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
-@rule("transfer/pageable", effort=ARGUMENT, costed=True)
+@rule("transfer/pageable", costed=True)
 def pageable(evidence: Evidence) -> Iterator[Finding]:
     """Price large copies from memory that is not pinned, where nothing asked for pinning."""
     every = _copies(evidence)

@@ -12,6 +12,7 @@ from hotloop.diagnose.crowding import is_crowded, slowed_by_others
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import quoted
+from hotloop.diagnose.python_work import collector_s
 from hotloop.diagnose.rollouts import steps_environment
 from hotloop.diagnose.series import INSIDE, drift, grown_phase, hottest_line, inside
 from hotloop.findings import Finding
@@ -73,6 +74,7 @@ def step_outliers(evidence: Evidence) -> Iterator[Finding]:
     phase = max(excess, key=lambda name: excess[name])
     cost = excess[phase] / steps.num_steps
     elsewhere = phase == "logging" or (phase == "data_wait" and _by_input_rules(evidence))
+    elsewhere |= collector_s(evidence) > 0.5 * sum(excess.values())  # host/gc-pauses
     if elsewhere or cost < limits.worth_fixing_ratio * steps.step_s:
         return
     noisy = phase in _COMPUTE and not evidence.on_accelerator
