@@ -28,7 +28,7 @@ BUDGETS = {
     "footprint": 1080,
     "hooks": 741,
     "launch": 2098,
-    "logs": 5628,
+    "logs": 5467,
     "measure": 4519,
     "model": 812,
     "modules": 636,

@@ -206,16 +206,6 @@ def test_a_slow_rank_among_files(tmp_path: Path) -> None:
     assert [(f.id, f.rank) for f in done.findings] == [("distributed/straggler", 2)]
 
 
-def test_steps_per_second_of_unlike_batches(tmp_path: Path) -> None:
-    for batch, rate in ((4, 7.45), (8, 3.64)):
-        lines = [f"samples_per_gpu={batch}\n", *(f"iter {i} {rate} it/s\n" for i in range(30))]
-        (tmp_path / f"b{batch}.log").write_text("".join(lines))
-    done = analyze([tmp_path / "b4.log", tmp_path / "b8.log"])
-    (finding,) = done.findings
-    assert finding.data["kind"] == "steps-across-batch-sizes"
-    assert "29.1 against 29.8" in finding.message
-
-
 def test_epochs_make_one_axis_of_steps(tmp_path: Path) -> None:
     part = the_part(analyzed(tmp_path, (FORMATS["mmengine"][0](o) for o in a_run(epochs=3))))
     assert part.throughput[-1].step == 3 * STEPS

@@ -14,7 +14,7 @@ import numpy as np
 
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
-from hotloop.logs import histories, recognize, tensorboard, trace
+from hotloop.logs import histories, recognize, trace
 from hotloop.logs.log import Log
 from hotloop.logs.part import Change, Part, Point, Source
 from hotloop.logs.pattern import compiled
@@ -137,7 +137,7 @@ def _read(path: Path, pattern: re.Pattern[bytes] | None, told: Callable[[int], N
         kind = _text_kind(path, read, kind)
     else:
         reader = {
-            "events": tensorboard.read_events,
+            "events": histories.read_events,
             "jsonl": histories.read_jsonl,
             "json": histories.read_json,
             "csv": histories.read_csv,

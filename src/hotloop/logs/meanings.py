@@ -65,6 +65,7 @@ _NAMES: Final = {
     "power": "power draw|power draw average",
     "power_limit": "power limit|enforced power limit",
     "temperature": "temperature gpu",
+    "gpu": "gpu index",
     "gpu_util": "gpu util|utilization gpu|gpu utilization|gpu usage|gpu利用率",
     "forward": ("forward|fwd|forward time|fwd time|t forward|forward pass|fw|time/forward|前向传播|前向"),
     "backward": (

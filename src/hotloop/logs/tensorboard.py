@@ -12,17 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Final
 
-import numpy as np
-
-from hotloop.logs.meanings import evaluating, role_of
-from hotloop.logs.pauses import Piece
-from hotloop.logs.reading import opened
-from hotloop.logs.streams import Stream
-from hotloop.logs.text import Read, note_losses
+from hotloop.logs.reading import Damage, opened
 
 _LONGEST: Final = 256 * 2**20
-_MAX_TAGS: Final = 256
-_BATCH: Final = 20_000
 
 
 def is_events(path: Path) -> bool:
@@ -31,109 +23,61 @@ def is_events(path: Path) -> bool:
         return b"\x1a\x0dbrain.Event:" in file.read(64)
 
 
-def read_events(path: Path, read: Read, progress: Callable[[int], None] | None = None) -> Read:
-    """Every scalar as a stream of its own: step, wall time, value."""
-    tags = _Tags(read)
+def events(
+    path: Path, damage: Damage, progress: Callable[[int], None] | None = None
+) -> Iterator[tuple[int, float, float, dict[str, float]]]:
+    """Number, wall time, step and scalars by tag of each event."""
     with opened(path) as file:
-        for number, message in _frames(file, read, progress):
-            read.damage.lines = number
+        for number, message in _frames(file, damage, progress):
+            damage.lines = number
             try:
-                tags.take(number, message)
+                yield number, *_event(message)
             except (ValueError, IndexError, struct.error):
-                read.damage.skipped += 1
-    tags.done()
-    return read
+                damage.skipped += 1
 
 
 def _frames(
-    file: IO[bytes], read: Read, progress: Callable[[int], None] | None
+    file: IO[bytes], damage: Damage, progress: Callable[[int], None] | None
 ) -> Iterator[tuple[int, bytes]]:
     number = 0
-    while True:
-        start = file.read(12)
-        if not start:
-            return
+    while start := file.read(12):
         number += 1
         length = struct.unpack("<Q", start[:8])[0] if len(start) == 12 else 0
-        if len(start) < 12 or length > _LONGEST:
-            read.damage.skipped += 1
-            read.damage.note("truncated" if len(start) < 12 else f"damaged after {number - 1:,} events")
-            return
-        message = file.read(length + 4)
-        read.damage.num_bytes += len(message) + 12
+        message = file.read(length + 4) if length <= _LONGEST else b""
+        damage.num_bytes += len(start) + len(message)
         if progress is not None:
-            progress(len(message) + 12)
-        if len(message) < length + 4:
-            read.damage.skipped += 1
-            read.damage.note("truncated")
+            progress(len(start) + len(message))
+        if len(start) < 12 or len(message) < length + 4:
+            damage.skipped += 1
+            damage.note("truncated" if length <= _LONGEST else f"damaged after {number - 1:,} events")
             return
         yield number, message[:-4]
 
 
-class _Tags:
-    """Values by tag, handed to streams in batches."""
+def _event(message: bytes) -> tuple[float, float, dict[str, float]]:
+    wall_s, step, scalars = 0.0, 0.0, {}
+    for field, value in _fields(message):
+        if field == 1 and isinstance(value, bytes):
+            wall_s = struct.unpack("<d", value)[0]
+        elif field == 2 and isinstance(value, int):
+            step = float(value)
+        elif field == 5 and isinstance(value, bytes):
+            found = (_scalar(one) for number, one in _fields(value) if number == 1 and isinstance(one, bytes))
+            scalars = {tag: scalar for tag, scalar in found if scalar is not None}
+    return wall_s, step, scalars
 
-    def __init__(self, read: Read) -> None:
-        self._read = read
-        self._values: dict[bytes, list[tuple[int, float, float, float]]] = {}
-        self._streams: dict[bytes, Stream] = {}
 
-    def take(self, number: int, message: bytes) -> None:
-        wall, step, summaries = 0.0, 0.0, []
-        for field, value in _fields(message):
-            if field == 1 and isinstance(value, bytes):
-                wall = struct.unpack("<d", value)[0]
-            elif field == 2 and isinstance(value, int):
-                step = float(value)
-            elif field == 5 and isinstance(value, bytes):
-                summaries.append(value)
-        for summary in summaries:
-            for field, value in _fields(summary):
-                if field == 1 and isinstance(value, bytes):
-                    self._value(number, wall, step, value)
-
-    def _value(self, number: int, wall: float, step: float, message: bytes) -> None:
-        tag, scalar = b"", None
-        for field, value in _fields(message):
-            if field == 1 and isinstance(value, bytes):
-                tag = value
-            elif field == 2 and isinstance(value, bytes):
-                scalar = struct.unpack("<f", value)[0]
-            elif field == 8 and isinstance(value, bytes):
-                scalar = _tensor(value)
-        if scalar is None or (tag not in self._values and len(self._values) >= _MAX_TAGS):
-            return
-        rows = self._values.setdefault(tag, [])
-        rows.append((number, wall, step, scalar))
-        if len(rows) >= _BATCH:
-            self._flush(tag)
-
-    def _flush(self, tag: bytes) -> None:
-        rows = np.array(self._values[tag])
-        self._values[tag] = []
-        if not len(rows):
-            return
-        name = tag.decode("utf-8", "replace")
-        mode = "evaluation" if evaluating(name) else "train"
-        found = role_of(name, "") if mode == "train" else None
-        columns = {"line": rows[:, 0], "clock": rows[:, 1], "step": rows[:, 2]}
-        if found is not None and not found[0].startswith("stage:") and found[0] not in columns:
-            columns[found[0]] = rows[:, 3] * found[1]
-        if mode == "train":
-            note_losses(self._read, columns)
-        if tag not in self._streams:
-            self._streams[tag] = Stream(name=name, mode=mode)
-            self._read.streams.append(self._streams[tag])
-        self._streams[tag].add(columns)
-
-    def done(self) -> None:
-        for tag in list(self._values):
-            self._flush(tag)
-        trained = [stream for stream in self._read.streams if stream.mode == "train"]
-        main = max(trained, key=lambda stream: stream.num_rows, default=None)
-        if main is not None:
-            starts = np.zeros(len(main.columns["line"]), dtype=np.int64)
-            self._read.pauses.watch([Piece(mode="train", starts=starts, columns=main.columns)], b"")
+def _scalar(message: bytes) -> tuple[str, float | None]:
+    """The tag of a summary's value, and its number where it is one."""
+    tag, scalar = "", None
+    for field, value in _fields(message):
+        if field == 1 and isinstance(value, bytes):
+            tag = value.decode("utf-8", "replace")
+        elif field == 2 and isinstance(value, bytes):
+            scalar = struct.unpack("<f", value)[0]
+        elif field == 8 and isinstance(value, bytes):
+            scalar = _tensor(value)
+    return tag, scalar
 
 
 def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:

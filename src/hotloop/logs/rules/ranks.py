@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Final
 
 import numpy as np
@@ -31,11 +30,10 @@ class _Rank:
 
 
 def check(logs: Sequence[Log], traces: Sequence[Part]) -> Iterator[Finding]:
-    """A rank that is slower than the others in its own step or data time; rates that batches make unlike."""
+    """A rank that is slower than the others in its own step or data time."""
     ranks = [*_of_logs(logs), *_of_traces(traces)]
     if len(ranks) >= 2 and len({rank.rank for rank in ranks}) == len(ranks):
         yield from _uneven(ranks)
-    yield from _batches(logs)
 
 
 def _of_logs(logs: Sequence[Log]) -> Iterator[_Rank]:
@@ -97,37 +95,4 @@ def _uneven(ranks: list[_Rank]) -> Iterator[Finding]:
         severity=severity_of(share),
         where=worst.where,
         rank=worst.rank,
-    )
-
-
-def _batches(logs: Sequence[Log]) -> Iterator[Finding]:
-    """Steps per second of runs with unlike batches: samples per second may be the same."""
-    known = [
-        (log, log.levels[-1], batch)
-        for log in logs
-        if log.series is not None
-        and log.series.unit == "steps/s"
-        and (batch := log.read.settings.get("batch_size"))
-    ]
-    if len(known) < 2 or len({batch for _, _, batch in known}) < 2:
-        return
-    slow = min(known, key=lambda item: item[1])
-    fast = max(known, key=lambda item: item[1])
-    if slow[1] * 1.2 > fast[1] or slow[1] * slow[2] < 0.9 * fast[1] * fast[2]:
-        return
-    yield Finding(
-        id="trend/misleading-metric",
-        message=(
-            f"{units.rate(slow[1])} against {units.rate(fast[1])} steps/s compares batches of {slow[2]} and "
-            f"{fast[2]}: in samples it is {units.rate(slow[1] * slow[2])} against "
-            f"{units.rate(fast[1] * fast[2])} per second."
-        ),
-        advice="Compare samples per second, never steps per second, across batch sizes.",
-        evidence=tuple(
-            f"{PurePath(log.file).name}: {units.rate(rate)} steps/s x {batch} = "
-            f"{units.rate(rate * batch)} samples/s"
-            for log, rate, batch in known[:8]
-        ),
-        where=Place(file=slow[0].file, line=1),
-        data={"kind": "steps-across-batch-sizes"},
     )
