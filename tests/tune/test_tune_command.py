@@ -19,8 +19,6 @@ from hotloop.launch.throwaway import Refused, prepare
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
-pytestmark = pytest.mark.alone  # what it measures is time
-
 SCRIPT = """
 import sys, time, torch
 from torch.utils.data import DataLoader, Dataset
@@ -103,6 +101,7 @@ def tune(
     )  # fmt: skip
 
 
+@pytest.mark.alone  # what it measures is time
 def test_workers_are_found_proven_and_written_as_a_patch(project: Path) -> None:
     before = {path.name: path.read_bytes() for path in project.iterdir()}
     done = tune(project, "--out", "../tuned", "--budget", "5m", "--json", "--", sys.executable, "train.py")
@@ -237,6 +236,8 @@ for x, y in DataLoader(Slow(), batch_size=2, shuffle=True):
 """
 
 
+@pytest.mark.alone
+@pytest.mark.nightly
 def test_a_patched_remedy_and_a_live_one_are_found_told_and_resumed(project: Path) -> None:
     (project / "train.py").write_text(EVALUATES)
     before = {path.name: path.read_bytes() for path in project.iterdir()}

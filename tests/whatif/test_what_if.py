@@ -16,8 +16,6 @@ from hotloop.record.read import open_recording
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
-pytestmark = pytest.mark.alone  # what it measures is time
-
 #: A sample takes 5 ms of waiting, a step 15 ms; batches of four: 35 ms without workers, 20 with one.
 SCRIPT = """
 import argparse, hashlib, json, os, sys, time, torch
@@ -101,6 +99,7 @@ def rows(found: dict[str, Any]) -> dict[str, Any]:
     return {row["intervention"]: row for row in found["rows"]}
 
 
+@pytest.mark.alone  # what it measures is time
 def test_free_data_and_workers_are_measured_and_the_run_stays_bit_equal(tmp_path: Path) -> None:
     plain = run(tmp_path, "train.py", "--epochs", "4", AT_ONCE="1")
     found, done = what_if(
@@ -161,6 +160,7 @@ def test_ranks_switch_at_the_same_step_and_stay_bit_equal(tmp_path: Path) -> Non
     assert {name for name, _, _ in blocks[0]} == {"baseline", "free-data", "num-workers=1"}
 
 
+@pytest.mark.alone  # what it measures is time
 def test_without_a_loader_remedies_of_the_step_are_measured_and_the_run_is_ended(tmp_path: Path) -> None:
     found, done = what_if(
         tmp_path, "--budget", "8s", "free-data", "autocast-bf16", "threads=1",
