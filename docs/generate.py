@@ -4,7 +4,6 @@ stale ones.
 
 from __future__ import annotations
 
-import argparse
 import dataclasses
 import os
 import re
@@ -51,9 +50,8 @@ def command_line() -> str:
         "",
     ]
     for verb in cli.VERBS:
-        parser = cli._parser([verb])
-        verbs = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
-        parts += [f"## hotloop {verb}", "", "```", verbs.choices[verb].format_help().rstrip(), "```", ""]
+        _, parser = cli._parser([verb])
+        parts += [f"## hotloop {verb}", "", "```", parser.format_help().rstrip(), "```", ""]
     return "\n".join(parts)
 
 

@@ -225,3 +225,31 @@ def test_without_a_run_the_newest_is_meant(
         (folder / "run.json").write_text("{}")
         os.utime(folder / "run.json", (number, number))
     assert run_of(None) == Path("hotloop-runs/a")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["rune"], "did you mean run?"),
+        (["report", "--jsn"], "did you mean --json?"),
+        (["audit"], "no Python file in ."),
+        (["bake", "empty.py:data", "out"], "empty.py:data has no samples"),
+        (["analyze", "empty.py"], ""),
+    ],
+)
+def test_nothing_to_work_on_and_wrong_names_are_mistakes(tmp_path: Path, words: list[str], said: str) -> None:
+    if words != ["audit"]:
+        (tmp_path / "empty.py").write_text("data = []\n")
+    done = hotloop(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr and "Traceback" not in done.stderr
+
+
+def test_an_encoding_without_a_sign_is_no_failure(tmp_path: Path) -> None:
+    (tmp_path / "größe.py").write_text("import torch\ntorch.backends.cudnn.benchmark = False\nfür = '…'\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "hotloop", "audit"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SRC), "PYTHONIOENCODING": "ascii"},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr

@@ -32,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns 0, or 2 where none of the files could be read."""
+    """Returns 0, or 2 where nothing was recognized in any file."""
     import json
 
     from hotloop.logs.analyze import analyze
@@ -60,7 +60,7 @@ def main(options: argparse.Namespace) -> int:
     elif not options.html:
         color = takes_color(sys.stdout)
         sys.stdout.write(render(done, width=terminal_width() if color else 80, color=color))
-    return 2 if all(part.source.kind == "unreadable" for part in done.parts) else 0
+    return 0 if any(part.verdict for part in done.parts) else 2
 
 
 def _on_disk(path: Path, folder: Path) -> Path:

@@ -10,6 +10,7 @@ from typing import Any
 
 from hotloop.cli import arguments
 from hotloop.cli.output import progress, publish, say, takes_color, terminal_width
+from hotloop.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +69,10 @@ def main(options: argparse.Namespace) -> int:
     paths = options.paths or (run.files if run else [Path()])
     with progress("auditing") as advance:
         done = audit(paths, options.config + (run.configs if run else []), machine, advance)
+    if not (done.num_files or done.skipped or options.config):
+        raise UsageError(
+            f"no Python file in {', '.join(map(str, paths))}", hint="give the files of the training"
+        )
     if options.sarif:
         publish(options.sarif, sarif.render(done))
     if options.json:

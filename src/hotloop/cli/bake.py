@@ -105,6 +105,8 @@ def load(name: str) -> Any:
             f"{name} has no __len__: only map-style datasets can be baked",
             hint="an iterable dataset has no indices: put its samples in a list",
         )
+    if not len(found):
+        raise UsageError(f"{name} has no samples: there is nothing to bake")
     return found
 
 

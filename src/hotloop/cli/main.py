@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import importlib
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -38,8 +40,15 @@ def main(argv: Sequence[str] | None = None) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     sys.stdout = sys.stdout or _nowhere()  # closed by whoever started us
     sys.stderr = sys.stderr or _nowhere()
-    parser = _parser(arguments)
-    options = parser.parse_args(arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # an encoding that lacks a sign is no failure
+    parser, verb_parser = _parser(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], verb_parser._option_string_actions, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        verb_parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
     if options.verb is None:
         parser.print_help(sys.stderr)
         return 2
@@ -80,7 +89,8 @@ def _module(verb: str) -> str:
     return f"hotloop.cli.{verb.replace('-', '_')}"
 
 
-def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
+def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+    """The parser of the command line, and the one of the verb that it names."""
     parser = argparse.ArgumentParser(
         prog="hotloop",
         description="Runs an unmodified PyTorch training command and says where every second of it goes.",
@@ -88,9 +98,13 @@ def _parser(arguments: Sequence[str]) -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"hotloop {__version__}")
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
-    wanted = next((word for word in arguments if not word.startswith("-")), None)
+    wanted, named = next((word for word in arguments if not word.startswith("-")), None), parser
     for name, words in VERBS.items():
         verb = verbs.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
         if name == wanted:
             importlib.import_module(_module(name)).add_arguments(verb)
-    return parser
+            named = verb
+    if wanted is not None and named is parser:
+        near = difflib.get_close_matches(wanted, VERBS, n=1)
+        parser.error(f"there is no verb {wanted!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    return parser, named

@@ -23,8 +23,9 @@ def takes_color(stream: TextIO) -> bool:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal, 80 where there is none, at most 100."""
-    return max(60, min(100, shutil.get_terminal_size((80, 24)).columns)) if sys.stderr.isatty() else 80
+    """Columns of the terminal or of ``COLUMNS``, 80 where there is neither; from 60 to 100."""
+    known = sys.stderr.isatty() or "COLUMNS" in os.environ
+    return max(60, min(100, shutil.get_terminal_size((80, 24)).columns)) if known else 80
 
 
 def silence(stream: TextIO) -> None:

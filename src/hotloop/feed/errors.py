@@ -41,6 +41,8 @@ class CacheError(FeedError, RuntimeError):
 class BakeError(FeedError):
     """A dataset cannot be baked, or what lies at the path cannot be opened as a bake."""
 
+    exit_code = 2
+
 
 class StaleBakeError(BakeError):
     """The dataset (its code, parameters or source files) is no longer the one that was baked."""

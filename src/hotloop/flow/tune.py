@@ -46,11 +46,10 @@ class Tuning:
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """tune.json, its words, and whether anything faster was found."""
+    """tune.json and its words."""
 
     document: dict[str, Any]
     words: str
-    found: bool
 
 
 def tuning_folder(out: Path | None, command: Sequence[str]) -> tuple[Path, bool]:
@@ -94,7 +93,7 @@ def tune(asked: Tuning, folder: Path) -> Answer:
 def _sweep(asked: Tuning, launcher: Launcher) -> Answer:
     swept = sweep.sweep(launcher)
     document = sweep.to_json(swept, launcher, asked.command)
-    return Answer(document=document, words=sweep.render(swept), found=swept.best != swept.found)
+    return Answer(document=document, words=sweep.render(swept))
 
 
 def _search(asked: Tuning, launcher: Launcher, folder: Path) -> Answer:
@@ -111,7 +110,6 @@ def _search(asked: Tuning, launcher: Launcher, folder: Path) -> Answer:
     return Answer(
         document=outcome.to_json(tuned, asked.command, written, put),
         words=outcome.render(tuned, asked.command, written, folder, put),
-        found=bool(tuned.best),
     )
 
 
