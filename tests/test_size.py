@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``.
 BUDGETS = {
-    "audit": 3955,
+    "audit": 3763,
     "bootstrap": 307,
     "cli": 2007,
     "compare": 2457,

@@ -19,10 +19,9 @@ from hotloop.source.nodes import (
     Loop,
     chain,
     is_none,
-    is_self,
     last_name,
 )
-from hotloop.source.values import bound_to_self, constant, made_by
+from hotloop.source.values import constant, made_by
 
 _OPTIMIZER: Final = re.compile(
     r"(^|[._])(optim\w*|opt(_\w+|[A-Z_]\w*)?|\w+_opt|opt|sgd|adam\w*|solver|\w*scaler\w*|optimizer\w*)$", re.I
@@ -37,13 +36,6 @@ _ONE_STEP: Final = re.compile(
 _SWITCH: Final = re.compile(r"amp|fp16|bf16|half|cuda|gpu|distributed|mixed|scaler|clip|train", re.I)
 #: A count that stays what it is: ``if accumulation_steps > 1``.
 _COUNT: Final = re.compile(r"accum|world_size|n_?gpus?$|num_gpus", re.I)
-#: What a condition on a setting is written with.
-_OF_SETTINGS: Final = (
-    ast.Name, ast.Attribute, ast.Constant, ast.Compare, ast.UnaryOp, ast.Not, ast.Load,
-    ast.In, ast.NotIn, ast.Is, ast.IsNot, ast.Eq, ast.NotEq,
-)  # fmt: skip
-#: What changes as training goes on, and what is asked for to look at it closely.
-_PASSING: Final = re.compile(r"epoch|step|iter|count|first|last|done|debug|verbose|profil|log|print", re.I)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,30 +72,16 @@ class Region:
 
     def every_step(self, node: ast.AST) -> bool:
         """Whether ``node`` surely runs at every step: not gated by a condition, a handler or a skip."""
-        return self.under(node) == ()
-
-    def under(self, node: ast.AST) -> tuple[str, ...] | None:
-        """The settings with which ``node`` runs at every step, () where it does with any; None where it does
-        not, or nothing says so.
-        """
-        settings: list[str] = []
         below = node
         for above in self.module.ancestors(node):
-            skips = _skips_before(above, below)
-            if not all(map(self._is_setting, skips)):
-                return None
-            settings += [ast.unparse(_negated(test)) for test in skips]
-            if _gates(above, below) and not self._is_step(above, below):
-                if not isinstance(above, ast.If | ast.IfExp) or not self._is_setting(above.test):
-                    return None
-                holds = below is above.body or (isinstance(above, ast.If) and below in above.body)
-                settings.append(ast.unparse(above.test if holds else _negated(above.test)))
+            if _skips_before(above, below) or (_gates(above, below) and not self._is_step(above, below)):
+                return False
             if above is self.root:
-                return None if isinstance(above, LOOPS) and below in above.orelse else tuple(settings)
+                return not isinstance(above, LOOPS) or below not in above.orelse
             if isinstance(above, DEFINITIONS) and above.name != "closure":
-                return None
+                return False
             below = above
-        return None
+        return False
 
     def interval(self, node: ast.AST) -> int | None:
         """Every how many steps ``node`` runs: 1, or N of one ``if step % N == 0``; None where unsure."""
@@ -122,31 +100,6 @@ class Region:
         if len(gates) == 1 and isinstance(gates[0][0], ast.If) and gates[0][1] in gates[0][0].body:
             return _modulus(self.module, gates[0][0].test)
         return None
-
-    def _is_setting(self, test: ast.expr) -> bool:
-        """Whether a condition is decided before the loop, by how the script was started."""
-        nodes = list(ast.walk(test))
-        if not all(isinstance(node, _OF_SETTINGS) for node in nodes) or _PASSING.search(ast.unparse(test)):
-            return False
-        names = {node.id for node in nodes if isinstance(node, ast.Name)}
-        attributes = (node for node in nodes if isinstance(node, ast.Attribute))
-        return names.isdisjoint(self._bound - {"self"}) and all(map(self._stays, attributes))
-
-    @cached_property
-    def _bound(self) -> set[str]:
-        """Names that a step binds, its arguments among them."""
-        stored = self.module.nodes(ast.Name, self.root)
-        given = {node.arg for node in self.module.nodes(ast.arg, self.root)}
-        return {node.id for node in stored if not isinstance(node.ctx, ast.Load)} | given
-
-    def _stays(self, node: ast.Attribute) -> bool:
-        """Whether ``self.name`` is what ``__init__`` made it; what other objects have is taken to stay."""
-        if not is_self(node.value):
-            return True
-        owner = self.module.class_of(self.root)
-        values = bound_to_self(self.module, owner, node.attr) if owner else []
-        made = self.module.function_of(values[0]) if len(values) == 1 and values[0] is not None else None
-        return made is not None and made.name == "__init__"
 
     def _is_step(self, gate: ast.AST, below: ast.AST) -> bool:
         """Whether a condition decides about the step itself: a backward in its branch, and none outside."""
@@ -243,24 +196,17 @@ def _is_switch(test: ast.expr) -> bool:
     return isinstance(test, ast.Name | ast.Attribute) and bool(_SWITCH.search(chain(test)))
 
 
-def _negated(test: ast.expr) -> ast.expr:
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        return test.operand
-    return ast.UnaryOp(op=ast.Not(), operand=test)
-
-
-def _skips_before(above: ast.AST, below: ast.AST) -> list[ast.expr]:
-    """Conditions of each earlier ``if …: continue`` in the same block, which may skip ``below``.
+def _skips_before(above: ast.AST, below: ast.AST) -> bool:
+    """Whether an earlier ``if …: continue`` in the same block may skip ``below``.
 
     ``if step > max: break`` is none: it ends the loop, and what follows still runs at every step there is.
     """
     blocks = (getattr(above, name, None) for name in ("body", "orelse", "finalbody"))
     block = next((block for block in blocks if isinstance(block, list) and below in block), [])
-    return [
-        statement.test
+    return any(
+        isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Continue | ast.Return)
         for statement in block[: block.index(below) if block else 0]
-        if isinstance(statement, ast.If) and isinstance(statement.body[-1], ast.Continue | ast.Return)
-    ]
+    )
 
 
 def _modulus(module: Module, test: ast.expr) -> int | None:

@@ -13,7 +13,6 @@ from hotloop import units
 from hotloop.audit.configs import ConfigFile, Entry
 from hotloop.audit.hits import Hit, Rule, at, at_entry
 from hotloop.audit.loaders import EVALUATION, Loader
-from hotloop.audit.module import Module
 from hotloop.audit.patterns import anywhere, flag_settings, unconditional
 from hotloop.audit.program import Machine, Program
 from hotloop.audit.rules.settings import LOADER_SETTINGS, is_read, options
@@ -36,14 +35,10 @@ _SWITCHES: Final = ("amp", "compile", "deterministic", "tf32", "cudnn_benchmark"
 
 
 def _deprecated_amp(program: Program) -> Iterator[Hit]:
-    """torch.cuda.amp.autocast or GradScaler, once per file, where no condition on a version chooses it."""
+    """torch.cuda.amp.autocast or GradScaler, once per file, where no condition chooses it."""
     for module in program.modules:
-        calls = [
-            call
-            for call in module.calls_to("torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler")
-            if not _by_version(module, call)
-        ]
-        calls.sort(key=lambda call: call.lineno)
+        named = module.calls_to("torch.cuda.amp.autocast", "torch.cuda.amp.GradScaler")
+        calls = sorted((one for one in named if unconditional(module, one)), key=lambda call: call.lineno)
         if calls:
             name = module.dotted(calls[0].func)
             yield at(
@@ -54,12 +49,6 @@ def _deprecated_amp(program: Program) -> Iterator[Hit]:
                 f"Write torch.amp.{name.rpartition('.')[2]}('cuda', …).",
                 also=calls[1:],
             )
-
-
-def _by_version(module: Module, call: ast.Call) -> bool:
-    """Whether a condition on versions or attributes chooses this call."""
-    tests = (above.test for above in module.ancestors(call) if isinstance(above, ast.If | ast.IfExp))
-    return any(word in ast.unparse(test) for test in tests for word in ("version", "hasattr", "is_torch"))
 
 
 def _overridden_flag(program: Program) -> Iterator[Hit]:

@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import Final
 
 from hotloop.audit.hits import Hit, Rule, at
-from hotloop.audit.loaders import region_loader
 from hotloop.audit.module import Module
 from hotloop.audit.patterns import every_step, flag_settings, gives, in_training
 from hotloop.audit.program import Program
 from hotloop.findings import Severity
-from hotloop.source.nodes import Function, argument, chain, last_name
+from hotloop.source.nodes import Function, chain, last_name
 
 _MIXED: Final = (
     "autocast", "amp", "apex", "bfloat16", "float16", "fp16", "bf16", "half", "mixed_precision", "GradScaler",
@@ -63,29 +62,6 @@ def _compile_off(program: Program) -> Iterator[Hit]:
             "Try model = torch.compile(model) before the loop; `hotloop run` says whether launches hold the "
             "device up.",
         )
-
-
-def _recompiles(program: Program) -> Iterator[Hit]:
-    """A model compiled in the file, not dynamic, whose training loader keeps the last, smaller batch."""
-    for region in program.regions:
-        module = region.module
-        loader = region_loader(program.loaders, region)
-        if loader is None or loader.constant("drop_last", False) is not False:
-            continue
-        if loader.has("batch_sampler") is not False or loader.constant("batch_size", 1) in (None, 1):
-            continue
-        called = {chain(call.func) for call in region.calls}
-        compiles = [c for c in module.calls_to("torch.compile") if argument(c, "dynamic") is None]
-        targets = {chain(t) for c in compiles for t in getattr(module.parents.get(c), "targets", [])}
-        if called & targets:
-            yield at(
-                module,
-                loader.call,
-                "low",
-                "The model is compiled and the last batch of an epoch may be smaller: the first one "
-                "recompiles the model, with dynamic shapes from then on.",
-                "Pass drop_last=True to the training loader.",
-            )
 
 
 # Flags
@@ -216,6 +192,5 @@ RULES: Final[dict[str, Rule]] = {
     "device/compile-off": _compile_off,
     "device/cudnn-benchmark-off": _cudnn_benchmark_off,
     "device/deterministic-on": _deterministic_on,
-    "device/recompiles": _recompiles,
     "device/tf32-off": _tf32_off,
 }

@@ -67,32 +67,6 @@ def _serves(program: Program, region: Region, call: ast.Call) -> bool:
     return func.attr in _VIEWERS.get(made_by(region.module, func.value), ()) and bool(chain(func))
 
 
-_windows: Final = every_step(
-    "medium",
-    "matplotlib.pyplot.pause", "matplotlib.pyplot.draw", "matplotlib.pyplot.show", "cv2.waitKey",
-    "cv2.imshow", "cv2.pollKey",
-    when=_serves,
-    most=10,
-    message="{} runs {when}: drawing, sending and waiting for events happen on the training thread.",
-)  # fmt: skip
-
-
-def _viewer_in_loop(program: Program) -> Iterator[Hit]:
-    """plt.pause, cv2.waitKey, a Visdom plot, a viewer's update or the poll of a control socket."""
-    yield from _windows(program)
-    for region in program.regions:
-        called = region.calls_named("try_connect")
-        polls = [c for c in called if region.module.dotted(c.func).endswith("network_gui.try_connect")]
-        if polls:
-            yield at(
-                region.module,
-                polls[0],
-                "low",
-                "The live viewer is polled at every step, and while one is connected every step renders for "
-                "it and waits for its messages.",
-            )
-
-
 # Waiting for the device
 
 
@@ -133,27 +107,22 @@ def _calls(region: Region) -> Iterator[Hit]:
     """Calls that wait, in a region."""
     found = []
     for call in region.calls:
-        words = _waits(region, call)
-        if words:
-            loops = (above for above in region.module.ancestors(call) if isinstance(above, ast.For))
-            under = region.under(call)
-            if under is not None and not any(map(over_parameters, loops)):
-                found.append((call, words, under))
-    if not found:
-        return
-    call, words, under = min(found, key=lambda one: len(one[2]))
-    alike = [other for other, _, its in found if its == under and other is not call]
-    count = f" ({1 + len(alike)} such calls)" if alike else ""
-    where = f" where {' and '.join(under)}" if under else ""
-    yield at(
-        region.module,
-        call,
-        "low" if under else "medium",
-        f"{words} runs at every step{where} and makes the host wait for the device{count}: the next step "
-        "cannot be queued while this one runs.",
-        "Keep the value on the device (loss.detach()), sum it there, and read it every N steps.",
-        also=alike,
-    )
+        loops = (above for above in region.module.ancestors(call) if isinstance(above, ast.For))
+        words = _waits(region, call) if region.every_step(call) else ""
+        if words and not any(map(over_parameters, loops)):
+            found.append((call, words))
+    if found:
+        (call, words), *alike = found
+        count = f" ({len(found)} such calls)" if alike else ""
+        yield at(
+            region.module,
+            call,
+            "medium",
+            f"{words} runs at every step and makes the host wait for the device{count}: the next step cannot "
+            "be queued while this one runs.",
+            "Keep the value on the device (loss.detach()), sum it there, and read it every N steps.",
+            also=[other for other, _ in alike],
+        )
 
 
 def _waits(region: Region, call: ast.Call) -> str:
@@ -209,5 +178,16 @@ RULES: Final[dict[str, Rule]] = {
         "500 ms with torch imported.",
     ),
     "host/sync-in-step": _sync_in_step,
-    "host/viewer-in-loop": _viewer_in_loop,
+    "host/viewer-in-loop": every_step(
+        "medium",
+        "matplotlib.pyplot.pause",
+        "matplotlib.pyplot.draw",
+        "matplotlib.pyplot.show",
+        "cv2.waitKey",
+        "cv2.imshow",
+        "cv2.pollKey",
+        when=_serves,
+        most=10,
+        message="{} runs {when}: drawing, sending and waiting for events happen on the training thread.",
+    ),
 }

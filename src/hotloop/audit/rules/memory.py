@@ -32,9 +32,8 @@ def _device_growth(program: Program) -> Iterator[Hit]:
         if isinstance(region.root, FUNCTIONS):
             continue
         losses = {_loss(call) for call in region.backwards} - {""}
-        graphs = losses | _outputs(region, losses)
         for node, tensor, into, how in _taken_in(region):
-            if tensor not in graphs or into in losses or _starts_inside(region, into):
+            if tensor not in losses or into in losses or _starts_inside(region, into):
                 continue
             if not _replaced(region, tensor, node) and (how == "+=" or _is_list(region, node)):
                 yield at(
@@ -55,23 +54,6 @@ def _taken_in(region: Region) -> Iterator[tuple[ast.AST, str, str, str]]:
     for call in region.calls_named("append"):
         if len(call.args) == 1 and isinstance(call.args[0], ast.Name):
             yield call, call.args[0].id, chain(call.func).removesuffix(".append"), "append"
-
-
-def _outputs(region: Region, losses: set[str]) -> set[str]:
-    """Names of what a model made in the region, where the loss is computed from that very name."""
-    module = region.module
-    models = {
-        chain(call.func.value) for call in module.calls("parameters") if isinstance(call.func, ast.Attribute)
-    }
-    read: set[str] = set()
-    made: dict[str, set[bool]] = {}
-    for node in module.nodes(ast.Assign, region.root):
-        if any(chain(target) in losses for target in node.targets):
-            read |= {part.id for part in module.nodes(ast.Name, node.value)}
-        if isinstance(node.targets[0], ast.Name):
-            called = chain(node.value.func) if isinstance(node.value, ast.Call) else ""
-            made.setdefault(node.targets[0].id, set()).add(called != "" and called in models)
-    return {name for name in read if made.get(name) == {True}}
 
 
 def _loss(backward: ast.Call) -> str:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import Final
 
@@ -13,13 +12,9 @@ from hotloop.audit.module import Module
 from hotloop.audit.program import Program, uses_cuda
 from hotloop.audit.tensors import is_tensor
 from hotloop.source.nodes import chain, last_name, targets_of
-from hotloop.source.values import method
 
 _READS: Final = ("item", "tolist", "cpu", "numpy")
 _IN_PLACE: Final = ("mul_", "add_", "lerp_", "copy_", "clamp_", "div_", "sub_", "addcmul_", "addcdiv_")
-#: Exponential moving averages of a model, and the methods that renew them.
-_AVERAGE: Final = re.compile(r"(^|[._])(ema|\w+_ema|moving_?average)\b|EMA|MovingAverage")
-_UPDATES: Final = ("update", "_update", "step", "update_parameters", "__call__")
 #: Functions that training itself is made of: visiting parameters there is not an extra.
 _ONCE: Final = ("init", "build", "freeze", "load", "group", "save", "state", "reset")
 
@@ -27,7 +22,7 @@ _ONCE: Final = ("init", "build", "freeze", "load", "group", "save", "state", "re
 def _loop_over_parameters(program: Program) -> Iterator[Hit]:
     """Loops over ``model.parameters()``, at every step, that read values or update in place.
 
-    The step itself is looked at, the functions it calls, and the averaging classes it updates.
+    The step itself is looked at, and the functions it calls.
     """
     found: dict[tuple[str, int], Hit] = {}
     for region in program.regions:
@@ -39,22 +34,11 @@ def _loop_over_parameters(program: Program) -> Iterator[Hit]:
             if not any(word in function.name for word in _ONCE):
                 loops = where.nodes(ast.For, function)
                 places += [(where, n) for n in loops if not is_lazy(where, n, function)]
-        if any(_AVERAGE.search(chain(call.func)) for call in region.calls_named("update", "step")):
-            places += _averaging(program)
         for where, loop in places:
             hit = _hit(where, loop) if over_parameters(loop) else None
             if hit is not None:
                 found[where.name, loop.lineno] = hit
     yield from found.values()
-
-
-def _averaging(program: Program) -> Iterator[tuple[Module, ast.For]]:
-    """The loops of the tree's averaging classes at each update."""
-    for module in program.modules:
-        for owner in module.classes:
-            names = _UPDATES if _AVERAGE.search(owner.name) else ()
-            for function in filter(None, (method(owner, name) for name in names)):
-                yield from ((module, loop) for loop in module.nodes(ast.For, function))
 
 
 def over_parameters(loop: ast.For) -> bool:

@@ -13,7 +13,7 @@ from hotloop.audit.patterns import each_loader, each_region, every_step, gives
 from hotloop.audit.program import Program, uses_cuda
 from hotloop.audit.regions import Region
 from hotloop.source.nodes import argument, chain
-from hotloop.source.values import method, value, values
+from hotloop.source.values import method, value
 
 _MAKERS: Final = frozenset(
     f"torch.{name}"
@@ -22,7 +22,6 @@ _MAKERS: Final = frozenset(
 _PINNED_BASES: Final = (
     "dict", "list", "tuple", "NamedTuple", "UserDict", "Mapping", "Sequence", "BatchEncoding"
 )  # fmt: skip
-_MODULES: Final = ("torch.nn.Module", "torch.nn.modules.module.Module")
 _NOT_PINNED: Final = "PyTorch pins only tensors, mappings, sequences and objects with a pin_memory() method."
 
 
@@ -70,8 +69,8 @@ def _pageable(program: Program) -> Iterator[Hit]:
 
 
 def _pin_no_effect(program: Program, loader: Loader) -> str:
-    """The collate_fn surely returns an object of a class of the tree without pin_memory(), or the dataset a
-    module that batch_size=None hands through.
+    """The collate_fn surely returns an object of a class of the tree without pin_memory(), or the dataset
+    holds modules that batch_size=None hands through.
     """
     if loader.constant("batch_size", 1) is None:
         pins = "pin_memory" in loader.given and loader.constant("pin_memory", False) is not False
@@ -82,8 +81,9 @@ def _pin_no_effect(program: Program, loader: Loader) -> str:
     target = program.target(loader.module, collate)
     returned = target[0].nodes(ast.Return, target[1]) if target else []
     names = {_class_name(target[0], node.value) for node in returned} if target else set()
-    _, node = _unpinned(program, names) or (None, None)
-    if node is None or node.decorator_list:
+    owners = program.owners(names.pop()) if len(names) == 1 else []
+    node = owners[-1][1] if owners else None
+    if node is None or node.decorator_list or method(node, "pin_memory") is not None:
         return ""
     bases = [chain(base).rpartition(".")[2] for base in node.bases]
     if any(base in _PINNED_BASES or program.owners(base) for base in bases):
@@ -91,64 +91,24 @@ def _pin_no_effect(program: Program, loader: Loader) -> str:
     return f"pin_memory=True has no effect: batches are {node.name} objects, and {_NOT_PINNED}"
 
 
-def _unpinned(program: Program, names: set[str]) -> tuple[Module, ast.ClassDef] | None:
-    """The class of the tree that the one name is of, where it has no pin_memory()."""
-    found = program.owners(names.pop()) if len(names) == 1 else []
-    return found[-1] if found and method(found[-1][1], "pin_memory") is None else None
-
-
 def _handed_through(program: Program, loader: Loader) -> str:
     """Without a batch size a sample is pinned as it is: an nn.Module never is."""
-    dataset = program.dataset(loader)
-    if dataset is None:
-        given = [one for one in program.datasets if one.getitem is not None]
-        near = [one for one in given if one.module is loader.module or loader.module.imports(one.name)]
-        likely = near if len(given) > 1 else given
-        dataset = likely[0] if len(likely) == 1 else None
+    given = [one for one in program.datasets if one.getitem is not None]
+    dataset = program.dataset(loader) or (given[0] if len(given) == 1 else None)
     if dataset is None or dataset.getitem is None:
         return ""
-    module = dataset.module
-    for node in module.nodes(ast.Return, dataset.getitem):
-        home, owner = _unpinned(program, _made(module, node.value, frozenset())) or (None, None)
-        if home is None or owner is None or not any(home.dotted(base) in _MODULES for base in owner.bases):
-            continue
-        return (
-            f"pin_memory has no effect on what {dataset.name}.__getitem__ returns ({module.name}:"
-            f"{node.lineno}): a {owner.name}, which is an nn.Module, and {_NOT_PINNED}"
-        )
+    returned = [one.value for one in dataset.module.nodes(ast.Return, dataset.getitem)]
+    if not any(isinstance(one, ast.Name | ast.Subscript | ast.Call) for one in returned):
+        return ""
+    for node in dataset.module.nodes(ast.Name, dataset.node):
+        for home, owner in program.owners(node.id):
+            module = any(home.dotted(base) == "torch.nn.Module" for base in owner.bases)
+            if module and method(owner, "pin_memory") is None:
+                return (
+                    f"pin_memory has no effect on samples of {dataset.name} ({dataset.module.name}:"
+                    f"{node.lineno}): a {owner.name} is an nn.Module, and {_NOT_PINNED}"
+                )
     return ""
-
-
-def _made(module: Module, node: ast.AST | None, seen: frozenset[str]) -> set[str]:
-    """Names of the classes whose objects an expression can be; "" where one cannot be seen."""
-    if isinstance(node, ast.Name):
-        if node.id in seen:
-            return set()
-        return {
-            name
-            for bound in values(module, node) or [None]
-            for name in _made(module, bound, seen | {node.id})
-        }
-    if isinstance(node, ast.Call):
-        if module.dotted(node.func) in ("copy.copy", "copy.deepcopy") and node.args:
-            return _made(module, node.args[0], seen)
-        return {node.func.id if isinstance(node.func, ast.Name) else ""}
-    if isinstance(node, ast.Subscript):
-        return {name for held in values(module, node.value) for name in _made_item(module, held)} or {""}
-    return {""}
-
-
-def _made_item(module: Module, node: ast.expr | None) -> set[str]:
-    """The same of one item of a list: of a comprehension, or of an argument that says what is in it."""
-    if isinstance(node, ast.ListComp):
-        return _made(module, node.elt, frozenset())
-    function = module.function_of(node) if isinstance(node, ast.Name) else None
-    for given in function.args.args if function is not None else ():
-        said = given.annotation
-        if isinstance(node, ast.Name) and given.arg == node.id and isinstance(said, ast.Subscript):
-            held = chain(said.value).rpartition(".")[2]
-            return {chain(said.slice)} if held in ("list", "List", "Sequence") else {""}
-    return {""}
 
 
 def _class_name(module: Module, node: ast.expr | None) -> str:

@@ -22,7 +22,6 @@ _CLOCKS: Final = frozenset(
 _WAITS: Final = re.compile(
     r"synchronize|elapsed_time|\bEvent\(|\.item\(|\.cpu\(|\.tolist\(|\.numpy\(|\bfloat\("
 )
-_TIMER: Final = re.compile(r"tim(e|er|ed|ing)(_|\b)|prof|clock|stopwatch|measure|stage", re.IGNORECASE)
 _WORK: Final = re.compile(r"fwd|forward|bwd|backward|compute|infer|gpu|model", re.IGNORECASE)
 #: A call of a model, or one that computes gradients.
 _WORKS: Final = re.compile(r"\b(self\.)?(model|net|network|generator|student)\(|\.backward\(")
@@ -38,17 +37,15 @@ def _misleading_metric(program: Program) -> Iterator[Hit]:
     """Timers around parts of a ``forward`` and around model calls, where nothing waits for CUDA; data times
     that start too late.
     """
-    timed = _timed_forward(program) if program.mentions("cuda") else None
-    for module in program.modules if timed is not None else ():
+    timed = any(_is_entered(module, one) for module in program.modules for one in module.nodes(ast.With))
+    for module in program.modules if timed and program.mentions("cuda") else ():
         for function in _managers(module):
-            owner = module.class_of(function)
-            name = f"{owner.name}.{function.name}" if owner else function.name
             yield at(
                 module,
                 function,
                 "info",
-                f"{name} reads the host's clock around parts of forward ({timed}): on a GPU they are only "
-                "queued there, and a part is charged for those that it had to wait for.",
+                f"{function.name}() reads the host's clock around what it contains: a GPU only queues that "
+                "there, and a part is charged for those that it had to wait for.",
             )
     for region in program.regions:
         if uses_cuda(region.module):
@@ -58,17 +55,12 @@ def _misleading_metric(program: Program) -> Iterator[Hit]:
             yield from _late_data_time(module, loop)
 
 
-def _timed_forward(program: Program) -> str | None:
-    """Where a ``forward`` enters something that is called like a timer."""
-    for module in program.modules:
-        for statement in module.nodes(ast.With):
-            function = module.function_of(statement)
-            if function is None or function.name != "forward" or module.class_of(function) is None:
-                continue
-            calls = [item.context_expr for item in statement.items]
-            if any(isinstance(call, ast.Call) and _TIMER.search(ast.unparse(call.func)) for call in calls):
-                return f"{module.name}:{statement.lineno}"
-    return None
+def _is_entered(module: Module, statement: ast.With) -> bool:
+    """Whether a ``forward`` enters something that is not a library's."""
+    function = module.function_of(statement)
+    calls = [item.context_expr for item in statement.items if isinstance(item.context_expr, ast.Call)]
+    named = function is not None and function.name == "forward"
+    return named and any(not module.dotted(call.func) for call in calls)
 
 
 def _managers(module: Module) -> Iterator[Function]:
