@@ -14,9 +14,9 @@ import pytest
 
 from hotloop.cli.doctor import render
 from hotloop.doctor.checks import cores, gpus, memory, software, storage
-from hotloop.doctor.datasheet import peaks
+from hotloop.doctor.checks.gpus import peaks
+from hotloop.doctor.checks.storage import READ_BYTES, files_in, random_reads
 from hotloop.doctor.line import Line, Patient
-from hotloop.doctor.reading import READ_BYTES, files_in, random_reads
 
 GPU = {
     "index": 0, "name": "NVIDIA H200", "memory_bytes": 150 << 30, "driver": "570.1", "visible": True,
@@ -114,12 +114,11 @@ def test_kind_of_storage(tmp_path: Path, kind: str, state: str) -> None:
 def test_reads_are_counted_and_small_or_missing_files_left_out(tmp_path: Path) -> None:
     (tmp_path / "small").write_bytes(b"x")
     assert files_in(tmp_path) == []
-    assert random_reads([]) is None
+    assert random_reads([])[0] == 0
     (tmp_path / "large").write_bytes(bytes(4 * READ_BYTES))
-    rate = random_reads([*files_in(tmp_path), tmp_path / "gone"], seconds=0.05)
-    assert rate is not None
-    assert rate.num_reads > 0
-    assert rate.bytes_per_s == pytest.approx(rate.reads_per_s * READ_BYTES)
+    num_reads, seconds = random_reads([*files_in(tmp_path), tmp_path / "gone"], seconds=0.05)
+    assert num_reads > 0
+    assert seconds > 0
 
 
 @pytest.mark.parametrize(

@@ -72,25 +72,6 @@ def test_device_memory_by_what_it_is_for() -> None:
     assert found["outside_bytes"] == 2 * GIB  # of 22 used, torch's allocator holds 20
 
 
-def test_the_largest_batch_from_one_run_is_safe_and_says_how_it_was_inferred() -> None:
-    batch = account(recording(process(notes=on_device()), machine=GPU, system=USED))["batch"]
-    # 9 GiB above what is kept are laid to 32 samples; 13 GiB are fixed: kept, allocator, CUDA.
-    assert batch["per_sample_bytes"] == pytest.approx(9 / 32 * GIB)
-    assert batch["largest"] == int((0.9 * 80 - 13) / (9 / 32))
-    assert "from one batch size (32)" in batch["inferred"]
-    true = (0.9 * 80 - 14) / 0.25
-    assert batch["largest"] <= true
-
-
-def test_no_batch_is_named_where_nothing_tells() -> None:
-    assert account(recording(process()))["batch"] is None  # a CPU, one run
-    assert account(recording(process(notes=on_device())))["batch"] is None  # how large the device is, unknown
-    tiny = on_device()
-    for note in tiny["memory"][1:]:
-        note["device_peak"] = 9 * GIB
-    assert account(recording(process(notes=tiny), machine=GPU))["batch"] is None
-
-
 def test_two_batch_sizes_find_the_line() -> None:
     first, second = (
         (recording(process(batch=size, notes=on_device(size)), machine=GPU, system=USED), 0.0)

@@ -33,7 +33,7 @@ def test_the_guides_frame_dataset_and_worst_case() -> None:
     [
         ("a=uint8[4]", 4),
         ("float32[2,3]", 24),
-        ("a=torch.bfloat16[2x3]", 12),
+        ("a=torch.bfloat16[2,3]", 12),
         ("a=uint1[10,396,640]", 10 * 396 * 640 // 8),
         ("a=uint1[9]", 2),
         ("a=3*int64[]", 24),

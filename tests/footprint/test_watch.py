@@ -1,12 +1,10 @@
-"""Lines, warnings and forecasts from samples whose truth is known."""
+"""Lines and warnings from samples whose truth is known."""
 
 from __future__ import annotations
 
 from typing import Any
 
-import numpy as np
-
-from hotloop.footprint.watch import Forecast, MemoryWatch
+from hotloop.footprint.watch import MemoryWatch
 
 GB = 1e9
 MACHINE = {"ram_bytes": int(256 * GB)}
@@ -58,48 +56,3 @@ def test_it_warns_once_at_90_percent_and_again_after_a_calm() -> None:
     watched.sample(200)
     watched.sample(240)
     assert len(watched.said) == 2
-
-
-def test_steady_growth_is_said_minutes_ahead_and_not_at_every_sample() -> None:
-    watched = Watched(MACHINE)
-    rng = np.random.default_rng(0)
-    for i in range(400):  # 0.2 GB/s: from 50 GB full in 17 minutes
-        watched.sample(50 + 0.1 * i + rng.normal(0, 0.2), step=i + 1)
-    assert len(watched.said) == 1
-    minutes = int(watched.said[0].split(" min.")[0].split()[-1])
-    assert 13 <= minutes <= 17
-    assert "GiB a minute" in watched.said[0]
-    assert "other programs" in watched.said[0]  # the run itself stayed at 10 GB
-
-
-def test_growth_of_the_run_itself_is_sent_to_the_verb_that_names_it() -> None:
-    watched = Watched(MACHINE)
-    for i in range(300):
-        watched.sample(50 + 0.1 * i, step=i + 1, rss_gb=10 + 0.1 * i)
-    assert "'hotloop memory -- COMMAND' names what grows" in watched.said[0]
-
-
-def test_what_fills_up_and_stops_swings_or_comes_before_the_first_step_is_no_alarm() -> None:
-    rng = np.random.default_rng(0)
-    shapes = {
-        "level": lambda i: 50 + rng.normal(0, 0.2),
-        "fills": lambda i: 50 + min(20, 0.4 * i) + rng.normal(0, 0.2),
-        "swings": lambda i: 50 + 10 * np.sin(i / 20),
-        "slow": lambda i: 50 + 0.001 * i,  # 28 hours
-    }
-    for name, shape in shapes.items():
-        watched = Watched(MACHINE)
-        for i in range(600):
-            watched.sample(shape(i), step=i + 1)
-        assert watched.said == [], name
-    starting = Watched(MACHINE)
-    for i in range(300):
-        starting.sample(50 + 0.1 * i, step=0)
-    assert starting.said == []
-
-
-def test_a_forecast_needs_a_window() -> None:
-    forecast = Forecast(100.0)
-    for i in range(20):
-        forecast.add(i * 0.5, 10.0 + i)
-        assert forecast.seconds_left() is None

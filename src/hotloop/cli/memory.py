@@ -126,7 +126,7 @@ def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
         memory["batch"] = None if batch is None else dataclasses.asdict(batch)
         memory["advice"] = [
             _NO_LINE if batch is None else batch_words(batch),
-            *(line for line in memory.get("advice", ()) if "Inferred from one" not in line),
+            *memory.get("advice", ()),
         ]
     _write_run(reports[-1], options.json, to=sys.stdout)
     return 0

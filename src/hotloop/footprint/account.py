@@ -11,10 +11,9 @@ import numpy as np
 from hotloop import units
 from hotloop.diagnose.memory_use import limit_of, peak_of
 from hotloop.diagnose.worker_memory import WorkerMemory, at_once, worker_memory
-from hotloop.footprint.batch import LargestBatch, from_one, from_two
-from hotloop.footprint.budgets import budgets, fits
+from hotloop.footprint.batch import LargestBatch, from_two
 from hotloop.footprint.growing import growing
-from hotloop.footprint.offline import describe
+from hotloop.footprint.offline import tables
 from hotloop.footprint.recorded import dataset, training_batch
 from hotloop.footprint.stages import Dataset
 from hotloop.footprint.training import Held, device_memory, host_memory
@@ -33,24 +32,17 @@ def account(recording: Recording, peak: float | None = None) -> dict[str, Any]:
     host, device = host_memory(recording, process), device_memory(recording, process)
     data, makers = dataset(recording), worker_memory(recording)
     limit, peak = limit_of(recording.machine), peak or peak_of(recording)
-    sizes = budgets(int(limit), taken_bytes=peak) if limit and data else ()
-    counted = data is not None and data.num_samples > 0
-    batch = from_one(device, training_batch(process)) if device else None
     grown, in_workers = growing(process), _in_workers(process)
     return {
         "run_peak_bytes": peak or None,
         "host": _held(host),
         "device": _held(device),
-        "dataset": describe(data) if data else None,
         "workers": _workers(makers, data),
-        "budgets": [asdict(size) for size in sizes],
-        "fits": [asdict(fit) for fit in fits(data.stages, data.num_samples, sizes)]
-        if data and counted
-        else [],
-        "batch": asdict(batch) if batch else None,
+        **tables(data, int(limit or 0), peak),
+        "batch": None,  # takes two runs: ``compare``
         "growing": grown,
         "growing_worker": in_workers,
-        "advice": _advice(batch, grown, in_workers),
+        "advice": _advice(grown, in_workers),
     }
 
 
@@ -133,12 +125,8 @@ def _in_workers(process: Process) -> dict[str, Any] | None:
     return max(found, key=lambda one: sum(line["bytes"] for line in one["lines"]), default=None)
 
 
-def _advice(
-    batch: LargestBatch | None, grown: dict[str, Any] | None, in_workers: dict[str, Any] | None
-) -> list[str]:
+def _advice(grown: dict[str, Any] | None, in_workers: dict[str, Any] | None) -> list[str]:
     lines = []
-    if batch is not None and batch.largest > batch.batch_size:
-        lines.append(batch_words(batch))
     if grown is not None:
         lines += _names(grown)
     if in_workers is not None and in_workers["lines"]:

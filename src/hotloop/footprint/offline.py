@@ -12,21 +12,27 @@ from hotloop.footprint.stages import Dataset, smallest
 
 def document(dataset: Dataset, memory_bytes: int) -> dict[str, Any]:
     """Schema 1 of ``hotloop memory --stage ... --json``."""
-    sizes = budgets(memory_bytes, taken_bytes=dataset.ahead_bytes)
     room = chosen(memory_bytes, taken_bytes=dataset.ahead_bytes)
-    counted = dataset.num_samples > 0 and dataset.stages
-    found = fits(dataset.stages, dataset.num_samples, sizes) if counted else ()
     return {
         "schema": 1,
         "memory_bytes": memory_bytes,
-        "dataset": describe(dataset),
-        "budgets": [asdict(size) for size in sizes],
-        "fits": [asdict(fit) for fit in found],
-        "advice": _advice(dataset, room) if counted else [],
+        **tables(dataset, memory_bytes, dataset.ahead_bytes),
+        "advice": _advice(dataset, room) if dataset.num_samples and dataset.stages else [],
     }
 
 
-def describe(dataset: Dataset) -> dict[str, Any]:
+def tables(dataset: Dataset | None, memory_bytes: int, taken_bytes: float) -> dict[str, Any]:
+    """A dataset, sizes for a cache on a machine, and what each would hold."""
+    sizes = budgets(memory_bytes, taken_bytes=taken_bytes) if memory_bytes and dataset else ()
+    found = fits(dataset.stages, dataset.num_samples, sizes) if dataset and dataset.num_samples else ()
+    return {
+        "dataset": _described(dataset) if dataset else None,
+        "budgets": [asdict(size) for size in sizes],
+        "fits": [asdict(fit) for fit in found],
+    }
+
+
+def _described(dataset: Dataset) -> dict[str, Any]:
     """A dataset as ``report.json`` carries it."""
     number = dataset.num_samples
     return {

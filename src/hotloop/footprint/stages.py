@@ -10,18 +10,8 @@ from typing import Final
 
 from hotloop.errors import UsageError
 
-_FIELD: Final = re.compile(r"(?:(\d+)\*)?(\w+)(?:\[([\d,x\s]*)\])?")
+_FIELD: Final = re.compile(r"(?:(\d+)\*)?(\w+)(?:\[([\d,\s]*)\])?")
 _DTYPE: Final = re.compile(r"(?:u?int|b?float|complex)(\d+)(?:_\w+)?")
-_ALIASES: Final = {
-    "bool": 8,
-    "byte": 8,
-    "half": 16,
-    "float": 32,
-    "double": 64,
-    "short": 16,
-    "int": 32,
-    "long": 64,
-}
 _HINT: Final = "write NAME=DTYPE[SHAPE]+..., as in 'decoded=uint8[720,1280,3]+float32[32,720,1280]'"
 
 
@@ -62,9 +52,8 @@ def bits(dtype: str) -> int:
     Raises:
         UsageError: no such type.
     """
-    name = dtype.removeprefix("torch.")
-    found = _DTYPE.fullmatch(name)
-    size = int(found[1]) if found else _ALIASES.get(name, 0)
+    found = _DTYPE.fullmatch(dtype.removeprefix("torch."))
+    size = int(found[1]) if found else 8 if dtype.endswith("bool") else 0
     if not 0 < size <= 128:
         raise UsageError(
             f"{dtype!r} is no type of elements", hint="as in uint8, float16, bfloat16, int64, bool"
@@ -92,7 +81,7 @@ def _field(text: str, whole: str) -> Field:
     found = _FIELD.fullmatch(text)
     if found is None:
         raise UsageError(f"{text!r} in the stage {whole!r} is not DTYPE[SHAPE]", hint=_HINT)
-    sizes = [part.strip() for part in re.split("[,x]", found[3] or "")]
+    sizes = [part.strip() for part in (found[3] or "").split(",")]
     if sizes != [""] and not all(part.isdigit() for part in sizes):
         raise UsageError(f"the shape [{found[3]}] in the stage {whole!r} has a gap", hint=_HINT)
     bits(found[2])
