@@ -61,6 +61,9 @@ def main(options: argparse.Namespace) -> int:
     )
     sys.stdout.write(measured.json if options.json else words.render(measured.result))
     print(f"what-if: {measured.file}", file=sys.stderr)
+    if measured.outcome.interrupted:
+        say("interrupted; the blocks up to then are measured")
+        return 130
     if measured.outcome.exit_code:
         say(f"the command ended with exit code {measured.outcome.exit_code}")
     return 0 if any(row.ratio is not None for row in measured.result.rows) else 1

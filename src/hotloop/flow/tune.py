@@ -138,7 +138,7 @@ def _run(asked: Tuning, request: Request) -> Ran:
         ended_for=done.ended_for or ("" if done.started else "its writes could not be kept apart"),
         started=done.started,
         stopped=guard.stopped,
-        interrupted=bool(done.passed_on) or done.abandoned,
+        interrupted=done.interrupted,
         peak_bytes=guard.peak_bytes,
         would_write=done.dropped,
         last_words=words,

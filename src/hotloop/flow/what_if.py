@@ -85,17 +85,19 @@ def what_if(
     publish(examination, folder)
     result = estimate(examination.recording, examination.lead, examination.findings)
     if result is None:
-        raise _nothing(examination, outcome.exit_code, folder)
+        raise _nothing(examination, outcome, folder)
     measured = Measured(result=result, file=folder / "what_if.json", outcome=outcome)
     write_text_atomic(measured.file, measured.json)
     return measured
 
 
-def _nothing(examination: Examination, exit_code: int, folder: Path) -> CheckFailed:
+def _nothing(examination: Examination, outcome: Outcome, folder: Path) -> CheckFailed:
     """Why nothing was measured, and what to do."""
     told = [f"{n['name']}: {n['status']}" for n in interventions(examination.recording) if n["status"]]
-    why, hint = "; ".join(told), ""
-    if not why and exit_code:
+    exit_code, why, hint = outcome.exit_code, "; ".join(told), ""
+    if outcome.interrupted:
+        why = "interrupted before two blocks of the baseline were done"
+    elif not why and exit_code:
         why, hint = "the command failed", "its words are above; "
     elif not why and not any(steps.num_steps for steps in examination.ranks):
         why = "no training step was seen"
@@ -105,9 +107,12 @@ def _nothing(examination: Examination, exit_code: int, folder: Path) -> CheckFai
     elif not why:
         why = "the command or the budget ended before two blocks of the baseline were done"
         hint = "let it run longer, or give a larger --budget; "
-    return CheckFailed(
+    error = CheckFailed(
         f"nothing was measured: {why} (exit code {exit_code})", hint=f"{hint}the recording is in {folder}"
     )
+    if outcome.interrupted:
+        error.exit_code = 130
+    return error
 
 
 def _shows_steps(examination: Examination) -> bool:

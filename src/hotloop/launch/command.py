@@ -65,6 +65,11 @@ class Outcome:
         """Seconds from start to end."""
         return (self.end_ns - self.start_ns) / 1e9
 
+    @property
+    def interrupted(self) -> bool:
+        """Whether hotloop was asked to end while the command ran."""
+        return bool(self.passed_on) or self.abandoned
+
 
 def run_command(
     command: Sequence[str],
