@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +284,23 @@ def test_a_command_that_shows_no_steps_while_it_runs_is_not_asked_for_more_time(
 def test_mistakes_are_explained(words: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["what-if", *words]) == 2
     assert message in capsys.readouterr().err
+
+
+def test_an_interrupted_measurement_says_so_and_exits_as_one(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    words = ["what-if", "--out", "r", "free-data", "--", sys.executable, "train.py", "--epochs", "1000"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "hotloop", *words],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SRC)}, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
+    ) as running:  # fmt: skip
+        until = time.monotonic() + 60
+        while not list((tmp_path / "r").glob("raw/*")) and time.monotonic() < until:
+            time.sleep(0.1)
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=120)
+    assert running.returncode == 130
+    assert "interrupted" in said and "hotloop failed" not in said
 
 
 @pytest.mark.parametrize("words", [["--budget", "soon"], ["free-data", "--width", "200%"]])
