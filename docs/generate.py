@@ -94,7 +94,7 @@ def remedies() -> str:
         "|---|---|---|---|---|",
     ]
     for one in catalogue.remedies():
-        forms = ", ".join(name for name in ("live", "source") if getattr(one, name)) or "words"
+        forms = ", ".join(one.forms)
         spelled = f"{one.id}=..." if one.parameter is not None else one.id
         parts.append(f"| `{spelled}` | {one.summary} | {one.effect} | {forms} | {one.alters or 'nothing'} |")
     return "\n".join(parts) + "\n"

@@ -235,6 +235,7 @@ def test_without_a_run_the_newest_is_meant(
         (["audit"], "no Python file in ."),
         (["bake", "empty.py:data", "out"], "empty.py:data has no samples"),
         (["analyze", "empty.py"], ""),
+        (["remedies", "workrs"], "there is no remedy 'workrs'"),
     ],
 )
 def test_nothing_to_work_on_and_wrong_names_are_mistakes(tmp_path: Path, words: list[str], said: str) -> None:
@@ -253,3 +254,11 @@ def test_an_encoding_without_a_sign_is_no_failure(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
+
+
+def test_remedies_are_listed_by_name_and_by_finding() -> None:
+    one = hotloop("remedies", "num-workers").stdout
+    assert one.startswith("num-workers=NUM_WORKERS  exact, live and source\n")
+    assert all(len(line) <= 80 for line in one.splitlines())
+    asked = json.loads(hotloop("remedies", "--json", "input/single-process").stdout)
+    assert "num-workers" in [remedy["id"] for remedy in asked]

@@ -26,6 +26,7 @@ VERBS = {
     "what-if": "what would each change give, measured on the running command in interleaved blocks",
     "tune": "try what the diagnosis asks for, keep what is faster by more than the noise",
     "plan": "conservative, balanced, aggressive, low-memory: predicted from a run, here or elsewhere",
+    "remedies": "every change hotloop knows, what it may alter, and which findings ask for it",
     "memory": "where host and device memory goes, what fits, why it ran out",
     "audit": "read source, configuration and machine for what slows training; runs nothing",
     "doctor": "this machine: what it has, what is off, what to do",

@@ -95,6 +95,11 @@ class Remedy:
     config_keys: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
 
+    @property
+    def forms(self) -> tuple[str, ...]:
+        """How hotloop can give it: ``live``, ``source``; ``words`` where a person writes it."""
+        return tuple(name for name in ("live", "source") if getattr(self, name)) or ("words",)
+
     def value(self, text: str | None) -> Any:
         """The value of ``ID=text``, or the default where no text is given. Raises UsageError."""
         if self.parameter is None:

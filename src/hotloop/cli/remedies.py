@@ -1,0 +1,51 @@
+"""``hotloop remedies [WORD]``: every change hotloop knows, what it may alter, and what asks for it."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+
+from hotloop.cli import arguments
+from hotloop.cli.output import terminal_width
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop remedies``."""
+    parser.add_argument(
+        "word", metavar="WORD", nargs="?", default="", help="only those whose name or finding holds it"
+    )
+    arguments.add_json(parser, "the list as JSON")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 0, or 2 where no remedy holds the word."""
+    from hotloop.remedy import catalogue
+    from hotloop.report.words import wrap
+
+    every = catalogue.remedies()
+    found = [one for one in every if any(options.word in text for text in (one.id, *one.answers))]
+    if not found:
+        raise catalogue.unknown("remedy", options.word, [one.id for one in every])
+    if options.json:
+        entries = [
+            {
+                "id": one.id,
+                "summary": one.summary,
+                "effect": one.effect,
+                "alters": one.alters,
+                "parameter": one.parameter.name if one.parameter else None,
+                "forms": one.forms,
+                "findings": list(one.answers),
+            }
+            for one in found
+        ]
+        sys.stdout.write(json.dumps(entries, indent=1) + "\n")
+        return 0
+    for one in found:
+        value = f"={one.parameter.name.upper()}" if one.parameter else ""
+        effect = one.effect + (f" ({one.source_effect} in the source)" if one.source_effect else "")
+        sys.stdout.write(f"{one.id}{value}  {effect}, {' and '.join(one.forms)}\n")
+        for line in (one.summary, f"for {', '.join(one.answers)}" if one.answers else ""):
+            sys.stdout.write("".join(f"    {part}\n" for part in wrap(line, terminal_width() - 4)))
+    return 0
