@@ -10,7 +10,7 @@ import pytest
 from synthetic import TRAIN, found, line, loader, steps
 
 from hotloop.diagnose import bottleneck
-from hotloop.findings import Finding, Place
+from hotloop.findings import Place
 from hotloop.measure.steps import Interval, SiteCost, Steps
 
 MODEL = {"forward": 0.02, "backward": 0.03}
@@ -132,45 +132,6 @@ def test_a_waiting_evaluation_loader_is_named() -> None:
 
 IMAGES = ({"path": "0", "shape": [32, 3, 8, 8]}, {"path": "1", "shape": [32]})
 ONES = ({"path": "0", "shape": [1, 3, 8, 8]}, {"path": "1", "shape": [1]})
-
-
-def small_batches(*, size: int = 1, fields: Any = ONES, accelerator: bool = False, **used: Any) -> Finding:
-    """10 s of evaluation of 1000 batches, 8 s of it in forward; training's forward takes 0.6 ms a sample."""
-    used = {"forward_s": 0.008, "forwards": 1.0, **used}
-    ones = loader(
-        role="evaluation", num_batches=1000, where=place(40), settings={"batch_size": size},
-        batch_fields=fields, **used,
-    )  # fmt: skip
-    measured = evaluated(1.0, 10, loaders=(loader(batch_fields=IMAGES), ones))
-    measured = replace(measured, facts={**measured.facts, "accelerator": accelerator})
-    return found(measured)["cadence/evaluation"]
-
-
-def test_an_evaluation_in_batches_of_one_is_told_what_larger_ones_save() -> None:
-    item = small_batches()
-    assert "train.py:40 batch_size=32" in item.advice
-    assert "74 %" in item.advice  # 1000 x (8 - 20 / 32 ms) of 10 s
-    assert item.data["batch_size"] == 32
-    # What is left is still too much, and asks for fewer evaluations than it did.
-    assert "Then evaluate every 100 steps" in item.advice
-    assert small_batches(forward_s=0.0106).advice.endswith("prediction.")
-    assert "64 %" in small_batches(accelerator=True).advice  # a whole step of 50 ms is the bound
-
-
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"fields": ({"path": "0", "shape": [1, 3, 9, 7]}, {"path": "1", "shape": [1]})},  # not to be stacked
-        {"fields": ()},
-        {"forwards": 12.0},  # generates, or crops
-        {"forward_s": 0.002},  # small beside what else an evaluation does
-        {"size": 32},
-    ],
-)
-def test_larger_evaluation_batches_are_advised_only_where_they_surely_save(changed: dict[str, Any]) -> None:
-    item = small_batches(**changed)
-    assert "batch_size" not in item.advice
-    assert item.data["batch_size"] is None
 
 
 def test_an_evaluation_bound_run_is_not_told_about_input() -> None:

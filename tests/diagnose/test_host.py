@@ -320,26 +320,6 @@ def in_rounds(
     ]
 
 
-@pytest.mark.parametrize(
-    ("text", "name", "inside"),
-    [
-        ("self.cell(x[:, t], h)", "cell", ""),
-        ("self.cell(x[:, t], h)", "encoder.cell", "torch.tanh("),
-        ("self.gru(vectors", "gru", ""),
-        ("self.advance(frame", "merge", "self.merge("),
-        ("self.last(self.embed(one))", "last", ""),
-    ],
-)
-def test_a_submodule_called_for_one_item_after_the_other_is_named_at_the_loop(
-    text: str, name: str, inside: str
-) -> None:
-    (item,) = in_rounds(text, name, inside)
-    assert item.where is not None
-    assert text in RECURRENT.splitlines()[item.where.line - 1]
-    assert f"calls {name} (Cell) for one item after the other, 40 times in a forward" in item.message
-    assert item.cost_s_per_step == pytest.approx(0.03)
-
-
 def test_rounds_that_are_few_long_or_the_models_depth_are_compute() -> None:
     assert not in_rounds("self.gru(vectors", "gru", calls=4)
     assert not in_rounds("self.gru(vectors", "gru", call_s=0.005)

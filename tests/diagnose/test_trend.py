@@ -158,29 +158,6 @@ def main():
 """
 
 
-def test_an_average_since_the_start_is_not_the_rate_of_now() -> None:
-    wait = np.full(100, 0.001)
-    wait[0] = 6.0
-    use = loader(make_s=0.001, wait_s=wait, first_batch_s=np.array([6.0]))
-    driver = Place(file=TRAIN, line=5, function="main")
-    slow_start = steps({"data_wait": wait, "forward": 0.05}, loaders=(use,), source_loop=driver)
-    finding = found(slow_start, sources={TRAIN: CUMULATIVE})["trend/misleading-metric"]
-    assert finding.where.line == 6
-    even = steps(
-        {"data_wait": 0.001, "forward": 0.05},
-        loaders=(loader(make_s=0.001, wait_s=0.001),),
-        source_loop=driver,
-    )
-    assert "trend/misleading-metric" not in found(even, sources={TRAIN: CUMULATIVE})
-
-
-def test_an_average_over_evaluations_is_not_the_rate_of_now() -> None:
-    scored = np.where(np.arange(320) % 16 == 0, 0.1, 0.0)
-    driver = Place(file=TRAIN, line=5, function="main")
-    run = steps({"evaluation": scored, "forward": 0.002}, num_steps=320, source_loop=driver)
-    assert "trend/misleading-metric" in found(run, sources={TRAIN: CUMULATIVE})
-
-
 EPOCHS = """
 def main():
     start = time.time()
@@ -191,23 +168,3 @@ def main():
         elapsed = time.time() - start
         print(f"{len(dataset) / elapsed:.0f} samples/s")
 """
-
-
-@pytest.mark.parametrize(
-    ("text", "epochs", "speaks"),
-    [
-        (EPOCHS.replace("EPOCH_START", "pass"), 3, True),
-        (EPOCHS.replace("EPOCH_START", "start = time.time()"), 3, False),
-        (EPOCHS.replace("EPOCH_START", "pass"), 1, False),
-        (EPOCHS.replace("EPOCH_START", "pass").replace("len(dataset)", "epoch * len(dataset)"), 3, False),
-    ],
-)
-def test_one_epoch_over_all_time_falls_whatever_the_speed(text: str, epochs: int, speaks: bool) -> None:
-    place = Place(file=TRAIN, line=6)
-    run = steps({"data_wait": 0.01, "forward": 0.01}, source_loop=place, num_epochs=epochs)
-    finding = found(run, sources={TRAIN: text}).get("trend/misleading-metric")
-    assert (finding is not None) == speaks
-    if finding is not None:
-        assert finding.where is not None
-        assert finding.where.line == 9
-        assert finding.severity == "info"

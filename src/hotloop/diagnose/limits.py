@@ -29,10 +29,6 @@ class Limits:
     min_samples: int = 10
     #: Interpreter time inside forward or backward is only a cause from here on: small modules also dispatch.
     python_in_forward_ratio: float = 0.10
-    #: A submodule called this often in one forward, for an item of a loop each: a few crops or scales are no
-    #: pattern. In longer calls what it computes outweighs the call (some 50 us for a layer on a CPU).
-    many_calls: int = 16
-    short_call_s: float = 0.001
     #: Share of the span that a sensible evaluation cadence takes; only what goes beyond it is a cost.
     evaluation_free_ratio: float = 0.05
     #: The same for writing checkpoints.
@@ -44,9 +40,6 @@ class Limits:
     rarer_ratio: float = 0.05
     #: A loader that waits for more than this share of an evaluation is the evaluation's own cause.
     evaluation_wait_ratio: float = 0.5
-    #: Larger evaluation batches are advised where they take at least this share off: neighbouring timings on
-    #: a shared machine differ by about a tenth.
-    evaluation_batch_saves_ratio: float = 0.2
     #: Garbage collection under this share is ordinary housekeeping.
     gc_ratio: float = 0.03
     #: Synchronizations under this share are not looked at where no device clock says what they cost.

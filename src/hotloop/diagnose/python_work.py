@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from hotloop.diagnose.costs import one_batch_each
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, grouped, select
-from hotloop.diagnose.source import line_text, loops_around
+from hotloop.diagnose.source import loops_around
 from hotloop.findings import Place
-from hotloop.measure.steps import LineCost, ModuleCost, SiteCost, Steps
+from hotloop.measure.steps import LineCost, SiteCost, Steps
 from hotloop.source.around import Loop
 
 #: Lines of these roles have rules of their own.
@@ -26,11 +25,6 @@ _STRUCTURE = re.compile(
     r"\b\w*(layer|block|module|stage|head|param|weight|children|conv|cell|encoder|decoder|depth)\w*",
     re.I,
 )
-#: A line whose time is in these calls a module, the engine or the optimizer: accumulation loops do.
-_CALLS_OF_THE_MODEL = ("torch.nn.modules", "torch.autograd", "torch.optim", "torch.utils.checkpoint")
-#: Criteria are called sample by sample where a loss is written as a loop.
-_CRITERIA = "torch.nn.modules.loss"
-_CALLS_MODULE = re.compile(r"\bself(\.\w+)+\(|\bself(\.\w+)+\[[^]]*\]\(")
 OF_MODULES = ("forward", "__call__")
 _OVER_PARAMETERS = re.compile(
     r"parameters\(|state_dict\(|named_buffers\(|buffers\(|\bparams?\b|param_groups|shadow", re.I
@@ -105,67 +99,11 @@ def viewer_lines(steps: Steps) -> list[LineCost]:
 def python_in_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of interpreter-bound lines in Python loops (pixels, objects) inside forward or backward."""
     lines = select(evidence.steps, lambda line: line.phase in ("forward", "backward"))
-    others = {id(line) for rounds in called_in_rounds(evidence) for line in rounds.group.lines}
     by_loop: dict[tuple[str, int], list[LineCost]] = defaultdict(list)
     for line in lines:
-        if line.nature == "python" and id(line) not in others and _in_data_loop(evidence, line):
+        if line.nature == "python" and _in_data_loop(evidence, line):
             by_loop[line.place.file, _inner_loops(evidence, line)[-1].line].append(line)
     return _groups(by_loop.values())
-
-
-@dataclass(frozen=True, kw_only=True)
-class Rounds:
-    """Short calls of a submodule, one for each item of a loop in its model's forward."""
-
-    place: Place  # of the loop's line that most of their time was reached from
-    module: ModuleCost
-    group: LineGroup
-
-
-def called_in_rounds(evidence: Evidence) -> list[Rounds]:
-    """Submodules that forward calls many times for little each in a loop of the user's, costliest first."""
-    steps, limits = evidence.steps, evidence.limits
-    classes = {one.name: one.cls.rpartition(".")[2] for one in steps.modules}
-    rounds: dict[Place, tuple[ModuleCost, list[LineCost]]] = {}
-    many = (one for one in steps.modules if one.calls >= limits.many_calls)
-    short = [one for one in many if one.call_s <= limits.short_call_s]
-    for line in select(steps, lambda line: bool(short) and line.phase == "forward"):
-        called: list[ModuleCost] = []
-        for place in (line.place, *line.callers):
-            if line.statement is None or _function(place) == _function(line.statement):
-                break
-            text, owner = line_text(evidence, place), place.function.rpartition(".")[0].rpartition(".")[2]
-            called += [
-                one
-                for one in short
-                if f".{one.name.rpartition('.')[2]}(" in text
-                and classes.get(one.name.rpartition(".")[0], owner) == owner
-            ]
-            if called and _takes_items(text, loops_around(evidence, place)):
-                module = max(called, key=lambda one: one.forward_share)
-                rounds.setdefault(place, (module, []))[1].append(line)
-                break
-    found = (Rounds(place=at, module=of, group=_groups([lines])[0]) for at, (of, lines) in rounds.items())
-    return sorted(found, key=lambda one: -one.group.seconds)
-
-
-def _takes_items(text: str, loops: Iterable[Loop]) -> bool:
-    """Whether a line is in a loop over data: one that counts takes an item by its number."""
-    words = set(re.findall(r"\w+", text))
-    items = (not loop.counts or not loop.counts.isdisjoint(words) for loop in loops if not loop.structural)
-    return " for " in text or any(items)
-
-
-def once_a_pass(evidence: Evidence, line: LineCost) -> Place | None:
-    """The statement a line was reached from, if it stands in a loop around the one over batches."""
-    driven, statement = evidence.steps.source_loop, line.statement
-    if driven is None or statement is None or _function(driven) != _function(statement):
-        return None
-    loops = loops_around(evidence, driven)
-    batches = next((loop for loop in loops if loop.line == driven.line), None)
-    if batches is None or batches.line <= statement.line <= batches.end_line:
-        return None
-    return statement if any(loop.line < statement.line <= loop.end_line for loop in loops) else None
 
 
 def inner_loop(evidence: Evidence, line: LineCost) -> Loop | None:
@@ -192,11 +130,7 @@ def _groups(clusters: Iterable[list[LineCost]]) -> list[LineGroup]:
 
 def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:
     loop = inner_loop(evidence, line)
-    if loop is None or loop.structural or _STRUCTURE.search(loop.over):
-        return False
-    if line.library.startswith(_CALLS_OF_THE_MODEL) and not line.library.startswith(_CRITERIA):
-        return False
-    return not _CALLS_MODULE.search(line.source)
+    return loop is not None and not loop.structural and not _STRUCTURE.search(loop.over)
 
 
 def _inner_loops(evidence: Evidence, line: LineCost) -> list[Loop]:

@@ -197,8 +197,6 @@ def _loader(pieces: Sequence[tuple[LoaderUse, float]], folder: Path | None) -> L
         sample_s=each("sample_s", made),
         collate_s=each("collate_s", made),
         batch_bytes=each("batch_bytes", batches),
-        forward_s=each("forward_s", batches),
-        forwards=each("forwards", batches),
         batch_fields=of_first(lambda use: use.batch_fields).batch_fields,
         unused_fields=of_first(lambda use: use.num_batches).unused_fields,
         make_on_cpu_ratio=maybe("make_on_cpu_ratio", made),

@@ -110,8 +110,6 @@ def _use(
     batch = _batch_notes(process, lives, number)
     dataset = note.get("dataset")
     fields = tuple(batch[0].get("fields") or ()) if batch else ()
-    given = _given_to(spans, events, fetch) if role == "evaluation" else fetch[:0]
-    per_batch = max(1, len(fetch))
     by, where = str(note.get("by") or ""), _given_at(process, note, places)
     lengths = _lengths(process, number)
     return LoaderUse(
@@ -146,8 +144,6 @@ def _use(
         lines_total_s=making.lines_total_s,
         worker_stats=making.stats,
         num_worker_processes=making.num_workers_seen,
-        forward_s=float(spans.duration[given].sum()) / 1e9 / per_batch,
-        forwards=len(given) / per_batch,
         by=by,
         maker=called_as(by) if where is not None and where == _site_of(note, places) else "",
         own=bool(note.get("own")),
@@ -194,19 +190,6 @@ def _given_at(process: Process, note: Note, places: Places) -> Place | None:
 def _site_of(note: Note, places: Places) -> Place | None:
     where = note.get("where")
     return places.site(where) if isinstance(where, int) else None
-
-
-def _given_to(spans: Spans, events: Events, fetch: Ints) -> Ints:
-    """The outermost forwards in evaluation mode from each of these fetches to the next one of any loader."""
-    forward = (spans.kind == row.FORWARD) & events.used
-    evaluates = (spans.flags & (row.FORWARD_GRAD | row.FORWARD_TRAINING)) == 0
-    index = np.flatnonzero(forward & evaluates & ~spans.inside(forward))
-    fetches = np.flatnonzero(events.fetch)
-    if not len(fetches):
-        return index[:0]
-    before = np.searchsorted(spans.start[fetches], spans.start[index], side="right") - 1
-    mine = (before >= 0) & np.isin(fetches[np.maximum(before, 0)], fetch)
-    return index[mine]
 
 
 def _lengths(process: Process, number: int) -> list[int]:

@@ -113,8 +113,6 @@ class LoaderUse:
     #: read_bytes, rchar_bytes, major_faults, minor_faults, io_wait_s, cpu_s, summed
     worker_stats: Mapping[str, float] = field(default_factory=dict)
     num_worker_processes: int = 0  # distinct worker pids seen
-    forward_s: float = 0.0  # of evaluation: seconds of the forwards that each batch went into, mean per batch
-    forwards: float = 0.0  # their number per batch
     by: str = ""  # the function of an installed package that constructed it, "" where the user's code did
     maker: str = ""  # what the user's code calls there (``create_loader``), if ``where`` is that call
     own: bool = False  # no DataLoader of torch's: an object of another class that its iterators were given

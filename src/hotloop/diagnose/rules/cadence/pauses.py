@@ -34,10 +34,9 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     inside = [e for e in steps.evaluations if steps.span[0] <= e.start_s < steps.span[1]]
     where = max(inside, key=lambda e: e.seconds).place if inside else None
     every = steps_between(steps, inside)
-    small, saved = _small_batches(evidence, seconds)
     free = limits.evaluation_free_ratio
     rest = max(1e-9, steps.span_s - seconds)
-    interval = _round_up(every * (seconds - saved) / rest * (1 - free) / free) if inside else None
+    interval = _round_up(every * seconds / rest * (1 - free) / free) if inside else None
     numbers = [
         f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
     ]
@@ -57,24 +56,14 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
             "Evaluate under torch.no_grad(): every forward builds a graph that nothing asks for, which takes "
             "time and keeps its activations."
         )
-    if small is not None:
-        now, wanted = small.settings.get("batch_size"), _batch_size(steps.train_loader())
-        numbers.append(
-            f"in batches of {now} a forward takes {duration(small.forward_s)}; training's have {wanted}"
-        )
-        first.append(
-            f"Give the loader{at(small.where)} batch_size={wanted}, as training has, instead of {now}: that "
-            f"takes at least {share(saved / seconds)} off evaluation and changes no prediction."
-        )
     wait = _loader_wait(steps, limits.evaluation_wait_ratio * seconds)
     if wait is not None:
         numbers.append(
             f"{duration(_waited(wait))} of it waiting for its loader{at(wait.where)} "
             f"(num_workers={wait.settings.get('num_workers')})"
         )
-    if not first or beyond(steps, seconds - saved, free) > 0:
-        rarer = _rarer(every, interval, steps, wait)
-        first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
+    rarer = _rarer(every, interval, steps, wait)
+    first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
     asked = asked_by(evidence, "evaluation", every) if inside else None
     if asked is not None:
         where, text = asked
@@ -96,7 +85,6 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
             "num_evaluations": len(inside),
             "steps_between": every if inside else None,
             "every_nth": max(2, round(interval / every)) if interval else None,
-            "batch_size": _batch_size(steps.train_loader()) if small is not None else None,
             "builds_graphs": graphs,
         },
     )
@@ -117,42 +105,6 @@ def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
     if group is None or group.num_samples < evidence.limits.min_samples:
         return None
     return group if group.seconds >= evidence.limits.hot_line_ratio * seconds else None
-
-
-def _batch_size(loader: LoaderUse | None) -> int:
-    size = loader.settings.get("batch_size") if loader is not None else None
-    return size if isinstance(size, int) else 0
-
-
-def _small_batches(evidence: Evidence, seconds: float) -> tuple[LoaderUse | None, float]:
-    """The evaluation loader whose forwards cost far less in training's batches, which are known to fit, and
-    what they would save over the span.
-
-    Its samples have the shapes of training's, so they can be stacked; what else a batch is used for
-    (a metric in Python) may well be work for each sample, so nothing but forward is counted.
-    """
-    steps, train = evidence.steps, evidence.steps.train_loader()
-    wanted, whole = _batch_size(train), steps.totals.get("evaluation", 0.0)
-    if train is None or not wanted or not train.batch_fields or whole <= 0:
-        return None, 0.0
-    # Of an accelerator the host sees the launches only: a whole step is the bound there.
-    phases = ("forward", "backward", "optimizer", "sync", "transfer", "other")
-    sample_s = sum(map(steps.per_step, phases if evidence.on_accelerator else phases[:1])) / wanted
-    found = [
-        (loader, loader.num_batches * (loader.forward_s - _batch_size(loader) * sample_s))
-        for loader in steps.loaders
-        if loader.role == "evaluation" and 0 < _batch_size(loader) < wanted
-        and round(loader.forwards, 1) == 1 and _samples(loader) == _samples(train)
-    ]  # fmt: skip
-    small, saved = max(found, key=lambda one: one[1], default=(None, 0.0))
-    saved = min(seconds, saved * min(1, seconds / whole))
-    enough_s = evidence.limits.evaluation_batch_saves_ratio * seconds
-    return (small, saved) if saved >= enough_s else (None, 0.0)
-
-
-def _samples(loader: LoaderUse) -> dict[str, tuple[int, ...]]:
-    """The shape of one sample of each field, of a loader's first batch."""
-    return {str(f.get("path")): tuple((f.get("shape") or ())[1:]) for f in loader.batch_fields}
 
 
 def _steps(every: float) -> str:

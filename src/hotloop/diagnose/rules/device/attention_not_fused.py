@@ -21,7 +21,6 @@ ID = "device/attention-not-fused"
 _SCORES = re.compile(r"\b(bmm|baddbmm|einsum)\(|(@|\bmatmul\().*(transpose\(|permute\(|\.m?T\b|\.t\(\))")
 _PRODUCT = re.compile(r" @ |\b(matmul|bmm|baddbmm|einsum)\(")
 _SOFTMAX = re.compile(r"(?<!log_)(?<!gumbel_)softmax\(", re.I)
-_ASSIGNS = re.compile(r"^\s*(\w+) ?[-+*/]?= ?(.*)")
 _FUSED = re.compile(r"scaled_dot_product_attention|flash_attn|xformers")
 
 
@@ -59,18 +58,9 @@ def _is_taken(group: LineGroup, text: str) -> bool:
 
 
 def _is_written_out(text: str) -> bool:
-    """Whether the softmax of scores is a factor of a product: the names that hold either are followed."""
-    scores, weights = set[str](), set[str]()
-    for line in text.splitlines():
-        softmax = _SOFTMAX.search(line)
-        words = set(re.findall(r"\w+", line))
-        of_scores = _SCORES.search(line) is not None or not words.isdisjoint(scores)
-        if (softmax and of_scores) or not words.isdisjoint(weights):
-            if _PRODUCT.search(line) and not (softmax and _SCORES.search(line) and not words & scores):
-                return True
-            made = weights
-        else:
-            made = scores if of_scores and not softmax else set()
-        if assigned := _ASSIGNS.match(line):
-            made.add(assigned[1])
-    return False
+    """Whether a softmax stands between a product with a transposed factor and another product."""
+    lines = text.splitlines()
+    at = next((number for number, line in enumerate(lines) if _SOFTMAX.search(line)), len(lines))
+    before, line, after = "\n".join(lines[:at]), "".join(lines[at : at + 1]), "\n".join(lines[at + 1 :])
+    products = len(_PRODUCT.findall(line + after))
+    return bool(products and _SCORES.search(before)) or (products > 1 and bool(_SCORES.search(line)))

@@ -14,13 +14,10 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
 from hotloop.diagnose.line_kinds import by_rows
 from hotloop.diagnose.python_work import (
-    Rounds,
     beside_the_model,
-    called_in_rounds,
     collecting_lines,
     collector_s,
     inner_loop,
-    once_a_pass,
     per_parameter,
     python_in_model,
 )
@@ -66,9 +63,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     least = limits.python_in_forward_ratio
     for group in _worth(evidence, python_in_model(evidence), least, 1.0)[:_MOST_FINDINGS]:
         yield _finding(evidence, group, 1.0, "inside forward or backward")
-    for rounds in called_in_rounds(evidence)[:_MOST_FINDINGS]:
-        if _worth(evidence, [rounds.group], least, 1.0):
-            yield _of_rounds(evidence, rounds)
 
 
 def _without_collector(evidence: Evidence, groups: list[LineGroup]) -> list[LineGroup]:
@@ -94,9 +88,6 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     steps, hottest = evidence.steps, group.hottest
     cost = group.seconds * exposed / steps.num_steps
     share_of_span = share(group.seconds / steps.span_s)
-    passing = once_a_pass(evidence, hottest)
-    if passing is not None:
-        where = f"once in each pass over the batches{at(passing) if passing != hottest.place else ''}"
     numbers = [
         f"{duration(group.seconds / steps.num_steps)} per step ({share_of_span}) {where}, "
         f"from {group.num_samples} samples",
@@ -139,36 +130,6 @@ def _once(evidence: Evidence, group: LineGroup) -> Finding:
     )
 
 
-def _of_rounds(evidence: Evidence, rounds: Rounds) -> Finding:
-    steps, group, module = evidence.steps, rounds.group, rounds.module
-    cost = group.seconds / steps.num_steps
-    share_of_span = share(group.seconds / steps.span_s)
-    return cause(
-        evidence,
-        ID,
-        message=(
-            f"The loop{at(rounds.place)} calls {module.name} ({module.cls}) for one item after the other, "
-            f"{module.calls:.0f} times in a forward: {duration(cost)} of every step ({share_of_span})."
-        ),
-        advice=(
-            "Where a round needs nothing of the one before, stack or pad the items and call it once for all; "
-            "where it needs a cell's state and no more, nn.LSTM or nn.GRU takes the whole sequence in one "
-            "call; else take out of the loop what does not depend on the round before."
-        ),
-        numbers=[
-            f"{duration(cost)} per step ({share_of_span}) in forward, from {group.num_samples} samples; its "
-            "backward is not in it",
-            f"one call of {module.name} takes {duration(module.call_s)}",
-            f"hottest line {spot(group.hottest.place)}: {group.hottest.source.strip()}",
-        ],
-        cost_s=cost,
-        where=rounds.place,
-        ci95=sampled_interval(cost, group.num_samples),
-        remedies=(),
-        data={"nature": group.nature, "module": module.name, "calls": module.calls},
-    )
-
-
 def _remedies(evidence: Evidence, group: LineGroup) -> tuple[str, ...]:
     """What writes a loop over parameters as calls for all of them, the first with other rounding; or makes
     tensors of rows at once.
@@ -202,11 +163,6 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
         return (
             "Profile a few steps and stop (torch.profiler.schedule with repeat=1), or take the profiler out."
         )
-    if once_a_pass(evidence, group.hottest) is not None:
-        return (
-            "Do it once for all passes where each gives the same, else in fewer of them, or on whole tensors "
-            "instead of in Python loops."
-        )
     each = per_parameter(evidence, group.hottest)
     if each == "update":
         return (
@@ -225,5 +181,8 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
     if group.nature == "waiting":
         return "Take the waiting out of the step: do it in a thread, less often, or not at all."
     if inner_loop(evidence, group.hottest) is not None:
-        return "Replace the Python loop by operations on the whole tensor, or do it once before training."
+        return (
+            "Replace the Python loop by operations on the whole tensor (nn.LSTM for its cell), or "
+            "do it once before training."
+        )
     return "Do this work less often, on whole tensors, or outside the training loop."

@@ -14,7 +14,7 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import loops_around, text_of
 from hotloop.findings import Finding, Place
 from hotloop.source.around import Loop
-from hotloop.units import duration, rate, share
+from hotloop.units import duration, share
 
 ID = "trend/misleading-metric"
 
@@ -23,15 +23,10 @@ _CLOCK = r"(?:time\.|timeit\.)?(?:time|perf_counter|monotonic|process_time|defau
 _STARTS = re.compile(rf"^\s*([\w.]+) = {_CLOCK}\s*(?:#.*)?$", re.M)
 #: ``data_time = time.time() - start``, ``data_time += ...``, ``data_time.update(...)``
 _ELAPSED = re.compile(rf"^\s*([\w.]+?)(?:\.update\(| \+?= ).*?{_CLOCK} - ([\w.]+)", re.M)
-#: ``steps / (time.time() - start)``
-_RATE = re.compile(rf"/ \(?{_CLOCK} - ([\w.]+)")
-_LENGTH = re.compile(r"(?<!\* )(len\([\w.]+\)) / (\w+)")
 _DATA_NAME = re.compile(
     r"(data|load|fetch|batch|input|io).*(time|_t|_s|_ms|dur|elapsed|sec)|^t_(data|load|fetch|input)",
     re.IGNORECASE,
 )
-#: What stands between steps and is none of them.
-_PAUSES = ("evaluation", "checkpoint", "epoch_gap")
 
 
 @dataclass(frozen=True)
@@ -55,17 +50,12 @@ class _Timers:
 @rule(ID)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Read the training loop's own timers where the recording holds its source."""
-    steps, place = evidence.steps, evidence.steps.source_loop
+    place = evidence.steps.source_loop
     if place is None:
         return
     around = [one for one in loops_around(evidence, place) if one.over]
     if around and "time" in text_of(evidence, place.file):
-        timers = _Timers(place.file, around[0])
-        yield from _late_data_time(evidence, timers)
-        yield from _cumulative_rate(evidence, timers)
-    if steps.num_epochs > 1:
-        for loop in loops_around(evidence, place):
-            yield from _one_epoch_over_all(evidence, _Timers(place.file, loop))
+        yield from _late_data_time(evidence, _Timers(place.file, around[0]))
 
 
 def _late_data_time(evidence: Evidence, timers: _Timers) -> Iterator[Finding]:
@@ -95,75 +85,5 @@ def _late_data_time(evidence: Evidence, timers: _Timers) -> Iterator[Finding]:
             severity="info",
             where=place,
             data={"kind": "data-time-after-batch"},
-        )
-        return
-
-
-def _cumulative_rate(evidence: Evidence, timers: _Timers) -> Iterator[Finding]:
-    """A rate over all time since before the loop, read as the rate of now, where the two differ."""
-    steps = evidence.steps
-    total = steps.num_steps / max(1e-9, steps.end_s[-1] - steps.span[0])
-    now = _rate_now(evidence)
-    if now is None or now < total * (1 + 2 * evidence.limits.decay_ratio):
-        return
-    for found in _RATE.finditer(timers.loop.text):
-        if found[1] in timers.started:
-            continue
-        place = timers.place(found)
-        yield cause(
-            evidence,
-            ID,
-            message=(
-                f"The rate at {spot(place)} is an average since {found[1]}: at the end it stands for "
-                f"{rate(total)} steps/s where the later steps ran at {rate(now)}."
-            ),
-            advice="Divide the steps since the last print by the time since the last print.",
-            numbers=[
-                f"{found[1]} is set before the loop and never inside it; the average holds start-up, "
-                "evaluation and every pause",
-                f"{steps.num_steps} steps in {duration(steps.span_s)}; a step of the second half takes "
-                f"{duration(1 / now)} without its pauses",
-            ],
-            severity="info",
-            where=place,
-            data={"kind": "cumulative-average"},
-        )
-        return
-
-
-def _rate_now(evidence: Evidence) -> float | None:
-    """Steps per second of the second half, without its pauses; None with too few steps.
-
-    A mean: where every n-th step makes the data of those after it, a median step does not.
-    """
-    steps = evidence.steps
-    length = steps.end_s - steps.start_s
-    for pause in _PAUSES:
-        length = length - steps.phase(pause)
-    later = length[steps.steady]
-    later = later[len(later) // 2 :]
-    return float(1.0 / max(1e-9, later.mean())) if len(later) >= evidence.limits.min_steps else None
-
-
-def _one_epoch_over_all(evidence: Evidence, timers: _Timers) -> Iterator[Finding]:
-    """``len(dataset) / elapsed`` where ``elapsed`` counts from before the loop: it falls by nature."""
-    since = {found[1]: found[2] for found in _ELAPSED.finditer(timers.loop.text)}
-    for found in _LENGTH.finditer(timers.loop.text):
-        start = since.get(found[2])
-        if start is None or start in timers.started:
-            continue
-        place = timers.place(found)
-        yield cause(
-            evidence,
-            ID,
-            message=(
-                f"The rate at {spot(place)} divides {found[1]}, one epoch, by all the time since {start}: it "
-                "falls every epoch, whatever the speed."
-            ),
-            advice=f"Set {start} at the start of every epoch.",
-            numbers=[f"{start} is set before the loop at line {timers.loop.line} and never inside it"],
-            severity="info",
-            where=place,
-            data={"kind": "one-epoch-over-all-time"},
         )
         return
