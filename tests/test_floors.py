@@ -34,7 +34,7 @@ IN_PROCESS = {
         __init__ start
     """,
     "hooks": """
-        __init__ catalogue dynamo imports registry switch wrapping
+        __init__ dynamo imports registry switch wrapping
     """,
     "state": """
         __init__ code generators identity snapshot stored

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hotloop.launch import machine
+from hotloop.launch import machine, mounts
 from hotloop.launch.gpu import is_visible
-from hotloop.launch.storage import mount_of
 
 
 def test_facts_are_plain_json_and_name_the_parts_the_rules_read() -> None:
@@ -53,12 +52,11 @@ def test_the_tightest_memory_limit_counts_and_no_limit_is_none(
     assert machine.memory_limit_bytes() is None
 
 
-MOUNTS = r"""
-rootfs / rootfs rw 0 0
-/dev/sda1 / ext4 rw 0 0
-nas:/export /data nfs4 rw 0 0
-/dev/nvme0n1 /data/my\040fast xfs rw 0 0
-tmpfs /dev/shm tmpfs rw 0 0
+MOUNTS = r"""1 0 0:1 / / rw - rootfs rootfs rw
+2 1 8:1 / / rw - ext4 /dev/sda1 rw
+3 2 0:2 / /data rw - nfs4 nas:/export rw
+4 3 8:2 / /data/my\040fast rw - xfs /dev/nvme0n1 rw
+5 2 0:3 / /dev/shm rw - tmpfs tmpfs rw
 """
 
 
@@ -72,9 +70,11 @@ tmpfs /dev/shm tmpfs rw 0 0
         ("/dev/shm/x", "/dev/shm", "tmpfs"),
     ],
 )
-def test_the_mount_of_a_path(path: str, mount: str, filesystem: str) -> None:
-    found = mount_of(Path(path), MOUNTS)
-    assert (found[0], found[2]) == (mount, filesystem)
+def test_the_mount_of_a_path(path: str, mount: str, filesystem: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mounts, "_reachable", lambda path: True)
+    found = mounts.mount_of(Path(path), mounts.mounts(MOUNTS))
+    assert found is not None
+    assert (str(found.path), found.kind) == (mount, filesystem)
 
 
 @pytest.mark.parametrize(

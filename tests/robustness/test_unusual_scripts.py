@@ -155,7 +155,7 @@ def test_an_isolated_interpreter_trains_and_hotloop_says_that_it_saw_nothing(tmp
     path = whole.script(tmp_path, "epoch(); print('trained')\n")
     done = whole.run([sys.executable, "-I", str(path)], folder=tmp_path)
     assert (done.returncode, done.stdout) == (0, "trained\n")
-    assert any("could not look inside" in warning for warning in done.recording.warnings)
+    assert done.recording.ranks == ()
 
 
 def test_a_shell_script_that_runs_torchrun_with_two_ranks(tmp_path: Path) -> None:

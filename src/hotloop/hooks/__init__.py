@@ -1,1 +1,1 @@
-"""Every touch of torch or Python goes through here: reversible, guarded, and listed in one catalogue."""
+"""Every touch of torch or Python goes through here: reversible, guarded, listed in docs/reference."""

@@ -35,6 +35,7 @@ class Mount:
 
     path: Path
     kind: str
+    source: str
     flags: int
     writable: bool
 
@@ -46,18 +47,23 @@ class Mount:
         return self.writable and self.kind not in _PSEUDO and not volatile and not kernel
 
 
-def mounts(text: str) -> list[Mount]:
-    """The mounts of ``/proc/self/mountinfo`` that can be reached, outer ones first, one for each place."""
+def mounts(text: str | None = None) -> list[Mount]:
+    """The mounts of ``/proc/self/mountinfo`` that can be reached, outer ones first, one for each place.
+
+    Raises OSError.
+    """
+    text = Path("/proc/self/mountinfo").read_text(errors="replace") if text is None else text
     found: dict[Path, Mount] = {}
     for line in text.splitlines():
         fields, _, rest = line.partition(" - ")
         words = fields.split(" ")
         path = Path(re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), words[4]))
         options = words[5].split(",")
-        kind, _, above = rest.split(" ")[:3]
+        kind, source, above = rest.split(" ")[:3]
         found[path] = Mount(
             path=path,
             kind=kind,
+            source=source,
             flags=sum(_FLAGS.get(option, 0) for option in options),
             writable="rw" in options and "ro" not in above.split(","),
         )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any, Final
+
+from hotloop.launch.mounts import mount_of, mounts
 
 _NETWORK: Final = frozenset(
     {
@@ -25,28 +26,17 @@ def storage(path: Path) -> dict[str, Any]:
     "virtual" is a disk of a virtual machine: what is behind it cannot be told from inside. Raises OSError.
     """
     path = path.resolve()
-    mount, device, filesystem = mount_of(path, Path("/proc/self/mounts").read_text(errors="replace"))
+    mount = mount_of(path, mounts())
+    if mount is None:
+        raise FileNotFoundError(f"no mount holds {path}")
     return {
         "path": str(path),
-        "mount": mount,
-        "kind": _kind(path, device, filesystem),
-        "filesystem": filesystem,
-        "device": device,
+        "mount": str(mount.path),
+        "kind": _kind(path, mount.source, mount.kind),
+        "filesystem": mount.kind,
+        "device": mount.source,
         "free_bytes": shutil.disk_usage(path).free,
     }
-
-
-def mount_of(path: Path, mounts: str) -> tuple[str, str, str]:
-    """Mount point, device and filesystem of a path, from ``/proc/mounts`` (its text): the deepest, latest."""
-    best = ("", "", "")
-    for line in mounts.splitlines():
-        fields = line.split(" ")
-        if len(fields) < 3:
-            continue
-        mount = re.sub(r"\\([0-7]{3})", lambda octal: chr(int(octal[1], 8)), fields[1])
-        if path.is_relative_to(mount) and len(mount) >= len(best[0]):
-            best = (mount, fields[0], fields[2])
-    return best
 
 
 def _kind(path: Path, device: str, filesystem: str) -> str:

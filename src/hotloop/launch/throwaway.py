@@ -175,7 +175,7 @@ def _plan(scratch: Path, name: str, keep: Sequence[Path], needed: Sequence[Path]
 
     Raises Refused where a folder that is needed lies on that way.
     """
-    known = mounts(Path("/proc/self/mountinfo").read_text(errors="replace"))
+    known = mounts()
     layers: list[Path] = []
     split: list[Mount] = []
     for mount in known:
