@@ -35,7 +35,7 @@ BUDGETS = {
     "probe": 7430,
     "record": 1955,
     "remedy": 4820,
-    "report": 3116,
+    "report": 2967,
     "source": 2012,
     "state": 579,
     "tune": 3824,

@@ -49,19 +49,8 @@ def _worker_line(item: LineCost, owner: LoaderUse, sources: Sources) -> dict[str
 
 
 def _line(item: LineCost, sources: Sources) -> dict[str, Any]:
-    names = (
-        "place",
-        "phase",
-        "seconds",
-        "num_samples",
-        "role",
-        "nature",
-        "on_cpu_ratio",
-        "library",
-        "statement",
-    )
     return {
-        **{name: getattr(item, name) for name in names},
+        **{name: getattr(item, name) for name in _OF_LINE},
         "source": item.source or sources.line(item.place),
         "excerpt": sources.excerpt(item.place),
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from hotloop.record.rows import (
     KIND_NAMES,
     LOG,
     LOG_OPS,
+    LONG,
     LOSS,
     MAKE,
     MODE,
@@ -34,7 +34,6 @@ from hotloop.record.rows import (
     U16_MAX,
     U32_MAX,
 )
-from hotloop.report.window import Ints, durations_ns
 from hotloop.report.words import clean
 
 Event = dict[str, Any]
@@ -47,49 +46,24 @@ _NO_SPAN: Final = (SAMPLE, DEVICE, LOSS, MODE)
 _NUM_COUNTS: Final = 4000
 
 
-def steps(recording: Recording, process: Process, measured: Steps, kept: Ints, tid: int) -> Iterator[Event]:
-    """One slice per kept step, its phases in the arguments."""
-    offset = process.start_ns - recording.start_ns
-    for index in kept.tolist():
-        start, end = float(measured.start_s[index]), float(measured.end_s[index])
+def steps(recording: Recording, process: Process, measured: Steps, most: int, tid: int) -> Iterator[Event]:
+    """One slice per step, its phases in the arguments; of more than ``most`` steps the slowest."""
+    offset = (process.start_ns - recording.start_ns) / 1e3
+    slowest = np.argsort(measured.start_s - measured.end_s, kind="stable")[: max(1, most)]
+    for index in np.sort(slowest).tolist():
+        start, end = float(measured.start_s[index]) * 1e6, float(measured.end_s[index]) * 1e6
         phases = {
             f"{name}_ms": round(float(seconds) * 1e3, 4)
             for name, seconds in zip(PHASES, measured.phases[index], strict=True)
             if seconds > 0
         }
-        yield _slice(
-            process.pid,
-            tid,
-            f"step {index}",
-            "step",
-            start * 1e6 + offset / 1e3,
-            end * 1e6 + offset / 1e3,
-            phases,
-        )
-
-
-def pauses(recording: Recording, process: Process, measured: Steps, tid: int) -> Iterator[Event]:
-    """One slice per evaluation and per checkpoint; one that overlaps the one before begins at its end."""
-    offset = (process.start_ns - recording.start_ns) / 1e3
-    named = [("evaluation", item) for item in measured.evaluations] + [
-        ("checkpoint", item) for item in measured.checkpoints
-    ]
-    free = 0.0
-    for name, item in sorted(named, key=lambda pair: (pair[1].start_s, pair[1].end_s))[:_NUM_COUNTS]:
-        start, end = max(free, item.start_s), item.end_s
-        if end <= start:
-            continue
-        free = end
-        arguments: Event = {"after step": item.after_step}
-        if item.place:
-            arguments["place"] = clean(item.place)
-        yield _slice(process.pid, tid, name, name, start * 1e6 + offset, end * 1e6 + offset, arguments)
+        yield _slice(process.pid, tid, f"step {index}", "step", start + offset, end + offset, phases)
 
 
 def spans(recording: Recording, process: Process, rows: Rows, tid: int) -> Iterator[Event]:
     """One slice per span, properly nested: a child never ends after its parent, whatever rounding did."""
     spans_ = rows[~np.isin(rows["kind"], _NO_SPAN)]
-    lengths = durations_ns(spans_)
+    lengths = _durations_ns(spans_)
     order = np.lexsort((-lengths, spans_["start"]))
     places = {note.get("id"): note for note in process.notes.get("site", [])}
     modules = {note.get("id"): note for note in process.notes.get("name", [])}
@@ -113,7 +87,7 @@ def samples(recording: Recording, process: Process, rows: Rows, tid: int) -> Ite
     taken = rows[rows["kind"] == SAMPLE]
     if not len(taken):
         return
-    weights = durations_ns(taken)
+    weights = _durations_ns(taken)
     ends = taken["start"].astype(np.int64)
     starts = np.maximum(ends - weights, np.concatenate([[0], ends[:-1]]))
     stacks = {note.get("id"): note for note in process.notes.get("stack", [])}
@@ -127,18 +101,15 @@ def samples(recording: Recording, process: Process, rows: Rows, tid: int) -> Ite
 
 
 def counters(recording: Recording, process: Process, rows: Rows) -> Iterator[Event]:
-    """Batches ready when asked for, losses, and how far the device lags behind the host."""
+    """Batches ready when asked for, and losses."""
     kinds = rows["kind"]
     asked = rows[(kinds == FETCH) & ((rows["flags"] & FETCH_END) == 0) & (rows["extra"] != U16_MAX)]
-    for row in _thinned(asked):
-        yield _count(recording, process.pid, "batches ready", int(row["start"]), float(row["extra"]))
-    for row in _thinned(rows[kinds == LOSS]):
-        value = struct.unpack("<f", struct.pack("<I", int(row["value"])))[0]
-        if np.isfinite(value):
-            yield _count(recording, process.pid, "loss", int(row["start"]), value)
-    marks = rows[kinds == DEVICE]
-    for row, lag in zip(marks, durations_ns(marks).tolist(), strict=True):
-        yield _count(recording, process.pid, "device behind host (ms)", int(row["start"]), lag / 1e6)
+    losses = rows[kinds == LOSS]
+    for name, own, values in (
+        ("batches ready", asked, asked["extra"].astype(float)),
+        ("loss", losses, np.ascontiguousarray(losses["value"].astype("<u4")).view("<f4").astype(float)),
+    ):
+        yield from _counts(process.pid, name, (own["start"].astype(float) - recording.start_ns) / 1e3, values)
 
 
 def system(recording: Recording) -> Iterator[Event]:
@@ -156,18 +127,15 @@ def system(recording: Recording) -> Iterator[Event]:
 
 def _column(pid: int, name: str, columns: Mapping[str, Any]) -> Iterator[Event]:
     times, values = np.asarray(columns.get("t_s", ()), float), np.asarray(columns.get(name, ()), float)
-    if len(times) != len(values) or not np.any(values):
-        return
-    pairs = [pair for pair in zip(times.tolist(), values.tolist(), strict=True) if np.isfinite(pair[1])]
-    for t_s, value in pairs[:: max(1, -(-len(pairs) // _NUM_COUNTS))]:
-        yield {
-            "ph": "C",
-            "name": name,
-            "pid": pid,
-            "tid": 0,
-            "ts": round(t_s * 1e6, 3),
-            "args": {"value": value},
-        }
+    if len(times) == len(values) and np.any(values):
+        yield from _counts(pid, name, times * 1e6, values)
+
+
+def _counts(pid: int, name: str, at_us: npt.NDArray[Any], values: npt.NDArray[Any]) -> Iterator[Event]:
+    known = np.flatnonzero(np.isfinite(values))
+    for i in known[:: max(1, -(-len(known) // _NUM_COUNTS))].tolist():
+        args = {"value": float(values[i])}
+        yield {"ph": "C", "name": name, "pid": pid, "tid": 0, "ts": round(float(at_us[i]), 3), "args": args}
 
 
 def _described(row: Any, places: Mapping[Any, Any], modules: Mapping[Any, Any]) -> tuple[str, Event]:
@@ -214,16 +182,6 @@ def _slice(pid: int, tid: int, name: str, category: str, start: float, end: floa
     return {**event, "args": arguments} if arguments else event
 
 
-def _count(recording: Recording, pid: int, name: str, at_ns: int, value: float) -> Event:
-    return {
-        "ph": "C",
-        "name": name,
-        "pid": pid,
-        "tid": 0,
-        "ts": round((at_ns - recording.start_ns) / 1e3, 3),
-        "args": {"value": value},
-    }
-
-
-def _thinned(rows: Rows) -> Rows:
-    return rows[:: max(1, -(-len(rows) // _NUM_COUNTS))]
+def _durations_ns(rows: Rows) -> npt.NDArray[np.int64]:
+    """Lengths of rows in nanoseconds; long rows count in microseconds."""
+    return rows["dur"].astype(np.int64) * np.where(rows["flags"] & LONG, 1000, 1)
