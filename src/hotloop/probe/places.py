@@ -19,39 +19,11 @@ _MAX_LIBRARY: Final = 16
 #: Stands for "no user code" where a code object's sites would be.
 _LIBRARY: Final[dict[int, int]] = {}
 
-#: ``Places.site`` for the source of wrappers that run in every step: sets ``site``. Its names come from
-#: ``Places.names``. Not compiled it is written out; ``through`` is the code of a library function that
-#: most calls come through.
-_SITE_COMPILED: Final = "site = site_of(getframe(1))"
-_SITE_WRITTEN_OUT: Final = """
-frame = getframe(1)
-if frame.f_code is through:
-    frame = frame.f_back
-site = by_code.get(id(frame.f_code), library).get(frame.f_lasti)
-if site is None:
-    site = site_of(frame)
-frame = None
-"""
-_SITE: Final = _SITE_WRITTEN_OUT if fast.Sites is None else _SITE_COMPILED
-
 _OWN: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 #: A frame as notes carry it: file, line, function, first line of the function.
 Frame = tuple[str, int, str, int]
 Note = Callable[..., None]
-
-
-def with_site(source: str) -> str:
-    """The source of a wrapper with the lookup of its caller's site where it says ``{site}``."""
-    return with_text(source, "{site}", _SITE)
-
-
-def with_text(source: str, mark: str, text: str) -> str:
-    """The source with lines of text in the place of a mark."""
-    before, asked, after = source.partition(mark)
-    if not asked:
-        return source
-    return before + text.strip().replace("\n", "\n" + " " * (len(before) - before.rfind("\n") - 1)) + after
 
 
 class UserCode:
@@ -128,10 +100,6 @@ class Places:
         if fast.Sites is not None:
             self.site = fast.Sites(self._by_code, _LIBRARY, self._new_code, self._new_site, self._stack)
             self._forget, self.stack = self.site.forget, self.site.stack  # type: ignore[attr-defined]
-        #: What ``with_site`` needs.
-        self.names: dict[str, Any] = {
-            "by_code": self._by_code, "library": _LIBRARY, "site_of": self.site, "through": None,
-        }  # fmt: skip
         self.restart()
 
     def restart(self) -> None:

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hotloop import fast
 from hotloop.hooks.wrapping import compile_beside
-from hotloop.probe.ending import ending
-from hotloop.probe.places import with_site, with_text
+from hotloop.probe.ending import ending, in_python
 from hotloop.record.rows import BACKWARD, LOSS, U32_MAX
 
 if TYPE_CHECKING:
@@ -44,24 +43,7 @@ def {name}(*args, **kwargs):
         return original(*args, **kwargs)
     finally:
         inside[0] = before
-        stop = now()
-        try:
-            {end}
-        except Exception as error:
-            failed(switch, error)
-"""
-_WENT = """
-{site}
-emit(kind, start, stop - start, 0, site)
-count.backwards = number = count.backwards + 1
-if count.fetched:
-    count.fetched = 0
-    count.batches += 1
-    count.fed_at = count.rounds
-if not count.rounds and stop >= count.next_tick:
-    tick(stop)
-if number <= every_loss or not number % loss_stride:
-    read_loss(args[0] if args else kwargs.get("tensors"), stop, site)
+        went(args, kwargs, start)
 """
 
 
@@ -106,33 +88,38 @@ def install(probe: Probe) -> None:
     every_loss = _EVERY_LOSS if every is None else U32_MAX
     claim = hooks.guard(NAME, probe.claim)
     asked = (every_loss, _LOSS_STRIDE, probe.inside, read_loss, probe.tick, claim)
-    source = with_text(_BACKWARD, "{end}", with_site(_WENT))
+    count = probe.count
 
-    def written_out(original: Any) -> Any:
+    def went(frame: FrameType, stop: int, args: Any, kwargs: Any, start: int) -> None:
+        site = probe.site(frame)
+        probe.emit(BACKWARD, start, stop - start, 0, site)
+        count.backwards = number = count.backwards + 1
+        if count.fetched:
+            count.fetched = 0
+            count.batches += 1
+            count.fed_at = count.rounds
+        if not count.rounds and stop >= count.next_tick:
+            probe.tick(stop)
+        if number <= every_loss or not number % _LOSS_STRIDE:
+            read_loss(args[0] if args else kwargs.get("tensors"), stop, site)
+
+    def python(original: Any) -> Any:
         return compile_beside(
             original,
-            source,
-            tick=probe.tick,
-            count=probe.count,
-            emit=probe.emit,
-            kind=BACKWARD,
-            every_loss=every_loss,
-            loss_stride=_LOSS_STRIDE,
-            read_loss=read_loss,
+            _BACKWARD,
+            went=in_python(probe, NAME, went),
             inside=probe.inside,
             claim=claim,
             switch=hooks.switch(NAME),
-            failed=hooks.failed,
             now=perf_counter_ns,
-            **{**probe.places.names, "through": torch.Tensor.backward.__code__},
         )
 
     def compiled(original: Any) -> Any:
         return ending(probe, NAME, "backward", BACKWARD, *asked, original=original)
 
     # Dynamo enters grad, and skips backward whatever it is.
-    hooks.patch(torch.autograd, "backward", written_out if fast.Hook is None else compiled)
-    hooks.patch(torch.autograd, "grad", written_out)
+    hooks.patch(torch.autograd, "backward", python if fast.Hook is None else compiled)
+    hooks.patch(torch.autograd, "grad", python)
 
     def checkpointed(args: Any, kwargs: Any, frame: FrameType) -> None:
         probe.facts["checkpointing"] = True

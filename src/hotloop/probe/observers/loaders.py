@@ -14,10 +14,9 @@ from hotloop.hooks.imports import IMPORT_FILE
 from hotloop.hooks.wrapping import RAISED, compile_beside
 from hotloop.probe import batches
 from hotloop.probe.counting import with_limit
-from hotloop.probe.ending import ending
+from hotloop.probe.ending import ending, in_python
 from hotloop.probe.observers.datasets import Datasets
 from hotloop.probe.observers.loader_construction import Construction
-from hotloop.probe.places import with_site, with_text
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
 from hotloop.state.identity import Known
 
@@ -43,31 +42,10 @@ def {name}(self):
     try:
         result = original(self)
     finally:
-        stop = now()
-        try:
-            {end}
-        except Exception as error:
-            failed(switch, error)
+        fetched(state, waiting, start, result)
     if type(result) is dict:
         return loaders.track(self, result) or result
     return result
-"""
-
-
-_FETCHED: Final = """
-{site}
-if result is raised:
-    ended(state, waiting, site, start, stop, isinstance(exc_info()[1], StopIteration))
-else:
-    state.yielded = number = state.yielded + 1
-    samples = state.full
-    if not samples or number == state.num_batches:
-        samples = samples_in(state, result)
-    emit(kind, start, stop - start, samples, site, state.id, waiting, state.flags)
-    count.fetched = 1
-    number += state.before
-    if number % note_every == 1 and (number < 10 * note_every or number % (10 * note_every) == 1):
-        note_batch(state, result)
 """
 
 
@@ -232,26 +210,38 @@ class Loaders(Construction):
             asked = (self._iterators.entries, counted, ended, samples_in, note_batch, _NOTE_EVERY, self)
             limit = probe.count.stop_if_done if probe.count.may_end else None
             return ending(probe, NAME, "next", FETCH, *asked, limit, original=original)
+
+        def fetched(
+            frame: FrameType, stop: int, state: Iterator, waiting: int, start: int, result: Any
+        ) -> None:
+            site = probe.site(frame)
+            if result is RAISED:
+                at_end = isinstance(sys.exc_info()[1], StopIteration)
+                ended(state, waiting, site, start, stop, at_end)
+                return
+            state.yielded = number = state.yielded + 1
+            samples = state.full
+            if not samples or number == state.num_batches:
+                samples = samples_in(state, result)
+            emit(FETCH, start, stop - start, samples, site, state.id, waiting, state.flags)
+            probe.count.fetched = 1
+            number += state.before
+            often = number < 10 * _NOTE_EVERY
+            if number % _NOTE_EVERY == 1 and (often or number % (10 * _NOTE_EVERY) == 1):
+                note_batch(state, result)
+
         return compile_beside(
             original,
-            with_limit(with_text(_NEXT, "{end}", with_site(_FETCHED)), probe.count, "count.stop_if_done()"),
+            with_limit(_NEXT, probe.count, "count.stop_if_done()"),
             filename=IMPORT_FILE,
             switch=hooks.switch(NAME),
             count=probe.count,
             entries=self._iterators.entries,
             loaders=self,
             ready=counted,
-            ended=ended,
-            exc_info=sys.exc_info,
-            samples_in=samples_in,
-            note_batch=note_batch,
-            note_every=_NOTE_EVERY,
-            emit=emit,
-            kind=FETCH,
-            failed=hooks.failed,
+            fetched=in_python(probe, NAME, fetched),
             raised=RAISED,
             now=perf_counter_ns,
-            **probe.places.names,
         )
 
     # -- shutdown --------------------------------------------------------------------------------------------

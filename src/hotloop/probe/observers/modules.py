@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop import fast
 from hotloop.hooks.wrapping import code_of, compile_beside, same_code
 from hotloop.probe.counting import with_limit
-from hotloop.probe.ending import ending, with_ending
+from hotloop.probe.ending import ending, in_python
 from hotloop.probe.observers.module_facts import WRAPPERS, autocast_facts, module_facts, unwrapped
 from hotloop.record.rows import (
     FORWARD,
@@ -58,7 +57,7 @@ def {name}(self, *args, **kwargs):
         if where == 3 and inside[1] is not None and get_ident() == owner[0]:
             return inside[1].call(self, original, args, kwargs)
         {call}
-    {begin}
+    start = called()
     if not start:
         {call}
     {stop_if_done}
@@ -70,23 +69,7 @@ def {name}(self, *args, **kwargs):
         {call}
     finally:
         inside[0] = 0
-        {end}
-"""
-_CALLED: Final = """
-entry = known.get(id(self)) or new_entry(self)
-flags = entry.flags
-if grad_enabled():
-    flags |= grad
-if self.training:
-    flags |= training
-if autocast():
-    flags = autocasted(flags)
-if self._compiled_call_impl is not None:
-    flags |= compiled
-if not entry.noted:
-    note(self, entry)
-{site}
-emit(kind, start, stop - start, 0, site, entry.id, 0, flags)
+        called(self, start)
 """
 
 
@@ -160,28 +143,29 @@ class Modules:
 
         known, new_entry = self._known.entries, self._new_entry
         asked = (known, self._grad_enabled, self._autocast, new_entry, note, autocasted)
-        source = with_ending(with_body(_CALL, original), "called(self, start)", _CALLED)
+
+        def called(frame: FrameType, stop: int, module: Any, start: int) -> None:
+            entry = known.get(id(module)) or new_entry(module)
+            flags = entry.flags
+            if self._grad_enabled():
+                flags |= FORWARD_GRAD
+            if module.training:
+                flags |= FORWARD_TRAINING
+            if self._autocast():
+                flags = autocasted(flags)
+            if module._compiled_call_impl is not None:
+                flags |= FORWARD_COMPILED
+            if not entry.noted:
+                note(module, entry)
+            probe.emit(FORWARD, start, stop - start, 0, probe.site(frame), entry.id, 0, flags)
+
         wrapper = compile_beside(
             original,
-            with_limit(source, probe.count, "stop_if_done()"),
+            with_limit(with_body(_CALL, original), probe.count, "stop_if_done()"),
             inside=probe.inside,
             switch=hooks.switch(NAME),
             stop_if_done=self.stop_if_done,
-            called=ending(probe, NAME, "called", FORWARD, *asked),
-            known=known,
-            new_entry=new_entry,
-            note=note,
-            grad_enabled=self._grad_enabled,
-            autocast=self._autocast,
-            autocasted=autocasted,
-            emit=probe.emit,
-            kind=FORWARD,
-            grad=FORWARD_GRAD,
-            training=FORWARD_TRAINING,
-            compiled=FORWARD_COMPILED,
-            failed=hooks.failed,
-            now=perf_counter_ns,
-            **probe.places.names,
+            called=ending(probe, NAME, "called", FORWARD, *asked) or in_python(probe, NAME, called),
         )
         if fast.Hook is not None and not probe.count.may_end:
             # Dynamo sees the function, and runs it; other calls of modules are the hook's.

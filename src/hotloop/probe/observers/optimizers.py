@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hotloop import fast
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.counting import with_limit
-from hotloop.probe.ending import ending, with_ending
+from hotloop.probe.ending import ending, in_python
 from hotloop.record.rows import CLIP, OPTIMIZER, SCALER, ZERO_GRAD
 from hotloop.state.identity import Known
 
@@ -26,57 +26,23 @@ def {name}(optimizer, args, kwargs):
     if is_compiling(){elsewhere}:
         return None
     {stop_if_done}
-    {end}
+    began(optimizer)
 """
-_BEGAN: Final = """
-if count.opened and nested(getframe(1)):
-    return None
-{site}
-count.opened, count.opened_at, count.opened_site = id(optimizer), now(), site
-"""
-
 _AFTER: Final = """
 def {name}(optimizer, args, kwargs):
     if is_compiling(){elsewhere}:
         return None
-    {end}
+    stepped(optimizer)
 """
-# A step inside a step belongs to the outer one.
-_STEPPED: Final = """
-if count.opened != id(optimizer):
-    return None
-count.opened, start, site = 0, count.opened_at, count.opened_site
-number = known.get(id(optimizer)) or new(optimizer, site)
-emit(kind, start, stop - start, 0, site, number)
-count.updates += 1
-if number in in_round:
-    count.rounds += 1
-    if len(in_round) > 1:
-        in_round.clear()
-        in_round.add(number)
-else:
-    if not in_round:
-        count.rounds += 1
-    in_round.add(number)
-if count.callbacks:
-    updated()
-if stop >= count.next_tick:
-    tick(stop)
-"""
-
 _ZERO: Final = """
 def {name}(*args, **kwargs):
     if is_compiling():
         return original(*args, **kwargs)
-    {begin}
+    start = cleared()
     result = original(*args, **kwargs)
     if start:
-        {end}
+        cleared(start)
     return result
-"""
-_CLEARED: Final = """
-{site}
-emit(kind, start, stop - start, 0, site)
 """
 
 
@@ -87,44 +53,64 @@ class Optimizers:
         self._probe = probe
         self._known: Known[int] = Known()
         self._count = 0
-        # What torch puts around the step of every optimizer; its code is one and the same object.
-        self._through = probe.torch.optim.Optimizer.profile_hook_step(self._new).__code__
 
     def restart(self) -> None:
         """In a forked child."""
         self._known.clear()
         self._count = 0
 
-    def wrapper(self, original: Any, source: str, call: str, written_out: str, kind: int) -> Any:
-        """One of the functions above; ``call`` is that of its compiled end."""
+    def wrapper(self, original: Any, source: str, what: str, kind: int) -> Any:
+        """One of the functions above; ``what`` is its end."""
         probe, hooks = self._probe, self._probe.hooks
         known, in_round = self._known.entries, probe.count.stepped
-        what = call.partition("(")[0]
         asked = {"began": (self._nested,), "stepped": (known, in_round, self._new, probe.updated, probe.tick)}
-        names: dict[str, Any] = {
-            **probe.places.names, "through": self._through, "in_round": in_round,
-            what: ending(probe, NAME, what, kind, *asked.get(what, ())),
-        }  # fmt: skip
+        body = {"began": self._began, "stepped": self._stepped, "cleared": self._cleared}[what]
+        end: Any = ending(probe, NAME, what, kind, *asked.get(what, ())) or in_python(probe, NAME, body)
         # What is compiled asks itself.
         elsewhere = " or get_ident() != owner[0]" if fast.Hook is None or probe.count.may_end else ""
-        source = with_ending(source.replace("{elsewhere}", elsewhere), call, written_out)
         return compile_beside(
             original,
-            with_limit(source, probe.count, "stop_if_done()"),
+            with_limit(source.replace("{elsewhere}", elsewhere), probe.count, "stop_if_done()"),
             switch=hooks.switch(NAME),
-            count=probe.count,
             stop_if_done=self.stop_if_done,
-            nested=self._nested,
-            known=known,
-            new=self._new,
-            updated=probe.updated,
-            tick=probe.tick,
-            emit=probe.emit,
-            kind=kind,
-            failed=hooks.failed,
-            now=perf_counter_ns,
-            **names,
+            **{what: end},
         )
+
+    # -- in Python -------------------------------------------------------------------------------------------
+
+    def _began(self, frame: FrameType, stop: int, optimizer: Any) -> None:
+        count = self._probe.count
+        if count.opened and frame.f_back is not None and self._nested(frame.f_back):
+            return
+        site = self._probe.site(frame)
+        count.opened, count.opened_at, count.opened_site = id(optimizer), perf_counter_ns(), site
+
+    def _stepped(self, frame: FrameType, stop: int, optimizer: Any) -> None:
+        """A step inside a step belongs to the outer one."""
+        probe, count = self._probe, self._probe.count
+        if count.opened != id(optimizer):
+            return
+        count.opened, start, site = 0, count.opened_at, count.opened_site
+        number = self._known.get(optimizer) or self._new(optimizer, site)
+        probe.emit(OPTIMIZER, start, stop - start, 0, site, number)
+        count.updates += 1
+        in_round = count.stepped
+        if number in in_round:
+            count.rounds += 1
+            if len(in_round) > 1:
+                in_round.clear()
+                in_round.add(number)
+        else:
+            if not in_round:
+                count.rounds += 1
+            in_round.add(number)
+        if count.callbacks:
+            probe.updated()
+        if stop >= count.next_tick:
+            probe.tick(stop)
+
+    def _cleared(self, frame: FrameType, stop: int, start: int) -> None:
+        self._probe.emit(ZERO_GRAD, start, stop - start, 0, self._probe.site(frame))
 
     def stop_if_done(self) -> None:
         """Where there is no loader, ``--steps`` ends the run between two steps here."""
@@ -186,16 +172,16 @@ def install(probe: Probe) -> None:
     optimizers = Optimizers(probe)
     probe.on_fork(NAME, optimizers.restart)
     module = sys.modules["torch.optim.optimizer"]
-    for register, source, call, written_out in (
-        (module.register_optimizer_step_pre_hook, _BEFORE, "began(optimizer)", _BEGAN),
-        (module.register_optimizer_step_post_hook, _AFTER, "stepped(optimizer)", _STEPPED),
+    for register, source, what in (
+        (module.register_optimizer_step_pre_hook, _BEFORE, "began"),
+        (module.register_optimizer_step_post_hook, _AFTER, "stepped"),
     ):
-        hook = optimizers.wrapper(register, source, call, written_out, OPTIMIZER)
+        hook = optimizers.wrapper(register, source, what, OPTIMIZER)
         if fast.attach is not None and not probe.count.may_end:
-            fast.attach(hook, hook.__globals__[call.partition("(")[0]])
+            fast.attach(hook, hook.__globals__[what])
             hook = functools.partial(hook)  # called by C; dynamo enters it
         hooks.at_undo(register(hook).remove)
-    cleared = (_ZERO, "cleared(start)", _CLEARED, ZERO_GRAD)
+    cleared = (_ZERO, "cleared", ZERO_GRAD)
     hooks.patch(torch.optim.Optimizer, "zero_grad", lambda original: optimizers.wrapper(original, *cleared))
 
     def clipped(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
