@@ -44,8 +44,8 @@ IN_PROCESS = {
         process sampler stages timer tracked unbuffered window
     """,
     "probe/observers": """
-        __init__ anomaly autograd checkpoints collectives compiling configs datasets device evidence growth
-        loader_construction loader_facts loaders logs memory module_facts modules nesting open_files
+        __init__ anomaly autograd calls compiling configs datasets device evidence growth
+        loader_construction loader_facts loaders memory module_facts modules open_files
         optimizers profile settings sockets transfers unread window workers
     """,
     "probe/evidence": """

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 #: Told the key that was read, or ALL.
 Read = Callable[[Any], None]
@@ -15,6 +15,12 @@ class _All:
 
 #: Every key was read at once: items, values, iteration, copies.
 ALL = _All()
+#: What reads its first argument. What reads everything: ``__iter__`` and ``keys`` also take ``**batch``,
+#: ``dict(batch)`` and ``other.update(batch)`` off the fast path.
+_OF_KEYS: Final = ("__getitem__", "get", "pop", "setdefault")
+_OF_ALL: Final = (
+    "popitem", "__iter__", "__reversed__", "keys", "values", "items", "__eq__", "__ne__", "__repr__",
+)  # fmt: skip
 
 
 class TrackedBatch(dict[Any, Any]):
@@ -22,6 +28,7 @@ class TrackedBatch(dict[Any, Any]):
 
     __slots__ = ("_read",)
     _read: Read | None
+    __hash__ = None
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -34,96 +41,41 @@ class TrackedBatch(dict[Any, Any]):
         tracked._read = read
         return tracked
 
-    def _tell(self, key: Any) -> None:
-        if self._read is not None:
-            self._read(key)
-
-    def __getitem__(self, key: Any) -> Any:
-        self._tell(key)
-        return super().__getitem__(key)
-
-    def get(self, key: Any, default: Any = None) -> Any:
-        """Reads one key."""
-        self._tell(key)
-        return super().get(key, default)
-
-    def pop(self, key: Any, *default: Any) -> Any:
-        """Reads one key and takes it out."""
-        self._tell(key)
-        return super().pop(key, *default)
-
-    def setdefault(self, key: Any, default: Any = None) -> Any:
-        """Reads one key, or puts it in."""
-        self._tell(key)
-        return super().setdefault(key, default)
-
-    def popitem(self) -> tuple[Any, Any]:
-        """Reads everything."""
-        self._tell(ALL)
-        return super().popitem()
-
-    # Overriding __iter__ and keys also takes `**batch`, dict(batch) and other.update(batch) off the fast
-    # path.
-
-    def __iter__(self) -> Any:
-        self._tell(ALL)
-        return super().__iter__()
-
-    def __reversed__(self) -> Any:
-        self._tell(ALL)
-        return super().__reversed__()
-
-    def keys(self) -> Any:
-        """Reads everything."""
-        self._tell(ALL)
-        return super().keys()
-
-    def values(self) -> Any:
-        """Reads everything."""
-        self._tell(ALL)
-        return super().values()
-
-    def items(self) -> Any:
-        """Reads everything."""
-        self._tell(ALL)
-        return super().items()
-
     def copy(self) -> dict[Any, Any]:
-        """A plain dictionary; reads everything."""
-        self._tell(ALL)
-        return dict(super().items())
+        """A plain dictionary."""
+        return dict(self.items())
 
     def __or__(self, other: Any) -> Any:
-        self._tell(ALL)
-        return dict(super().items()) | other if isinstance(other, dict) else NotImplemented
+        return self.copy() | other if isinstance(other, dict) else NotImplemented
 
     def __ror__(self, other: Any) -> Any:
-        self._tell(ALL)
-        return other | dict(super().items()) if isinstance(other, dict) else NotImplemented
-
-    def __eq__(self, other: object) -> bool:
-        self._tell(ALL)
-        return super().__eq__(other)
-
-    def __ne__(self, other: object) -> bool:
-        self._tell(ALL)
-        return super().__ne__(other)
-
-    __hash__ = None
-
-    def __repr__(self) -> str:
-        self._tell(ALL)
-        return super().__repr__()
+        return other | self.copy() if isinstance(other, dict) else NotImplemented
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        self._tell(ALL)
-        return dict, (dict(super().items()),)
+        return dict, (self.copy(),)
 
     def __reduce__(self) -> Any:
         return self.__reduce_ex__(2)
 
     def __copy__(self) -> dict[Any, Any]:
         return self.copy()
+
+
+def _watched(name: str, *, whole: bool) -> Callable[..., Any]:
+    """The method of ``dict`` that says first what it reads."""
+    original = getattr(dict, name)
+
+    def method(self: TrackedBatch, *args: Any) -> Any:
+        if self._read is not None and (whole or args):
+            self._read(ALL if whole else args[0])
+        return original(self, *args)
+
+    method.__name__ = name
+    return method
+
+
+for _name in (*_OF_KEYS, *_OF_ALL):
+    setattr(TrackedBatch, _name, _watched(_name, whole=_name in _OF_ALL))
 
 
 def register_with_pytree(pytree: Any) -> None:

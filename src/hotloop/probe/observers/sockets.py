@@ -1,6 +1,6 @@
 """Sockets that the training thread itself serves: a viewer inside the loop.
 
-Served is what it accepts connections on, and what it accepted.
+Served is what listens, and what was accepted from it.
 
 Only calls made by the user's own code count (through the standard library at most), and only once training
 runs: torch, multiprocessing and download libraries talk to sockets for reasons of their own.
@@ -9,13 +9,12 @@ runs: torch, multiprocessing and download libraries talk to sockets for reasons 
 from __future__ import annotations
 
 import os
-import stat
-import sys
 from _thread import get_ident
 from collections.abc import Iterable
 from itertools import chain, islice
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakSet
 
 from hotloop.hooks.wrapping import RAISED
 from hotloop.record.rows import SOCKET
@@ -31,9 +30,8 @@ _METHODS: Final = {
 _STDLIB: Final = os.path.dirname(os.__file__) + os.sep
 #: Batches from another process come through it.
 _NOT_A_VIEWER: Final = _STDLIB + "multiprocessing"
-#: Of a call that looks at many sockets these are asked what they are; so many are remembered.
+#: So many are looked at of a call that is given many sockets.
 _MOST_ASKED: Final = 64
-_MOST_KNOWN: Final = 4096
 
 _Token = tuple[int, int]
 _NO_ROW: Final = (0, 0)
@@ -45,7 +43,7 @@ class Sockets:
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._inside = False
-        self._served: set[int] = set()  # inodes
+        self._served: WeakSet[Any] = WeakSet()
 
     def begin_method(self, name: str) -> Any:
         """The ``begin`` for one method of a socket."""
@@ -56,8 +54,13 @@ class Sockets:
 
         return begin
 
+    def begin_listen(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> None:
+        """Before ``listen``, in any thread and at any time."""
+        self._served.add(args[0])
+
     def begin_accept(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> _Token:
         """Before ``accept``, in any thread and at any time: what it gives may be served later."""
+        self._served.add(args[0])
         if get_ident() != self._probe.owner:
             return _NO_ROW
         return self._begun(POLL, frame, (args[0],)) or _NO_ROW
@@ -77,31 +80,24 @@ class Sockets:
         if token is not _NO_ROW:
             self.end(token, start, stop, result)
         if result is not RAISED:
-            self._remember(_inode(result[0]))
+            self._served.add(result[0])
 
     def _begun(self, operation: int, frame: FrameType, watched: Iterable[Any]) -> _Token | None:
         if self._inside or not self._probe.training_started:
             return None
+        if not any(self._serves(one) for one in islice(watched, _MOST_ASKED)):
+            return None
         site = self._site(frame)
-        if not site or not any(self._serves(one, operation) for one in islice(watched, _MOST_ASKED)):
+        if not site:
             return None
         self._inside = True
         return operation, site
 
-    def _serves(self, watched: Any, operation: int) -> bool:
-        inode = _inode(watched)
-        if not inode or inode in self._served:
-            return bool(inode)
-        # Nothing is received from, or sent to, what listens.
-        found = operation == POLL and _listens(watched)
-        if found:
-            self._remember(inode)
-        return found
-
-    def _remember(self, inode: int) -> None:
-        if len(self._served) >= _MOST_KNOWN:
-            self._served.clear()
-        self._served.add(inode)
+    def _serves(self, watched: Any) -> bool:
+        """Whether it is served; ``select`` may be given numbers."""
+        if isinstance(watched, int):
+            return any(one.fileno() == watched for one in list(self._served))
+        return any(one is watched for one in list(self._served))
 
     def _site(self, frame: FrameType | None) -> int:
         """The site, if nothing but the standard library lies between the socket and the user's code."""
@@ -116,26 +112,6 @@ class Sockets:
         return 0
 
 
-def _inode(watched: Any) -> int:
-    """The number of a socket, by its object or its descriptor; 0 for what is none."""
-    try:
-        found = os.fstat(watched if isinstance(watched, int) else watched.fileno())
-    except (OSError, ValueError, AttributeError):
-        return 0
-    return found.st_ino if stat.S_ISSOCK(found.st_mode) else 0
-
-
-def _listens(watched: Any) -> bool:
-    """Whether connections are accepted on a socket; one that is watched by its number alone is not asked."""
-    module = sys.modules["socket"]
-    if not isinstance(watched, module.socket):
-        return False
-    try:
-        return bool(watched.getsockopt(module.SOL_SOCKET, module.SO_ACCEPTCONN))
-    except OSError:
-        return False
-
-
 def install(probe: Probe) -> None:
     """Observe socket and select as soon as they are imported."""
     sockets = Sockets(probe)
@@ -144,6 +120,9 @@ def install(probe: Probe) -> None:
     def patch_socket(module: Any) -> None:
         for name in _METHODS:
             hooks.around(module.socket, name, NAME, sockets.begin_method(name), sockets.end)
+        hooks.around(
+            module.socket, "listen", NAME, sockets.begin_listen, sockets.end, any_thread=True, unseen=True
+        )
         hooks.around(module.socket, "accept", NAME, sockets.begin_accept, sockets.end_accept, any_thread=True)
 
     def patch_select(module: Any) -> None:
