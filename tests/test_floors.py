@@ -46,7 +46,7 @@ IN_PROCESS = {
     "probe/observers": """
         __init__ anomaly autograd calls compiling configs datasets device evidence growth
         loader_construction loader_facts loaders memory module_facts modules open_files
-        optimizers profile settings sockets transfers unread window workers
+        optimizers profile settings sockets transfers unread workers
     """,
     "probe/evidence": """
         __init__ caches checkpoints fingerprint handed inputs logged losses trained_state

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from tests.running import Observed, run_observed
 
@@ -221,17 +220,6 @@ def test_a_replaced_layer_is_let_go_and_its_successor_is_read(tmp_path: Path) ->
     for plain, tampered in zip(states[::2], states[1::2], strict=True):
         assert plain.keys() == tampered.keys() >= {"0.weight", "0.bias", "2.weight"}
         assert {name for name in plain if plain[name] != tampered[name]} == {"0.weight"}
-
-
-@pytest.mark.filterwarnings("ignore:Sparse CSR")
-def test_sparse_tensors_have_a_checksum_of_their_values() -> None:
-    dense = torch.tensor([[0.0, 2.0], [3.0, 0.0]])
-    for made in (torch.Tensor.to_sparse, torch.Tensor.to_sparse_csr, torch.Tensor.to_sparse_csc):
-        assert fingerprint.of_tensor(made(dense)) == fingerprint.of_tensor(made(dense.clone())) is not None
-        assert fingerprint.of_tensor(made(dense)) != fingerprint.of_tensor(made(dense * 2))
-    places, values = torch.tensor([[1, 0], [0, 1]]), torch.tensor([3.0, 2.0])
-    turned = torch.sparse_coo_tensor(places, values, (2, 2), check_invariants=True)
-    assert fingerprint.of_tensor(turned) == fingerprint.of_tensor(dense.to_sparse())
 
 
 def test_sums_of_other_samples_differ() -> None:

@@ -1,7 +1,7 @@
 """The module window: for a few steady updates, how long each submodule's forward and backward take.
 
 Always-on timing of every submodule would cost more than the budget allows, so it runs for ``NUM_UPDATES``
-updates after ``FIRST_UPDATE`` and once more ``AGAIN_NS`` later. Off where host time says nothing (an
+updates after ``FIRST_UPDATE``. Off where host time says nothing (an
 accelerator) and where a hook could change what runs (compiled, scripted, traced, FSDP, DDP with a static
 graph).
 
@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 
 FIRST_UPDATE: Final = 6
 NUM_UPDATES: Final = 3
-AGAIN_NS: Final = 10_000_000_000
-NUM_WINDOWS: Final = 2
 #: A window is closed early behind this many rows: accumulation over many batches, very deep models.
 MAX_ROWS: Final = 20_000
 _MAX_LEAVES: Final = 256
@@ -47,8 +45,6 @@ class Window:
         self._updates = 0
         self._rounds = 0
         self._opened_at = -1  # in updates
-        self._left = NUM_WINDOWS
-        self._reopen_ns = 0  # when the next window may open; 0: not closed yet
         self._step = 0
         self._rows = 0
         self._depth = 0
@@ -92,9 +88,7 @@ class Window:
             if self._updates - self._opened_at >= NUM_UPDATES or self._rows > MAX_ROWS:
                 self._close()
         elif self._updates >= FIRST_UPDATE - 1:
-            self._left -= 1
             if not all(usable(self._probe.torch, module) for module in self._seen()):
-                self._left = 0
                 self._close()
                 return
             self._opened_at = self._updates
@@ -104,18 +98,11 @@ class Window:
     def _close(self) -> None:
         self._probe.window = None
         self._opened_at = -1
-        self._reopen_ns = now_ns() + AGAIN_NS
         self._probe.off_update(self.update)
         self._ids.clear()
         self._whole = 0
         self._leaf.clear()
         self._pending = None
-
-    def reopen(self) -> None:
-        """Now and then: watch the updates again, once the time has come."""
-        if self._left and self._opened_at < 0 and self._reopen_ns and now_ns() >= self._reopen_ns:
-            self._reopen_ns = 0
-            self._probe.on_update("window", self.update)
 
     def _known(self, module: Any) -> int:
         torch = sys.modules["torch"]
@@ -126,7 +113,6 @@ class Window:
             if self._depth:
                 return 0  # made after the window opened, or hidden from named_modules
             if not usable(torch, module):
-                self._left = 0
                 self._close()
                 return 0
             self._enter(module)
@@ -238,3 +224,8 @@ def _prehook(fired: Callable[[int], None], name: int) -> Callable[[Any], None]:
 def _tensors(value: Any) -> Iterator[Any]:
     """The tensors in an output or in arguments, of large ones the first."""
     return (leaf for _, leaf in batches.leaves(value, _MAX_LEAVES) if is_tensor(leaf))
+
+
+def install(probe: Probe) -> None:
+    """Let the window count the updates."""
+    probe.on_update("window", Window(probe).update)

@@ -15,17 +15,6 @@ _ALL_BYTES: Final = 65_536
 _WORDS: Final = 4096
 #: Leaves of a batch that have a checksum of their own; the last one holds the rest together.
 MAX_LEAVES: Final = 16
-#: Methods that give the parts of tensors of a layout.
-_ROWS: Final = ("crow_indices", "col_indices", "values")
-_COLUMNS: Final = ("ccol_indices", "row_indices", "values")
-_PARTS: Final = {
-    "sparse_coo": ("indices", "values"),
-    "sparse_csr": _ROWS,
-    "sparse_bsr": _ROWS,
-    "sparse_csc": _COLUMNS,
-    "sparse_bsc": _COLUMNS,
-    "jagged": ("offsets", "values"),
-}
 _PLAIN: Final = (bool, int, float, str, bytes, type(None))
 
 
@@ -45,12 +34,12 @@ def of_bytes(view: memoryview, start: int = 0, *, full: bool = False) -> int:
 
 
 def of_tensor(tensor: Any, *, full: bool = False) -> int | None:
-    """Of a host tensor: dtype, shape and values, of sparse ones where they lie too. None where elsewhere."""
+    """Of a strided host tensor: dtype, shape and values. None of any other."""
     if not tensor.is_cpu:
         return None
     start = crc32(f"{tensor.dtype}{tuple(tensor.shape)}".encode())
     if "strided" not in str(tensor.layout):
-        return _of_parts(tensor.detach(), start, full=full)
+        return None
     num_bytes = tensor.numel() * tensor.element_size()
     if not num_bytes:
         return start
@@ -102,21 +91,6 @@ def of_index(index: Any) -> tuple[int, int] | None:
         parts = [repr(i).encode("utf-8", "backslashreplace") for i in index]
     # Of mixed values: sums of the numbers themselves are alike for many sets of samples.
     return crc32(b",".join(parts)), sum(map(crc32, parts)) & 0xFFFF
-
-
-def _of_parts(tensor: Any, start: int, *, full: bool) -> int | None:
-    """Of the strided tensors that a sparse or jagged one consists of."""
-    names = _PARTS.get(str(tensor.layout).removeprefix("torch."))
-    if names is None:
-        return None
-    if tensor.is_sparse:
-        tensor = tensor.coalesce()
-    for name in names:
-        crc = of_tensor(getattr(tensor, name)(), full=full)
-        if crc is None:
-            return None
-        start = crc32(b"%d" % crc, start)
-    return start
 
 
 def _of_array(value: Any, *, full: bool) -> int | None:

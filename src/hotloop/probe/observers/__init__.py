@@ -22,7 +22,7 @@ OBSERVERS: Final = (
     "observers.settings",
     "observers.anomaly",
     "observers.configs",
-    "observers.window",
+    "window",
     "observers.unread",
     "observers.compiling",
     "observers.device",

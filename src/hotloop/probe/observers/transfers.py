@@ -6,12 +6,10 @@ Nothing here is patched where torch was built without any accelerator: there is 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
-from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.hooks.wrapping import compile_beside
+from hotloop.hooks.wrapping import RAISED
 from hotloop.probe.observers.autograd import float_bits
 from hotloop.record.rows import (
     LOSS,
@@ -36,44 +34,6 @@ TO_DEVICE: Final = 1
 TO_HOST: Final = 2
 _WAITING: Final = ("item", "tolist", "__bool__", "__float__", "__int__", "__index__", "numpy", "nonzero")
 
-# On the host both end after a question or two; what they ask first is whether they are being compiled.
-_MOVE: Final = """
-def {name}(self, *args, **kwargs):
-    if is_compiling() or get_ident() != owner[0]:
-        return original(self, *args, **kwargs)
-    start = now()
-    result = original(self, *args, **kwargs)
-    if result is not self and result.is_cpu != self.is_cpu:
-        record(self, result, args, kwargs, start, now(), getframe(1))
-    return result
-"""
-
-_COPY: Final = """
-def {name}(self, *args, **kwargs):
-    if is_compiling() or get_ident() != owner[0]:
-        return original(self, *args, **kwargs)
-    start = now()
-    result = original(self, *args, **kwargs)
-    source = args[0] if args else kwargs["src"]
-    if source.is_cpu != self.is_cpu:
-        record(source, self, args, kwargs, start, now(), getframe(1))
-    return result
-"""
-
-_SYNC: Final = """
-def {name}(self, *args, **kwargs):
-    if is_compiling() or self.is_cpu or get_ident() != owner[0]:
-        return original(self, *args, **kwargs)
-    start = now()
-    try:
-        result = original(self, *args, **kwargs)
-        record(self, result, start, now(), getframe(1))
-        return result
-    except BaseException:
-        record(self, None, start, now(), getframe(1))
-        raise
-"""
-
 
 class Transfers:
     """Writes TRANSFER and SYNC rows."""
@@ -97,13 +57,17 @@ class Transfers:
             return SYNC_FLOAT
         return 0 if tensor.is_complex() or tensor.dtype == torch.bool else SYNC_WHOLE
 
-    def moved(self, name: str) -> Callable[..., None]:
-        """The recorder for one moving method."""
+    def watch_moves(self, name: str) -> None:
+        """Observe one moving method."""
         operation = SYNC_OPS.index(name if name in SYNC_OPS else "to")
 
-        def record(
-            source: Any, target: Any, args: Any, kwargs: Any, start: int, stop: int, frame: FrameType
-        ) -> None:
+        def end(token: Any, start: int, stop: int, result: Any) -> None:
+            (first, *args), kwargs, frame = token
+            source, target = (
+                (args[0] if args else kwargs["src"], first) if name == "copy_" else (first, result)
+            )
+            if result is RAISED or source is target or source.is_cpu == target.is_cpu:
+                return
             device = target if source.is_cpu else source
             if device.device.type == self._nowhere:
                 return
@@ -117,42 +81,34 @@ class Transfers:
                 return
             # Reading back waits for everything before it: the time is the wait's, the bytes the transfer's.
             probe.emit(TRANSFER, stop, 0, num_bytes, site, TO_HOST, 0, flags)
-            probe.emit(
-                SYNC,
-                start,
-                stop - start,
-                0,
-                site,
-                operation,
-                source.get_device() + 1,
-                self._number(source, frame),
-            )
+            self._waited(source, start, stop, site, operation, frame)
 
-        return record
+        self._probe.hooks.around(self._probe.torch.Tensor, name, NAME, lambda *called: called, end)
 
-    def waited(self, name: str) -> Callable[..., None]:
-        """The recorder for one waiting method."""
+    def watch_waits(self, name: str) -> None:
+        """Observe one waiting method."""
         operation = SYNC_OPS.index(name if name in SYNC_OPS else "other")
 
-        def record(tensor: Any, result: Any, start: int, stop: int, frame: FrameType) -> None:
-            probe = self._probe
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+            return None if args[0].is_cpu else (args[0], frame)
+
+        def end(token: Any, start: int, stop: int, result: Any) -> None:
+            tensor, frame = token
             if tensor.device.type == self._nowhere:
                 return
+            probe = self._probe
             site = probe.site(frame)
-            probe.emit(
-                SYNC,
-                start,
-                stop - start,
-                0,
-                site,
-                operation,
-                tensor.get_device() + 1,
-                self._number(tensor, frame),
-            )
+            self._waited(tensor, start, stop, site, operation, frame)
             if isinstance(result, float) and probe.is_loss(tensor):
                 probe.emit(LOSS, stop, 0, float_bits(result), site)
 
-        return record
+        self._probe.hooks.around(self._probe.torch.Tensor, name, NAME, begin, end)
+
+    def _waited(
+        self, tensor: Any, start: int, stop: int, site: int, operation: int, frame: FrameType
+    ) -> None:
+        device, number = tensor.get_device() + 1, self._number(tensor, frame)
+        self._probe.emit(SYNC, start, stop - start, 0, site, operation, device, number)
 
 
 def transfer_flags(name: str, source: Any, target: Any, args: Any, kwargs: Any) -> int:
@@ -186,22 +142,13 @@ def has_accelerator(torch: Any) -> bool:
 
 def install(probe: Probe) -> None:
     """Observe transfers and waits."""
-    torch, hooks = probe.torch, probe.hooks
-    if not has_accelerator(torch):
+    if not has_accelerator(probe.torch):
         return
     transfers = Transfers(probe)
-    names: dict[str, Any] = {"switch": hooks.switch(NAME), "now": perf_counter_ns}
-
-    def watch(method: str, source: str, recorder: Callable[..., None]) -> None:
-        record = hooks.guard(NAME, recorder)
-        hooks.patch(
-            torch.Tensor, method, lambda original: compile_beside(original, source, record=record, **names)
-        )
-
     for method in ("to", "cuda", "cpu", "copy_"):
-        watch(method, _COPY if method == "copy_" else _MOVE, transfers.moved(method))
+        transfers.watch_moves(method)
     for method in _WAITING:
-        watch(method, _SYNC, transfers.waited(method))
+        transfers.watch_waits(method)
     _install_synchronize(probe)
 
 
