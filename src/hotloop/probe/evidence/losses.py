@@ -9,7 +9,6 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
@@ -167,20 +166,3 @@ def bits_of(loss: Any) -> tuple[int, int] | None:
     else:
         bits = float_bits(struct.unpack(kind, raw)[0])
     return bits, crc32(raw) & 0xFFFF
-
-
-def scaled_losses(probe: Probe, losses: Losses, observer: str) -> None:
-    """Read what a gradient scaler is given: backward begins with another number."""
-    scaler_class = getattr(getattr(probe.torch, "amp", None), "GradScaler", None)
-    if scaler_class is None:
-        return
-
-    def begin(args: tuple[Any, ...], kwargs: dict[str, Any], frame: Any) -> Any:
-        loss = args[1] if len(args) > 1 else kwargs.get("outputs")
-        return loss if args[0].is_enabled() else None
-
-    def end(loss: Any, start: int, stop: int, result: Any) -> None:
-        if probe.torch.is_tensor(loss):
-            losses.read(loss, perf_counter_ns())
-
-    probe.hooks.around(scaler_class, "scale", observer, begin, end)

@@ -22,42 +22,30 @@ def {name}():
 """
 
 
-class Stacks:
-    """Counts the stacks that were recorded and their time."""
+def install(probe: Probe) -> None:
+    """Time the function that autograd asks for a stack, and write the sum at exit."""
+    spent = [0, 0]  # stacks, and nanoseconds
+    is_on = probe.torch.is_anomaly_enabled
 
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._is_on = probe.torch.is_anomaly_enabled
-        self.count = 0
-        self.spent_ns = 0
-
-    def make(self, module: Any, original: Any) -> Any:
-        """The wrapper of ``torch.fx.traceback.format_stack``."""
-
+    def patch(module: Any) -> None:
         def recorded(lines: list[str], start: int) -> list[str]:
             if not getattr(module, "should_preserve_node_meta", False):
                 del lines[-1:]  # the wrapper's
-            if self._is_on() and get_ident() == self._probe.owner:
-                self.count += 1
-                self.spent_ns += now_ns() - start
+            if is_on() and get_ident() == probe.owner:
+                spent[:] = spent[0] + 1, spent[1] + now_ns() - start
             return lines
 
-        return compile_beside(original, _FORMAT, recorded=recorded, now=now_ns)
+        def make(original: Any) -> Any:
+            return compile_beside(original, _FORMAT, recorded=recorded, now=now_ns)
 
-
-def install(probe: Probe) -> None:
-    """Time the function that autograd asks for a stack, and write the sum at exit."""
-    stacks = Stacks(probe)
-
-    def patch(module: Any) -> None:
-        probe.hooks.patch(module, "format_stack", lambda original: stacks.make(module, original))
+        probe.hooks.patch(module, "format_stack", make)
 
     def say() -> None:
-        if stacks.count:
-            probe.note("anomaly", stacks=stacks.count, seconds=stacks.spent_ns / 1e9)
+        if spent[0]:
+            probe.note("anomaly", stacks=spent[0], seconds=spent[1] / 1e9)
 
     def forked() -> None:
-        stacks.count = stacks.spent_ns = 0
+        spent[:] = 0, 0
 
     probe.hooks.on_import("torch.fx.traceback", patch, NAME)
     probe.on_exit("anomaly", say)

@@ -25,7 +25,7 @@ def install(probe: Probe) -> None:
     from hotloop.probe.evidence.checkpoints import Checkpoints
     from hotloop.probe.evidence.handed import Handed
     from hotloop.probe.evidence.logged import Logged
-    from hotloop.probe.evidence.losses import Losses, scaled_losses
+    from hotloop.probe.evidence.losses import Losses
     from hotloop.probe.evidence.trained_state import TrainedState
     from hotloop.record.rows import EVIDENCE_VERSION
 
@@ -44,7 +44,6 @@ def install(probe: Probe) -> None:
             hooks.around(base, name, NAME, _owner, end, unseen=True)
 
     hooks.on_import("torch.utils.data.dataloader", on_dataloader, NAME)
-    scaled_losses(probe, losses, NAME)
     for part in (state, Checkpoints(probe), logged, Caches(probe)):
         part.install(NAME)
     for restart in (losses.restart, handed.restart, state.restart):

@@ -208,7 +208,13 @@ def _install_scaler(probe: Probe) -> None:
 
         probe.hooks.around(scaler_class, name, NAME, begin, end)
 
-    def scaled(token: int, start: int, stop: int, result: Any) -> None:
-        probe.note_scaled(result)
+    def begin_scale(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        loss = args[1] if len(args) > 1 else kwargs.get("outputs")
+        return (loss,) if args[0].is_enabled() else None
 
-    probe.hooks.around(scaler_class, "scale", NAME, begin, scaled)
+    def scaled(token: tuple[Any], start: int, stop: int, result: Any) -> None:
+        probe.note_scaled(result)
+        if probe.losses is not None and probe.torch.is_tensor(token[0]):  # backward begins with another
+            probe.losses.read(token[0], stop)
+
+    probe.hooks.around(scaler_class, "scale", NAME, begin_scale, scaled)

@@ -105,35 +105,27 @@ def watch_setters(probe: Probe, was_set: Callable[[tuple[str, ...], FrameType], 
         id(cudnn.get(name)): (f"cudnn_{name}",) for name in ("benchmark", "deterministic", "allow_tf32")
     }
 
-    def property_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
-        names = properties.get(id(args[0]))
-        if names:
-            was_set(names, frame)
+    def watch(owner: Any, name: str, which: Callable[[tuple[Any, ...], FrameType], tuple[str, ...]]) -> None:
+        def end(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
+            if names := which(args, frame):
+                was_set(names, frame)
 
-    def matmul_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
-        if args[1:2] == ("allow_tf32",):
-            was_set(("matmul_allow_tf32", "float32_matmul_precision"), frame)
+        hooks.after(owner, name, "settings", end)
 
-    def precision_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
-        was_set(("matmul_allow_tf32", "float32_matmul_precision"), frame)
+    precision = ("matmul_allow_tf32", "float32_matmul_precision")
+    watch(torch.autograd.set_detect_anomaly, "__init__", lambda *_: ("grad_anomaly",))
+    watch(torch.autograd.detect_anomaly, "__enter__", lambda *_: ("grad_anomaly",))
+    watch(torch.backends.ContextProp, "__set__", lambda args, _: properties.get(id(args[0]), ()))
+    matmul = torch.backends.cuda.cuBLASModule
+    watch(matmul, "__setattr__", lambda args, _: precision if args[1:2] == ("allow_tf32",) else ())
+    watch(torch, "set_float32_matmul_precision", lambda *_: precision)
+    watch(torch, "use_deterministic_algorithms", lambda *_: ("deterministic_algorithms",))
 
-    def deterministic_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
-        was_set(("deterministic_algorithms",), frame)
+    def of_user(args: tuple[Any, ...], frame: FrameType) -> tuple[str, ...]:
+        # Loaders' workers and remedies set it as well.
+        return ("threads",) if probe.user_frame(frame) is frame else ()
 
-    def anomaly_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
-        was_set(("grad_anomaly",), frame)
-
-    def threads_set(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
-        if probe.user_frame(frame) is frame:  # loaders' workers and remedies set it as well
-            was_set(("threads",), frame)
-
-    hooks.after(torch.autograd.set_detect_anomaly, "__init__", "settings", anomaly_set)
-    hooks.after(torch.autograd.detect_anomaly, "__enter__", "settings", anomaly_set)
-    hooks.after(torch.backends.ContextProp, "__set__", "settings", property_set)
-    hooks.after(torch.backends.cuda.cuBLASModule, "__setattr__", "settings", matmul_set)
-    hooks.after(torch, "set_float32_matmul_precision", "settings", precision_set)
-    hooks.after(torch, "use_deterministic_algorithms", "settings", deterministic_set)
-    hooks.after(torch, "set_num_threads", "settings", threads_set)
+    watch(torch, "set_num_threads", of_user)
 
 
 def flags(torch: Any, names: Iterable[str] = FLAGS) -> dict[str, Any]:
