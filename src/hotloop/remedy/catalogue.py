@@ -23,19 +23,15 @@ ALIASES: Final = {"keep-results": "memoize", "use-precomputed-targets": "memoize
 
 @dataclass(frozen=True, kw_only=True)
 class Applied:
-    """A remedy with the value it is to have (None: its live form chooses, or it takes none).
-
-    ``written``: its source form is to be in force although there is a live one, which met nothing.
-    """
+    """A remedy with the value it is to have (None: its live form chooses, or it takes none)."""
 
     remedy: Remedy
     value: Any
-    written: bool = False
 
     @property
     def is_live(self) -> bool:
         """Whether its live form is what puts it in force."""
-        return self.remedy.has_live(self.value) and not self.written
+        return self.remedy.has_live(self.value)
 
     def __str__(self) -> str:
         return self.remedy.spell(self.value)

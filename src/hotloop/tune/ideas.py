@@ -38,15 +38,13 @@ def ideas(
     *,
     once: bool = False,
     cannot: Callable[[Arm], str] | None = None,
-    several: Collection[str] = (),
     draws: Collection[str] = (),
     anew: bool = False,
 ) -> Ideas:
     """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
 
     ``once``: the run goes through its data a single time. ``cannot``: why what in an arm has no live form
-    cannot be tried as a patch; None: nothing is. ``several``: remedies whose live form changes more than
-    their patch, tried as one where it can be made. ``draws``: generators that samples were seen to draw from;
+    cannot be tried as a patch; None: nothing is. ``draws``: generators that samples were seen to draw from;
     ``anew``: a trial saw samples change between epochs.
     """
     found: dict[str, Candidate] = {}
@@ -95,8 +93,7 @@ def ideas(
             if not (_is_iterable(evidence.steps) and any(each.remedy.id in _WORKERS for each in one.arm)):
                 found[one.name] = one
     kept: dict[str, Candidate] = {}
-    for each in found.values():
-        one = replace(each, arm=_as_patched(each.arm, several, limits, cannot))
+    for one in found.values():
         why = by_model.over(pipeline, one, have, limits)
         if why:
             left[one.name] = LeftOut(remedy=one.name, why=why)
@@ -163,20 +160,6 @@ def _random(evidence: Evidence, draws: Collection[str]) -> str:
         return ""
     varies = may_vary(map(str, loader.dataset.get("transforms") or ()))
     return "samples may be random" if varies or is_random(dataset_text(evidence, loader)) else ""
-
-
-def _as_patched(
-    arm: Arm, several: Collection[str], limits: Limits, cannot: Callable[[Arm], str] | None
-) -> Arm:
-    """An arm with the patches of those remedies in place of their live forms, where they can be made.
-
-    None of them is live beside a patch: it would meet the loaders that are not patched. One whose patch
-    alters more than is allowed goes.
-    """
-    patched = [replace(one, written=True) if one.remedy.id in several else one for one in arm]
-    patched = [one for one in patched if one.remedy.id not in several or not limits.forbids(effect_of(one))]
-    made = cannot is not None and any(one.written for one in patched) and not cannot(tuple(patched))
-    return tuple(patched) if made else arm
 
 
 def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:

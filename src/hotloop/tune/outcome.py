@@ -19,7 +19,7 @@ from hotloop.tune.proving import OTHER_DRAWS
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.search import Tuned
 from hotloop.tune.trial import Arm, Trial, asked, command_of, edited, effect_of, spell
-from hotloop.units import duration, rate, share
+from hotloop.units import duration, rate
 
 #: The patch that is in force under the command that tune ends with, as it was raced.
 IN_FORCE: Final = "best.diff"
@@ -58,10 +58,6 @@ def to_json(
         "ended": tuned.ended,
         "needs": vars(tuned.needs) if tuned.needs is not None and not _tried(tuned) else None,
     }
-
-
-#: The share of making a batch that waits, from which on workers beyond the cores are no mistake.
-_WAITS: Final = 0.5
 
 
 def effect(arm: Arm, draws: Sequence[str] = ()) -> Effect:
@@ -231,12 +227,6 @@ def _effects(tuned: Tuned) -> list[str]:
         if one.remedy.alters
     ]
     words += [f"{one.remedy.id}: needs hotloop at run time" for one in arm if one.remedy.depends]
-    words += [
-        f"{one}: more than the {tuned.cores:g} cores, and right here: making a batch waits for"
-        f" {share(tuned.waiting)} of its time; torch's warning of too many workers counts cores alone"
-        for one in arm
-        if one.remedy.id == "num-workers" and 0 < tuned.cores < one.value and tuned.waiting > _WAITS
-    ]
     words += tuned.proofs
     words += [
         f"{one}: the first epoch fills it, as slow as now; the gain is of those after it"

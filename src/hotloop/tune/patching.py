@@ -16,13 +16,10 @@ from hotloop.fix.in_force import InForce
 from hotloop.fix.scene import Scene
 from hotloop.tune.trial import Arm, Examined, edited
 
-#: What changes how a loader is built, or what it is given.
+#: What a patch changes of one loader.
 _OF_LOADERS: Final = frozenset(
-    [
-        "num-workers", "no-workers", "prefetch-factor", "persistent-workers", "pin-memory", "in-order-false",
-        "cache-samples", "ring-loader",
-    ]
-)  # fmt: skip
+    ["num-workers", "no-workers", "prefetch-factor", "persistent-workers", "cache-samples", "ring-loader"]
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,21 +55,17 @@ class Patches:
         """The source form of a whole arm."""
         made = patches.make(self._told, arm)
         root = publish.root_of(made) if made.files else Path.cwd()
-        left = tuple(f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left)
-        return Written(diff=made.diff(root), root=str(root), left=left)
+        left = [f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left]
+        if self._is_of_one and any(one.is_live and one.remedy.id in _OF_LOADERS for one in arm):
+            left.append("the other loaders that train, which the launches changed as well")
+        return Written(diff=made.diff(root), root=str(root), left=tuple(left))
 
-    @cached_property
-    def several(self) -> frozenset[str]:
-        """The remedies of a loader, where the run trains from several: a patch changes the one that was asked
-        for, their live form all of them.
-        """
+    @property
+    def _is_of_one(self) -> bool:
+        """Whether loaders train beside the one that a patch changes; live forms change all of them."""
         evidence = self.seen.evidence
         used = evidence.steps.loaders if evidence is not None else ()
-        trained = [one.id for one in used if one.role == "train"]
-        if len(trained) < 2:
-            return frozenset()
-        built = {one.id: one.site.frames for one in self._scene.loaders}
-        return _OF_LOADERS if len({built.get(one, one) for one in trained}) > 1 else frozenset()
+        return sum(one.role == "train" for one in used) > 1
 
     def in_force(self, arm: Arm) -> InForce | None:
         """The patch of what in an arm has no live form; None where all of it has. Raises UsageError."""

@@ -9,14 +9,11 @@ launches of its own.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from math import log
+from dataclasses import dataclass, field
 from typing import Final
 
-from hotloop.model import Pipeline
 from hotloop.remedy import catalogue
 from hotloop.remedy.live.form import CHANGES
-from hotloop.tune import by_model
 from hotloop.tune.candidate import Candidate, LeftOut
 from hotloop.tune.confirm import Confirmation
 from hotloop.tune.ideas import ideas
@@ -58,8 +55,6 @@ class Tuned:
     fill_steps: int = 0  # of one whose cache fills first
     needs: Needs | None = None  # of what was not tried for want of time
     once: int = 0  # batches of a run that goes through its data a single time
-    cores: float = 0.0  # that the run may use, where workers are told
-    waiting: float = 0.0  # the share of making a batch that waits and does not compute
     proofs: tuple[str, ...] = ()  # what losses say of its patches, and of what is called exact
     refused: tuple[str, ...] = ()  # what won and is not taken for what losses say
 
@@ -84,7 +79,6 @@ class Search:
     _races: Race = field(init=False)
     _confirmation: Confirmation = field(init=False)
     _refused: list[str] = field(default_factory=list)
-    _pipeline: Pipeline | None = None  # of the unmodified run
 
     def __post_init__(self) -> None:
         self.proofs = Proofs(launcher=self.launcher)
@@ -95,9 +89,7 @@ class Search:
         """Search until nothing promising is left or the budget is spent."""
         launcher = self.launcher
         first, first_seen = launcher.first()
-        known = first_seen.evidence
         self.known.crowded = first_seen.crowded
-        self._pipeline = by_model.pipeline_of(known) if known is not None else None
         numbers = iter(range(1, 10))
         while True:
             top = self._climb(launcher.found or first, first_seen, numbers)
@@ -133,8 +125,6 @@ class Search:
             fill_steps=FILL_EPOCHS * launcher.epoch,
             needs=self.known.needs,
             once=launcher.single,
-            cores=(self._pipeline.recorded.cores or 0.0) if self._pipeline else 0.0,
-            waiting=1 - self._pipeline.make_cores if self._pipeline else 0.0,
             proofs=self.proofs.words(best, first_seen.draws),
             refused=tuple(self._refused),
         )
@@ -181,18 +171,9 @@ class Search:
         return False
 
     def _as_measured(self, left: LeftOut) -> LeftOut:
-        """Without the most that its cause costs, where an arm that answers the same gave more.
-
-        Files of samples are no use where a cache of them is refused for the same.
-        """
-        trials = self.launcher.journal.trials.values()
+        """Files of samples are no use where a cache of them is refused for the same."""
         if self.known.anew and catalogue.parse(left.remedy).remedy.stores:
             return LeftOut(remedy=left.remedy, why=f"{CHANGES}: files of samples would not")
-        base = self._confirmation.costs(())
-        for trial in trials if left.most and base else ():
-            answers = any(left.cause in catalogue.parse(one).remedy.answers for one in trial.remedies)
-            if trial.timed and answers and trial.cost_s and max(base) - log(trial.cost_s) > log(left.most):
-                return replace(left, most=0.0)
         return left
 
     # -- what to try -----------------------------------------------------------------------------------------
@@ -211,7 +192,6 @@ class Search:
             self.known.tried,
             once=launcher.once,
             cannot=self._cannot if launcher.patches is not None else None,
-            several=launcher.patches.several if launcher.patches is not None else (),
             draws=seen.draws,
             anew=self.known.anew,
         )

@@ -37,7 +37,7 @@ def spell(arm: Arm) -> str:
 
 
 def edited(arm: Arm) -> Arm:
-    """The remedies of an arm without a live form, or whose live form met nothing: a patch is in force."""
+    """The remedies of an arm without a live form: a patch is in force."""
     return tuple(one for one in arm if not one.is_live)
 
 
