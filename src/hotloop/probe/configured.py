@@ -63,19 +63,8 @@ class Configured:
         self._probe = probe
         self._seen: set[tuple[Any, ...]] = set()
         self._places: dict[int, tuple[Any, str | None, int | None]] = {}  # id(action) -> action, file, line
-        self._parsing = False
+        self.parsing = False
         self._named: set[str] = set()
-        guard = probe.hooks.guard
-        self.tree = guard("configs", self._tree)
-        self.read = guard("configs", self._read)
-        self.composed = guard("configs", self._composed)
-        self.files = guard("configs", self._files)
-        self.arguments = guard("configs", self._arguments)
-        self.declared = guard("configs", self._declared)
-        self.earlier = guard("configs", self._earlier)
-        self.constants = guard("configs", self._constants)
-        self.overrides = guard("configs", self._overrides)
-        self.named = guard("configs", self._named_by_the_command)
 
     def say(
         self, source: str, file: str | None, line: int | None, key: str, value: Any, given: bool, **more: Any
@@ -100,7 +89,7 @@ class Configured:
             **more,
         )
 
-    def _read(self, source: str, stream: Any, result: Any, frame: FrameType | None) -> None:
+    def read(self, source: str, stream: Any, result: Any, frame: FrameType | None) -> None:
         """A reader of configuration returned; ``frame`` called it."""
         if not isinstance(result, Mapping):
             return
@@ -113,12 +102,12 @@ class Configured:
         name = getattr(stream, "name", stream)
         if hasattr(stream, "read") or isinstance(stream, os.PathLike):
             if isinstance(name, (str, os.PathLike)):
-                self._tree(source, os.fspath(name), result, reader)
+                self.tree(source, os.fspath(name), result, reader)
         elif isinstance(stream, str) and source == "yaml" and user is frame:  # text of an unknown file
             for key, _, value in known_values(result):
                 self.say(source, None, None, key, value, given=True, reader=reader)
 
-    def _composed(self, result: Any) -> None:
+    def composed(self, result: Any) -> None:
         """Hydra put a configuration together: its values count, not those of the single files."""
         convert = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
         tree = convert.to_container(result, resolve=False) if convert is not None else None
@@ -127,7 +116,7 @@ class Configured:
             for key, _, value in known_values(tree):
                 self.say("hydra", None, None, key, value, given=True)
 
-    def _files(self) -> None:
+    def files(self) -> None:
         """Name the user's files that are loaded by now."""
         loaded = (getattr(module, "__file__", None) for module in list(sys.modules.values()))
         is_user = self._probe.is_user.file
@@ -138,7 +127,7 @@ class Configured:
             self._named.update(new)
             self._probe.note("files", files=new)
 
-    def _tree(self, source: str, file: str | None, result: Any, reader: str | None = None) -> None:
+    def tree(self, source: str, file: str | None, result: Any, reader: str | None = None) -> None:
         """A configuration file was read into nested mappings."""
         if not isinstance(result, Mapping) or not file or not _is_own(file):
             return
@@ -153,7 +142,7 @@ class Configured:
             more = {"reader": reader} if reader else {}
             self.say(source, path, line_of(text, key), key, value, given=True, **more)
 
-    def _declared(self, action: Any, frame: FrameType | None) -> None:
+    def declared(self, action: Any, frame: FrameType | None) -> None:
         """``add_argument`` was called: keep where, for the arguments hotloop knows."""
         if meaning_of(getattr(action, "dest", "")) is None or len(self._places) > MAX_NOTES:
             return
@@ -161,7 +150,7 @@ class Configured:
         if user is not None:
             self._places[id(action)] = (action, os.path.abspath(user.f_code.co_filename), user.f_lineno)
 
-    def _arguments(self, parser: Any, args: Any, namespace: Any) -> None:
+    def arguments(self, parser: Any, args: Any, namespace: Any) -> None:
         """``parse_known_args`` returned."""
         words = [str(word) for word in (sys.argv[1:] if args is None else args)]
         for action in _actions(parser):
@@ -174,7 +163,7 @@ class Configured:
             option = max(options, key=len, default="")
             self.say("argparse", file, line, action.dest, value, given, option=option)
 
-    def _earlier(self) -> None:
+    def earlier(self) -> None:
         """Arguments that were parsed before torch was imported, and constants of configuration modules."""
         namespace_type = getattr(sys.modules.get("argparse"), "Namespace", None)
         main = getattr(sys.modules.get("__main__"), "__dict__", {})
@@ -186,7 +175,7 @@ class Configured:
                         given = _given([option, option.replace("_", "-")], sys.argv[1:])
                         self.say("argparse", None, None, key, item, given, option=option)
 
-    def _overrides(self) -> None:
+    def overrides(self) -> None:
         """``key=value`` words of the command line, where a library reads them or a file has that key."""
         reads = any(name in sys.modules for name in ("omegaconf", "hydra", "mmengine", "mmcv"))
         for word in sys.argv[1:]:
@@ -196,7 +185,7 @@ class Configured:
             if reads or any(file and name == key for _, file, name, *_ in self._seen):
                 self.say("argparse", None, None, key, value, given=True, option=key)
 
-    def _named_by_the_command(self) -> None:
+    def named(self) -> None:
         """Configuration files of the command line that a library read as text (``HfArgumentParser``)."""
         told = {identity[1] for identity in self._seen}
         for word in sys.argv[1:]:
@@ -210,9 +199,9 @@ class Configured:
             ):
                 continue
             with open(path, encoding="utf-8", errors="replace") as stream:
-                self._tree(source, path, _parsed(source, stream.read()))
+                self.tree(source, path, _parsed(source, stream.read()))
 
-    def _constants(self) -> None:
+    def constants(self) -> None:
         """Constants of the user's configuration modules, and of configuration classes in any of them."""
         is_user = self._probe.is_user.file
         for name, module in list(sys.modules.items()):
@@ -231,7 +220,7 @@ class Configured:
                 ):
                     found[key] = value
             if found:
-                self._tree("python", file, found)
+                self.tree("python", file, found)
 
     def _said(self, source: str, key: str) -> bool:
         return any(identity[0] == source and identity[2] == key for identity in self._seen)

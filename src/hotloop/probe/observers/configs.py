@@ -5,12 +5,11 @@ A script that parses its arguments before it imports torch is caught up with fro
 
 from __future__ import annotations
 
-import functools
-import sys
 from collections.abc import Callable
 from types import FrameType
 from typing import TYPE_CHECKING, Any
 
+from hotloop.hooks.wrapping import RAISED
 from hotloop.probe.configured import Configured
 
 if TYPE_CHECKING:
@@ -27,17 +26,33 @@ def install(probe: Probe) -> None:
     hooks = probe.hooks
 
     def after(module: str, owner: str, name: str, done: _Done) -> None:
-        done = hooks.guard("configs", done)
+        def end(token: Any, start: int, stop: int, result: Any) -> None:
+            args, kwargs, frame = token
+            if result is not RAISED:
+                done(args, kwargs, result, frame)
 
         def patch(loaded: Any) -> None:
             holder = getattr(loaded, owner, None) if owner else loaded
             if holder is not None:
-                hooks.patch(holder, name, lambda original: _followed(original, done))
+                hooks.around(holder, name, "configs", lambda *called: called, end, any_thread=True)
 
         hooks.on_import(module, patch, "configs")
 
     def on_argparse(module: Any) -> None:
-        hooks.patch(module.ArgumentParser, "parse_known_args", lambda original: _parse(configured, original))
+        kind = module.ArgumentParser
+        hooks.around(kind, "parse_known_args", "configs", parses, parsed, any_thread=True)
+
+    def parses(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+        if configured.parsing:  # a sub-parser's own call is part of its parser's
+            return None
+        configured.parsing = True
+        return args[0], args[1] if len(args) > 1 else kwargs.get("args")
+
+    def parsed(token: Any, start: int, stop: int, result: Any) -> None:
+        configured.parsing = False
+        if result is not RAISED:
+            parser, words = token
+            configured.arguments(parser, words, result[0] if isinstance(result, tuple) else result)
 
     def reads(source: str, at: int = 0) -> _Done:
         """``at``: which argument is the stream (1: the first one is the object or class)."""
@@ -93,29 +108,6 @@ def install(probe: Probe) -> None:
 
     probe.on_update("configs", once)
     probe.on_exit("configs", last)
-
-
-def _parse(configured: Configured, original: Callable[..., Any]) -> Callable[..., Any]:
-    def parse_known_args(self: Any, args: Any = None, namespace: Any = None, **kwargs: Any) -> Any:
-        outer, configured._parsing = configured._parsing, True
-        try:
-            result = original(self, args, namespace, **kwargs)
-        finally:
-            configured._parsing = outer
-        if not outer:  # a sub-parser's own call is part of its parser's
-            configured.arguments(self, args, result[0] if isinstance(result, tuple) else result)
-        return result
-
-    return functools.update_wrapper(parse_known_args, original)
-
-
-def _followed(original: Callable[..., Any], done: _Done) -> Callable[..., Any]:
-    def wrapper(*args: Any, **kwargs: Any) -> Any:
-        result = original(*args, **kwargs)
-        done(args, kwargs, result, sys._getframe(1))
-        return result
-
-    return functools.update_wrapper(wrapper, original)
 
 
 def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
