@@ -32,13 +32,13 @@ BUDGETS = {
     "measure": 4498,
     "model": 806,
     "modules": 636,
-    "probe": 7430,
+    "probe": 7046,
     "record": 1955,
     "remedy": 4820,
     "report": 2967,
     "source": 2012,
     "state": 579,
-    "tune": 3824,
+    "tune": 3770,
     "whatif": 1842,
 }
 FILE, CLASS = 400, 250
