@@ -61,8 +61,6 @@ PARTS = {
             ours("Loader", "images", context=True),
             ours("Loader + cached", "images_cached"),
             ours("Loader + Baked", "images_baked"),
-            ours("Loader + cached, beside", "images_cached_beside"),
-            ours("Loader + Baked, beside", "images_baked_beside"),
             ours("DataLoader + cached", "images_cached_torch", context=True),
             ours("DataLoader + Baked", "images_baked_torch", context=True),
             peer("FFCV raw", "ffcv_loader", "images", "ffcv", context=False),

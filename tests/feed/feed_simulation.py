@@ -80,8 +80,7 @@ class Simulation:
                 self._advance(math.inf)
             wall_s, cpu_s, worker = self._done.pop(number)
             method = worker.method
-            receive_s = self.workload.receive_s if method == "process" else 2e-5
-            self._train(receive_s, 1.0)
+            self._train(self.workload.receive_s, 1.0)
         self._assign()
         wait_s = self.now_s - asked_s
         began_s = self.now_s

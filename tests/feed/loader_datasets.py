@@ -52,7 +52,7 @@ class Everything(Dataset[Any]):
 
 
 class Augmented(Dataset[Any]):
-    """Draws from all three generators; ``pause_s`` makes a batch worth noting states for."""
+    """Draws from all three generators."""
 
     def __init__(self, num_samples: int = 23, pause_s: float = 0.0) -> None:
         self.num_samples = num_samples

@@ -1,10 +1,9 @@
-"""``num_workers="auto"`` and threads: real loaders, whose sizer follows a script where a test needs one."""
+"""``num_workers="auto"``: real loaders, whose sizer follows a script where a test needs one."""
 
 from __future__ import annotations
 
 import gc
 import resource
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -17,8 +16,7 @@ from leftovers import running, wait_until
 from loader_datasets import Everything, Stream, assert_same
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
-from hotloop.feed import Loader, WorkerError
-from hotloop.feed.auto import AutoEngine
+from hotloop.feed import Loader
 from hotloop.feed.measuring import Fed
 from hotloop.feed.sizing import ONE_WORKER, Sizer
 from hotloop.feed.throughput import INLINE, Setting
@@ -73,7 +71,6 @@ def _nothing_is_left() -> Iterator[None]:
     yield
     gc.collect()
     wait_until(lambda: num_running() <= before)
-    wait_until(lambda: not any(thread.name.startswith("feed") for thread in threading.enumerate()))
 
 
 some_settings = st.one_of(
@@ -110,7 +107,6 @@ def test_workers_are_added_and_ended_while_it_runs() -> None:
     before = num_running()
     seen = []
     for number, _ in enumerate(loader):
-        assert isinstance(loader._latest(), AutoEngine)
         seen.append(num_running() - before)
         if number == 90:
             wait_until(lambda: num_running() - before == 2)
@@ -226,54 +222,3 @@ def test_streams_are_refused() -> None:
         Loader(Stream(), num_workers="auto")
     with pytest.raises(ValueError, match="'many'"):
         Loader(Everything(), num_workers="many")
-
-
-# -- worker_method="thread" ----------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("num_threads", [1, 3])
-@pytest.mark.parametrize("persistent", [False, True])
-def test_threads_give_the_same_batches(num_threads: int, persistent: bool) -> None:
-    arguments: dict[str, Any] = {"batch_size": 4, "shuffle": True}
-    torch.manual_seed(5)
-    reference = DataLoader(Everything(), num_workers=num_threads, **arguments)
-    expected = [list(reference) for _ in range(2)]
-    torch.manual_seed(5)
-    loader = Loader(
-        Everything(),
-        num_workers=num_threads,
-        worker_method="thread",
-        persistent_workers=persistent,
-        **arguments,
-    )
-    before = num_running()
-    got = [list(loader) for _ in range(2)]
-    assert_same(got[0], expected[0])
-    if not persistent:  # torch draws a seed more for every new iterator
-        assert_same(got[1], expected[1])
-    assert num_running() == before
-
-
-def test_threads_refuse_what_needs_processes() -> None:
-    with pytest.raises(ValueError, match="seed"):
-        Loader(Everything(), num_workers=2, worker_method="thread", seed_by="sample")
-    with pytest.raises(ValueError, match="worker_init_fn"):
-        Loader(Everything(), num_workers=2, worker_method="thread", worker_init_fn=print)
-
-
-def test_a_thread_that_hangs_is_an_error_in_time() -> None:
-    go_on = threading.Event()
-
-    class Hangs(Numbers):
-        def __getitem__(self, index: int) -> Any:
-            if index == 9:
-                go_on.wait(60)
-            return super().__getitem__(index)
-
-    iterator = iter(Loader(Hangs(40), batch_size=4, num_workers=1, worker_method="thread", timeout=0.2))
-    try:
-        with pytest.raises(WorkerError, match="batch 2 \\(samples \\[8, 9"):
-            list(iterator)
-    finally:
-        go_on.set()
-    del iterator

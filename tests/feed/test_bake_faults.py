@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_bake import MEMORY, contents, described
 
-from hotloop.feed import Baked, BakeError, DamagedBakeError, StaleBakeError, bake
+from hotloop.feed import Baked, BakeError, DamagedBakeError, bake
 from hotloop.feed.baking import folder as folders
 from hotloop.feed.baking import part as parts
 
@@ -120,12 +120,9 @@ def test_killed_before_any_file_operation_it_goes_on_and_ends_the_same(
     assert kill_everywhere(lambda: bake(dataset, out, num_workers=0), resume) > 40
 
 
-@pytest.mark.parametrize("exchange", [True, False])
 def test_killed_while_it_replaces_a_bake_there_is_always_a_good_one(
-    place: Path, monkeypatch: pytest.MonkeyPatch, exchange: bool
+    place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if not exchange:  # as on a file system without it
-        monkeypatch.setattr(folders.sys, "platform", "other")
     monkeypatch.setattr("hotloop.feed.baking.writer.LEAST_PARTS", 1)
     old, new = Images(2, 2), Images(3, 2)
     out = place / "out"
@@ -138,7 +135,7 @@ def test_killed_while_it_replaces_a_bake_there_is_always_a_good_one(
         return found
 
     def check() -> None:
-        assert len(Baked(out if exchange or out.exists() else aside(), verify="full")) in (2, 3)
+        assert len(Baked(out if out.exists() else aside(), verify="full")) in (2, 3)
         bake(new, out, num_workers=0, overwrite=True)
         assert contents(out) == contents(place / "new")
         assert sorted(path.name for path in place.iterdir()) == ["new", "old", "out"]
@@ -288,27 +285,6 @@ def test_a_bake_that_was_replaced_is_not_mixed_with_the_new_one(place: Path) -> 
     assert [described(sample) for sample in baked] == [described(Images(40, 3, 7)[k]) for k in range(40)]
     with pytest.raises(BakeError, match="replaced"):
         pickle.loads(packed)
-
-
-class Changing(Images):
-    """Its last sample is another one from the second epoch on."""
-
-    def __init__(self) -> None:
-        super().__init__(16)
-        self._others = 0
-
-    def __getitem__(self, index: int) -> dict[str, Any]:
-        sample = super().__getitem__(index)
-        self._others += index == 10
-        if index == 15 and self._others:
-            sample["label"] = -1
-        return sample
-
-
-def test_a_dataset_that_changes_while_it_is_baked_is_refused(place: Path) -> None:
-    with pytest.raises(StaleBakeError, match="sample 15 is not what it was"):
-        bake(Changing(), place / "out", num_workers=0)
-    assert not (place / "out").exists()
 
 
 FULL_DISK = """

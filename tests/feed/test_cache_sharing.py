@@ -17,8 +17,7 @@ from cache_samples import Squares, is_right
 from hotloop.feed import budget
 from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.dataset import cached
-from hotloop.feed.cache.fingerprint import Unknowable, fingerprint
-from hotloop.feed.errors import CacheError
+from hotloop.feed.identity.fingerprint import Unknowable, digest_of
 from hotloop.launch import scratch
 
 MIB = 1 << 20
@@ -111,13 +110,6 @@ def test_what_the_dead_left_behind_does_no_harm(jobs: Any, meeting_place: Path) 
     (stale,) = meeting_place.iterdir()
     killed = stale.read_bytes()
     assert stale.stat().st_size < 4096
-    other = cached(Squares(41), MIB)
-    assert not stale.exists()
-    (note,) = meeting_place.iterdir()
-    cached(Squares(42), MIB).close()
-    assert note.exists()
-    other.close()
-    stale.touch(mode=0o600)
     for rubbish in (killed, b"not json", b'[["x"]]', b'{"a": 1}'):
         stale.write_bytes(rubbish)
         kept = cached(Squares(), MIB)
@@ -258,7 +250,7 @@ class Piped:
 def test_what_cannot_be_looked_into_is_said_and_not_shared(tmp_path: Path, meeting_place: Path) -> None:
     with (tmp_path / "open.bin").open("wb") as file:
         with pytest.raises(Unknowable, match=r"dataset\.file is a BufferedWriter"):
-            fingerprint(Piped(file=file))
+            digest_of(Piped(file=file))
 
         class Opened(Squares):
             def __init__(self) -> None:
@@ -274,5 +266,3 @@ def test_what_cannot_be_looked_into_is_said_and_not_shared(tmp_path: Path, meeti
         named = cached(Opened(), MIB, fingerprint="opened")
         assert named.stats().notes == ()
         named.close()
-        with pytest.raises(CacheError, match="no disk tier"):
-            cached(Opened(), MIB, disk=tmp_path, shared=False)

@@ -248,7 +248,6 @@ def test_seeds_by_sample_do_not_depend_on_the_workers() -> None:
         {"persistent_workers": True},
         {"batch_size": None, "drop_last": True},
         {"num_workers": 1, "multiprocessing_context": "thread"},
-        {"worker_method": "fast"},
         {"seed_by": "batch"},
     ],
 )

@@ -70,21 +70,6 @@ def test_stays_within_the_memory() -> None:
     assert 4 <= sizer.setting.num_workers < 10
 
 
-def test_gives_memory_back_under_pressure_and_does_not_take_it_again() -> None:
-    sizer = Sizer(cores=4.0, memory_bytes=64 * GIB)
-    simulation = Simulation(HUGE, ONE_WORKER, cores=4.0)
-    run(sizer, simulation, batches=400)
-    before = sizer.setting
-    after = sizer.relieve(before.num_ahead * HUGE.num_bytes // 2, "1.0 GiB of memory left")
-    assert after.num_ahead < before.num_ahead
-    simulation.resize(after)
-    run(sizer, simulation, batches=600)
-    assert sizer.setting.num_ahead <= after.num_ahead
-    assert any("memory is short: 1.0 GiB" in d.reason for d in sizer.decisions)
-    smallest = sizer.relieve(1 << 50, "everything")
-    assert smallest.num_ahead == 1
-
-
 def test_settles_and_stays() -> None:
     sizer = Sizer(cores=4.0, memory_bytes=16 * GIB)
     simulation = Simulation(HEAVY, ONE_WORKER, cores=4.0)

@@ -27,15 +27,6 @@ def images_baked(settings: dict[str, Any]) -> Epoch:
     return loader(baked(settings), settings)
 
 
-def images_cached_beside(settings: dict[str, Any]) -> Epoch:
-    dataset = feed.cached(Images(settings["data"]), max_bytes="2GB")
-    return loader(dataset, settings, worker_method="beside")
-
-
-def images_baked_beside(settings: dict[str, Any]) -> Epoch:
-    return loader(baked(settings), settings, worker_method="beside")
-
-
 def images_cached_torch(settings: dict[str, Any]) -> Epoch:
     return torch_loader.loader(feed.cached(Images(settings["data"]), max_bytes="2GB"), settings)
 
@@ -65,7 +56,7 @@ def baked(settings: dict[str, Any]) -> Dataset[Any]:
     return feed.Baked(folder)
 
 
-def loader(dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = True, **options: Any) -> Epoch:
+def loader(dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = True) -> Epoch:
     workers = settings["workers"]
     made: DataLoader[Any] = feed.Loader(
         dataset,
@@ -74,6 +65,5 @@ def loader(dataset: Dataset[Any], settings: dict[str, Any], *, shuffle: bool = T
         num_workers=workers,
         persistent_workers=workers > 0,
         multiprocessing_context=settings.get("start", "fork") if workers else None,
-        **options,
     )
     return lambda: made

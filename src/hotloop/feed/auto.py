@@ -18,17 +18,15 @@ from torch.utils.data import IterableDataset
 from hotloop.feed import budget
 from hotloop.feed.engine import Engine
 from hotloop.feed.errors import WorkerError
-from hotloop.feed.inline import LocalReader, may_be_local
+from hotloop.feed.inline import local_reader, may_be_local
 from hotloop.feed.measuring import Fed
-from hotloop.feed.reading import gather_of, is_at_hand
+from hotloop.feed.reading import Reader, gather_of
 from hotloop.feed.ring import SPARE_SLOTS, STARTING
-from hotloop.feed.sizing import ONE_WORKER, Sizer
-from hotloop.feed.throughput import INLINE, PREFETCH_FACTORS, Method, Setting
+from hotloop.feed.sizing import Sizer
+from hotloop.feed.throughput import INLINE, Method, Setting
 from hotloop.feed.worker import Setup
 from hotloop.feed.workers import Member, Task
 
-#: How often memory is looked at; it takes a millisecond.
-_LOOK_EVERY_S: Final = 1.0
 _END_WITHIN_S: Final = 5.0
 #: Timing a batch costs some 30 us: once settled, of short iterations only so many of so many are timed.
 _CHEAP_S: Final = 5e-3
@@ -39,8 +37,7 @@ _OF: Final = 256
 def sizer_for(loader: Any) -> Sizer:
     """The controller for a loader on this machine: what it may choose among.
 
-    The training process itself only makes batches when nothing depends on being in a worker; it begins with
-    that where all samples are at hand.
+    The training process itself only makes batches when nothing depends on being in a worker.
     """
     methods: list[Method] = ["process"]
     if may_be_local(loader):
@@ -49,7 +46,6 @@ def sizer_for(loader: Any) -> Sizer:
     return Sizer(
         cores=budget.usable_cores(),
         memory_bytes=max(0, free) // budget.local_world_size(),
-        start=INLINE if "inline" in methods and is_at_hand(loader.dataset) else ONE_WORKER,
         methods=methods,
     )
 
@@ -58,32 +54,13 @@ def refuse(loader: Any) -> None:
     """Refuse what cannot be sized while it runs.
 
     Raises:
-        ValueError: the dataset divides its samples by the number of workers, or workers are to be threads.
+        ValueError: the dataset divides its samples by the number of workers.
     """
     if isinstance(loader.dataset, IterableDataset):
         raise ValueError(
             "num_workers='auto' needs a dataset with indices: an IterableDataset divides its samples by the "
             "number of workers, which must not change while it is read"
         )
-    if loader.worker_method == "thread":
-        raise ValueError("num_workers='auto' sizes worker processes: give threads a number")
-
-
-class _Gone:
-    """Keeps the place of a worker that ended: the numbers of the others stay."""
-
-    active = False
-    is_alive = True
-    num_tasks = 0
-
-    def __init__(self, member: Member) -> None:
-        self.number, self.pid = member.number, member.pid
-        self.link = self.process = self
-
-    def nothing(self, *_: Any) -> None:
-        """Whatever a worker is asked."""
-
-    send = flush = close = join = terminate = kill = nothing
 
 
 class AutoEngine(Engine):
@@ -97,17 +74,16 @@ class AutoEngine(Engine):
         context = loader.multiprocessing_context or torch.multiprocessing
         #: A forked worker would share the positions of files that the dataset opened in this process.
         self._shares_files = context.get_start_method() == "fork" and gather_of(self._dataset) is None
-        self._local: LocalReader | None = None
+        self._local: Reader | None = None
         self._ended: list[Any] = []  # processes
         self._given_at = self._given_cpu_s = 0.0
         self._made: tuple[float, float, int, Method] = (0.0, 0.0, 0, self._setting.method)
-        self._looked_at = perf_counter()
         self._num_asked = 0
         self._is_cheap = False
         super()._begin(loader, resumed)
 
-    def _make_setup(self, loader: Any) -> Setup:
-        return replace(super()._make_setup(loader), depth=max(PREFETCH_FACTORS), timed=True)
+    def _make_setup(self, loader: Any, num_given: int) -> Setup:
+        return replace(super()._make_setup(loader, num_given), timed=True)
 
     # -- an epoch --------------------------------------------------------------------------------------------
 
@@ -134,11 +110,8 @@ class AutoEngine(Engine):
         ready = [member for member in wanted if not self._is_starting(member)]
         return min(ready or wanted, key=lambda member: (member.num_to_make, member.num_tasks))
 
-    def _living(self) -> list[Member]:
-        return [one for one in self._workers if not isinstance(one, _Gone)]
-
     def _wanted(self) -> list[Member]:
-        return self._living()[: self._setting.num_workers]
+        return self._workers[: self._setting.num_workers]
 
     def _num_ready(self) -> int:
         return sum(not self._is_starting(member) for member in self._wanted())
@@ -185,7 +158,7 @@ class AutoEngine(Engine):
         self._rcvd_idx = self._send_idx
         began, cpu_s = perf_counter(), thread_time()
         if self._local is None:
-            self._local = LocalReader(self._setup.reading)
+            self._local = local_reader(self._setup.reading)
         try:
             batch = self._local.read(index)
         except Exception:  # one that cannot be made counts too, as from a worker
@@ -206,28 +179,17 @@ class AutoEngine(Engine):
     def _observe(self, fed: Fed) -> None:
         sizer = self._sizer
         wanted = sizer.observe(fed)
-        if self._given_at - self._looked_at > _LOOK_EVERY_S:
-            self._looked_at = self._given_at
-            self._ended = [process for process in self._ended if process.is_alive()]  # which also reaps
-            wanted = self._relieve(wanted)
         if wanted != self._setting:
             self._apply(wanted)
             self._is_cheap = False
             return
-        surplus = len(self._living()) > len(self._wanted())
+        surplus = len(self._workers) > self._setting.num_workers
         if sizer.is_settled and surplus:
             self._retire()
         self._is_cheap = sizer.is_settled and not surplus and fed.wait_s + fed.step_s < _CHEAP_S
 
-    def _relieve(self, wanted: Setting) -> Setting:
-        """Give memory back where it is short, and what is given back would help."""
-        found = budget.pressure()
-        if found and 4 * self._sizer.memory_of(wanted) > found.shortage_bytes:
-            return self._sizer.relieve(found.shortage_bytes, found.reason)
-        return wanted
-
     def _apply(self, wanted: Setting) -> None:
-        living = len(self._living())
+        living = len(self._workers)
         if wanted.num_workers > living and self._local is not None and self._shares_files:
             why = "batches were made here: a worker forked now would share the positions of open files"
             wanted = self._sizer.limit(living, why)
@@ -239,7 +201,7 @@ class AutoEngine(Engine):
             for _ in range(wanted.num_workers - living):
                 self.add_worker()
         except WorkerError as error:  # no more can be had: these will do
-            self._setting = self._sizer.limit(len(self._living()), str(error.message))
+            self._setting = self._sizer.limit(len(self._workers), str(error.message))
         self._ring.limit = limit
         self._dispatch()
 
@@ -250,17 +212,14 @@ class AutoEngine(Engine):
         self._room = max(self._room, needed)
 
     def _retire(self) -> None:
-        """End the workers that are not wanted and have nothing left to hand out."""
-        wanted = self._wanted()
-        for member in self._living():
-            if member not in wanted and not member.num_tasks:
-                self._poll.unregister(member.link.replies)
-                del self._by_descriptor[member.link.replies]
-                member.link.close()
-                self._ended.append(member.process)
-                self._workers[self._workers.index(member)] = _Gone(member)  # type: ignore[call-overload]
-        while self._workers and isinstance(self._workers[-1], _Gone):
-            self._workers.pop()
+        """End the last workers as long as they are not wanted and have nothing left to hand out."""
+        self._ended = [process for process in self._ended if process.is_alive()]  # which also reaps
+        while len(self._workers) > self._setting.num_workers and not self._workers[-1].num_tasks:
+            member = self._workers.pop()
+            self._poll.unregister(member.link.replies)
+            del self._by_descriptor[member.link.replies]
+            member.link.close()
+            self._ended.append(member.process)
 
     def _shutdown_workers(self) -> None:
         super()._shutdown_workers()
@@ -268,27 +227,7 @@ class AutoEngine(Engine):
             while self._ended:
                 self._ended.pop().join(_END_WITHIN_S)
 
-    # -- resuming --------------------------------------------------------------------------------------------
-
-    def state(self) -> dict[str, Any]:
-        """Where this iterator is, so that another one can go on from there."""
-        return {**super().state(), "num_workers": "auto"}
-
-    def _noted(self, member: Member, task: int) -> None:
-        """Which worker makes a batch is not fixed: nothing to repeat."""
-
-    def _skip(self, state: dict[str, Any]) -> None:
-        position = state["position"]
-        done, beyond = position["num_done"], set(position["beyond"])
-        if beyond and not self._workers:
+    def _skip(self, resumed: dict[str, Any]) -> None:
+        if resumed["beyond"] and not self._workers:
             self.add_worker()
-        while self._send_idx < max(beyond | {done - 1}) + 1:
-            if self._send_idx < done or self._send_idx in beyond:
-                number = self._send_idx
-                self._count(self._draw_again(number))
-                self._position.handed_out(number)
-            elif not super()._dispatch():
-                break
-        self._position.check(position)
-        self._rcvd_idx = done
-        self._num_yielded = done + len(beyond)
+        super()._skip(resumed)

@@ -10,12 +10,12 @@ from __future__ import annotations
 
 import dataclasses
 import pickle
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from hotloop.feed import randomness
 from hotloop.feed.comparing import Snapshot, differences, snapshot
-from hotloop.feed.holdings import holdings, left_as_it_was
+from hotloop.feed.holdings import held_generators, left_as_it_was
 from hotloop.feed.pipelines.pipeline import WHOLE, Pipeline
 from hotloop.feed.stages import find_pipeline
 
@@ -28,8 +28,7 @@ class Verdict:
     """What reading the same samples twice showed; true in a condition when they were the same.
 
     ``stage`` is the first stage that differed or drew random numbers, ``random_stages`` all of them.
-    ``reasons`` say why not, one sentence each; ``state_changes`` name numbers the dataset keeps and a read
-    changed (a counter, a list that grows): no reason to refuse, but a cached sample no longer changes them.
+    ``reasons`` say why not, one sentence each.
     """
 
     deterministic: bool
@@ -37,7 +36,6 @@ class Verdict:
     stage: str = ""
     random_stages: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
-    state_changes: tuple[str, ...] = ()
 
     def __bool__(self) -> bool:
         return self.deterministic
@@ -104,13 +102,13 @@ def spread(dataset: Any, num_samples: int) -> tuple[int, ...]:
 
 
 def _check(dataset: Any, indices: tuple[int, ...]) -> Verdict:
-    found, changed = _compare(Pipeline(dataset), dataset, indices)
+    found = _compare(Pipeline(dataset), dataset, indices)
     if not found:
-        return Verdict(deterministic=True, indices=indices, state_changes=tuple(changed))
+        return Verdict(deterministic=True, indices=indices)
     whole = found[WHOLE]
     pipeline = find_pipeline(dataset, index=indices[0])
     # Only to name the stage: the verdict stands on reads of the dataset itself, not of parts of it.
-    staged = {} if type(pipeline) is Pipeline else _compare(pipeline, dataset, indices)[0]
+    staged = {} if type(pipeline) is Pipeline else _compare(pipeline, dataset, indices)
     stages = tuple(name for name in pipeline.names if name in staged) or (WHOLE,)
     return Verdict(
         deterministic=False,
@@ -118,24 +116,21 @@ def _check(dataset: Any, indices: tuple[int, ...]) -> Verdict:
         stage=stages[0],
         random_stages=stages,
         reasons=tuple(staged.get(stages[0], whole)),
-        state_changes=tuple(changed),
     )
 
 
-def _compare(
-    pipeline: Pipeline, dataset: Any, indices: tuple[int, ...]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Reasons by stage, and the numbers the dataset keeps that changed."""
+def _compare(pipeline: Pipeline, dataset: Any, indices: tuple[int, ...]) -> dict[str, list[str]]:
+    """Reasons by stage."""
     first = {index: _read(pipeline, index, seed=1 + index) for index in indices}
-    held = holdings(dataset)
+    held = held_generators(dataset)
     second = {}
-    changed: list[str] = []
     drawn: list[str] = []
     for index in reversed(indices):
         second[index] = _read(pipeline, index, seed=1_000_003 + index)
         if index == indices[-1]:
             # The same index as the read before: a generator seeded by the index is back where it was.
-            changed, drawn = _changes(held, holdings(dataset))
+            now = held_generators(dataset)
+            drawn = [path for path, state in now.items() if held.get(path, state) != state]
     places: dict[tuple[str, str], list[int]] = {}
     for index in indices:
         for name, reason in _reasons(first[index], second[index]):
@@ -146,7 +141,7 @@ def _compare(
         found.setdefault(name, []).append(f"{reason} (index {numbers})")
     if drawn and not found:
         found[pipeline.names[-1]] = [f"it draws from {name}" for name in drawn]
-    return found, changed
+    return found
 
 
 def _read(pipeline: Pipeline, index: int, *, seed: int) -> _Reading:
@@ -214,16 +209,3 @@ def _drawn(first: tuple[Sequence[bytes], ...], second: tuple[Sequence[bytes], ..
 def _summary(lines: Sequence[str]) -> str:
     shown = ", ".join(lines[:NAMED_LEAVES])
     return shown + (f" and {len(lines) - NAMED_LEAVES} more" if len(lines) > NAMED_LEAVES else "")
-
-
-def _changes(before: dict[str, Hashable], after: dict[str, Hashable]) -> tuple[list[str], list[str]]:
-    """Numbers that changed, as ``dataset.calls: 3, then 6``, and the paths of generators that moved on."""
-    numbers, generators = [], []
-    for path, value in after.items():
-        if path not in before or before[path] == value:
-            continue
-        if isinstance(value, bytes):
-            generators.append(path)
-        else:
-            numbers.append(f"{path}: {before[path]}, then {value}")
-    return numbers, generators

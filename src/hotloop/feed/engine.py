@@ -14,21 +14,21 @@ from torch.utils.data import dataloader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from hotloop.feed import pinning
-from hotloop.feed.board import Board
 from hotloop.feed.errors import WorkerError
 from hotloop.feed.iterating import Iterating
 from hotloop.feed.memory import Mapping
 from hotloop.feed.packing import unpack
-from hotloop.feed.resume import Position, Resuming, from_tensor
 from hotloop.feed.ring import SPARE_SLOTS, Ring
 from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, TASK, Reply, Setup
 from hotloop.feed.workers import Arrivals, Member, Task, Workers
 
 #: Whoever put something else in its place wants to see every batch.
 _TORCHS: Final = vars(dataloader)
+#: Between the seeds of an epoch's workers and those of the workers that go on with it.
+_STRIDE: Final = 1_000_003
 
 
-class Engine(Resuming, Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
+class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
     """Iterates once (again and again with ``persistent_workers``) over a loader's batches.
 
     Order, the worker a batch comes from, and draws from random generators are those of torch's own iterator.
@@ -48,21 +48,16 @@ class Engine(Resuming, Workers, Iterating, _BaseDataLoaderIter):  # type: ignore
         self._in_order = bool(getattr(loader, "in_order", True))
         self._failure: WorkerError | None = None
         self._hung = False
-        self._last_state: dict[str, Any] | None = None
         pins = self._pin_memory and pinning.can_pin(self._pin_memory_device)
         self._ring = Ring(
             map_slot=pinning.PinnedMapping if pins else Mapping,
             last_copy=pinning.last_copy if pins else None,
             debug=loader.debug,
         )
-        loader._rings.add(self._ring)
         self._open()
         self._shutdown = False
         self._data_queue: Any = Arrivals(self._poll)
-        self._epoch = resumed["epoch"] if resumed else 0
-        self._states: dict[int, tuple[int, bytes]] = from_tensor(resumed["states"]) if resumed else {}
-        self._boards: dict[int, Board] = {}
-        self._setup = self._make_setup(loader)
+        self._setup = self._make_setup(loader, resumed["num_given"] if resumed else 0)
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._ring.limit = SPARE_SLOTS
         try:
@@ -72,17 +67,18 @@ class Engine(Resuming, Workers, Iterating, _BaseDataLoaderIter):  # type: ignore
             raise
         self._reset(loader, first_iter=True, resumed=resumed)
 
-    def _make_setup(self, loader: Any) -> Setup:
+    def _make_setup(self, loader: Any, num_given: int) -> Setup:
+        reading = self._reading(loader)
+        repeats = loader.seed_by == "sample" or reading.is_iterable
         return Setup(
-            reading=self._reading(loader),
+            reading=reading,
             file=self._ring.file,
-            base_seed=self._base_seed,
+            # Workers that go on with an epoch draw other numbers than those that began it.
+            base_seed=self._base_seed + (0 if repeats else _STRIDE * num_given),
             num_workers=self._num_workers,
             init_fn=loader.worker_init_fn,
             seed_by=loader.seed_by,
-            depth=self._prefetch_factor,
             epoch=self._epoch,
-            states={worker: states for worker, (_, states) in self._states.items()},
         )
 
     # -- an epoch --------------------------------------------------------------------------------------------
@@ -91,10 +87,8 @@ class Engine(Resuming, Workers, Iterating, _BaseDataLoaderIter):  # type: ignore
         if not first_iter:
             self._drain()
             self._epoch += 1
-            self._states.clear()
             for member in self._workers:
-                member.send((EPOCH,))  # they note their states meanwhile
-        self._position = Position(loader)
+                member.send((EPOCH,))
         _BaseDataLoaderIter._reset(self, loader, first_iter)
         self._send_idx = 0
         self._rcvd_idx = 0
@@ -103,13 +97,15 @@ class Engine(Resuming, Workers, Iterating, _BaseDataLoaderIter):  # type: ignore
         self._ready: deque[Task] = deque()  # in_order=False: in the order they came
         self._next_worker = 0
         self._is_draining = False
-        self._begin_epoch()
+        self._begin_epoch(loader)
         for member in self._workers:
             member.active, member.num_tasks = True, 0
-        if resumed:
+        if resumed and not self._dataset_kind:
             self._skip(resumed)
         while self._tasks_outstanding < self._prefetch_factor * self._num_workers and self._dispatch():
             pass
+        if resumed and self._dataset_kind:
+            self._skip(resumed)
 
     def _drain(self) -> None:
         """Take in and drop what is being made (a loop was left early): it is all made, as in torch."""
@@ -126,6 +122,9 @@ class Engine(Resuming, Workers, Iterating, _BaseDataLoaderIter):  # type: ignore
             index = self._draw()
         except StopIteration:
             return False
+        return self._give(index)
+
+    def _give(self, index: Any) -> bool:
         member = self._choose()
         if member is None:
             return False
@@ -210,7 +209,7 @@ class Engine(Resuming, Workers, Iterating, _BaseDataLoaderIter):  # type: ignore
         reply, slot = task.reply, task.slot
         assert reply is not None
         task.worker.num_tasks -= 1
-        self._position.handed_out(task.number, task.worker.number)
+        self._position.handed_out(task.number)
         meta = reply.meta
         if reply.kind != BATCH or not reply.used:
             assert isinstance(meta, bytes)
@@ -227,7 +226,7 @@ class Engine(Resuming, Workers, Iterating, _BaseDataLoaderIter):  # type: ignore
         else:
             self._dispatch()
             release = self._ring.discard if reply.kept else self._ring.free
-            memory = self._ring.lease(slot, task.number, release)
+            memory = self._ring.lease(slot, release)
         if not isinstance(meta, bytes):
             meta = memory[meta[0] : meta[0] + meta[1]].tobytes()
         return self._pinned(unpack(meta, reply.spans, memory))
@@ -262,6 +261,4 @@ class Engine(Resuming, Workers, Iterating, _BaseDataLoaderIter):  # type: ignore
     def __del__(self) -> None:
         if self._shutdown or self._pid != os.getpid() or torch_utils.python_exit_status:
             return
-        if self.when_left is not None and self.is_under_way:
-            self.when_left(self.state())
         self._shutdown_workers()

@@ -1,4 +1,4 @@
-"""What a dataset holds that a read could change: numbers, sizes of containers, random generators."""
+"""What a dataset holds that a read could change, and how it is put back."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import operator
 import pickle
 import types
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -23,33 +23,23 @@ MAX_CHILDREN = 64
 MAX_ITEMS = 10_000
 MAX_BYTES = 2**20
 
-_NUMBERS = (bool, int, float)
-_CONTAINERS = (list, dict, set, tuple)
-_ENDS = (str, bytes, bytearray, complex, type, types.ModuleType, np.ndarray, torch.Tensor, type(None))
+_ENDS = (
+    *(bool, int, float, str, bytes, bytearray, complex, type, type(None)),
+    *(types.ModuleType, np.ndarray, torch.Tensor),
+)
 
 
-def holdings(dataset: Any) -> dict[str, Hashable]:
-    """By path (``dataset.transform.calls``): numbers, lengths, and generators' states as bytes."""
-    found: dict[str, Hashable] = {}
-    for path, value in _walk(dataset):
-        if isinstance(value, _NUMBERS):
-            found[path] = value
-        elif isinstance(value, _CONTAINERS):
-            found[f"len({path})"] = len(value)
-        elif is_generator(value):
-            found[path] = pickle.dumps(generator_state(value))
-    return found
+def held_generators(dataset: Any) -> dict[str, bytes]:
+    """The states of the random generators it holds, by path (``dataset.transform.rng``)."""
+    return {path: pickle.dumps(generator_state(value)) for path, value in _generators(dataset)}
 
 
 def _walk(dataset: Any) -> Iterator[tuple[str, Any]]:
-    """Every object reached from the dataset with its path, each once (numbers: at every path)."""
+    """Every object reached from the dataset with its path, each once."""
     seen: dict[int, Any] = {}
     waiting: list[tuple[str, Any, int]] = [("dataset", dataset, 0)]
     while waiting and len(seen) < MAX_OBJECTS:
         path, value, depth = waiting.pop()
-        if isinstance(value, _NUMBERS):
-            yield path, value
-            continue
         if isinstance(value, _ENDS) or id(value) in seen:
             continue
         # Kept, so that no other object gets its id meanwhile.
@@ -62,7 +52,7 @@ def _walk(dataset: Any) -> Iterator[tuple[str, Any]]:
 @contextmanager
 def generators_kept(dataset: Any) -> Iterator[None]:
     """The random generators that the dataset holds come out as they went in."""
-    states = [(generator, generator_state(generator)) for generator in _generators(dataset)]
+    states = [(generator, generator_state(generator)) for _, generator in _generators(dataset)]
     try:
         yield
     finally:
@@ -105,8 +95,8 @@ def _parts(container: Any) -> list[Any]:
     return [*container, *container.values()] if isinstance(container, dict) else [*container]
 
 
-def _generators(dataset: Any) -> list[Any]:
-    return [value for _, value in _walk(dataset) if is_generator(value)]
+def _generators(dataset: Any) -> list[tuple[str, Any]]:
+    return [(path, value) for path, value in _walk(dataset) if is_generator(value)]
 
 
 def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:

@@ -13,57 +13,34 @@ from hotloop.feed import randomness
 from hotloop.feed.iterating import Iterating
 from hotloop.feed.memory import keep_freed_memory
 from hotloop.feed.reading import Reader, Reading
-from hotloop.feed.resume import Position
 from hotloop.feed.worker import sample_seed
 
 
 def may_be_local(loader: Any) -> bool:
     """Whether a batch made in the training process is the same as one made in a worker."""
-    return (
-        loader.worker_method != "process"
-        and loader.seed_by == "worker"
-        and loader.worker_init_fn is None
-        and not loader.timeout
+    return loader.seed_by == "worker" and loader.worker_init_fn is None and not loader.timeout
+
+
+def local_reader(
+    reading: Reading, *, watch: Callable[[Iterator[Any]], Iterator[Any]] | None = None
+) -> Reader:
+    """Reads batches in this process, whose heap keeps the memory of those that were freed."""
+    keep_freed_memory()
+    return Reader(
+        reading, out=lambda num_bytes: None, around=lambda collate, samples: collate(samples), watch=watch
     )
-
-
-class LocalReader:
-    """Reads batches in this process, whose heap keeps the memory of those that were freed.
-
-    ``watch`` goes through the indices of samples.
-    """
-
-    def __init__(
-        self, reading: Reading, *, watch: Callable[[Iterator[Any]], Iterator[Any]] | None = None
-    ) -> None:
-        keep_freed_memory()
-        self._reader = Reader(
-            reading, out=lambda num_bytes: None, around=lambda collate, samples: collate(samples), watch=watch
-        )
-
-    def read(self, index: Any) -> Any:
-        """The batch of these indices, collated.
-
-        Raises:
-            StopIteration: an iterable dataset has no more.
-        """
-        return self._reader.read(index)
 
 
 class InlineIterator(Iterating, _SingleProcessDataLoaderIter):  # type: ignore[misc]
     """Torch's single-process iterator with a position to resume from."""
 
     def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
-        self._epoch = resumed["epoch"] if resumed else 0
-        self._position = Position(loader)
         self._seeds = loader.seed_by == "sample"
-        reading = self._reading(loader)
-        self._is_iterable = reading.is_iterable
-        self._reader = LocalReader(reading, watch=self._watch if self._seeds else None)
-        self._begin_epoch()
+        self._reader = local_reader(self._reading(loader), watch=self._watch if self._seeds else None)
+        self._begin_epoch(loader)
         if resumed:
             self._sampler_iter = iter(self._index_sampler)
-            self._skip(resumed["position"])
+            self._skip({**resumed, "beyond": []})  # batches out of order need workers
 
     def _next_data(self) -> Any:
         number = -1
@@ -102,27 +79,3 @@ class InlineIterator(Iterating, _SingleProcessDataLoaderIter):  # type: ignore[m
         for position, index in enumerate(indices):
             randomness.seed_all(sample_seed(self._base_seed, self._epoch, self._first + position))
             yield index
-
-    def state(self) -> dict[str, Any]:
-        """Where this iterator is, so that another one can go on from there."""
-        return {
-            "position": self._position.state(),
-            "base_seed": self._base_seed,
-            "epoch": self._epoch,
-            "num_workers": 0,
-            "persistent": False,
-        }
-
-    def _skip(self, position: dict[str, Any]) -> None:
-        for number in range(position["num_done"]):
-            index = self._draw_again(number)
-            self._count(index)
-            if self._is_iterable:
-                self._reader.read(index)
-            self._position.handed_out(number)
-        self._position.check(position)
-        self._num_yielded = position["num_done"]
-
-    def __del__(self) -> None:
-        if self.when_left is not None and self.is_under_way and not torch_utils.python_exit_status:
-            self.when_left(self.state())

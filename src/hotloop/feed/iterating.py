@@ -2,31 +2,30 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
 from typing import Any
 
 import torch
 
 from hotloop.feed.errors import FeedError
 from hotloop.feed.reading import Reading, as_sized, end_epoch_of
-from hotloop.feed.resume import beginning_again
+from hotloop.feed.resume import Position, beginning_again
 
 
 class Iterating:
     """Comes before one of torch's iterators among the bases."""
 
-    #: Told where the iterator was when it is dropped within its epoch.
-    when_left: Callable[[dict[str, Any]], None] | None = None
-
     def __init__(self, loader: Any, resumed: dict[str, Any] | None = None) -> None:
         if resumed is None:
+            self._epoch = 0
             self._take_seed(loader)
             self._begin(loader, None)
             return
-        with beginning_again(loader, resumed["position"]):
+        self._epoch = resumed["epoch"]
+        with beginning_again(loader, resumed["start"]):
             super().__init__(loader)  # type: ignore[call-arg]
         self._base_seed = resumed["base_seed"]
-        with beginning_again(loader, resumed["position"]):
+        with beginning_again(loader, resumed["start"]):
             self._begin(loader, resumed)
 
     def _take_seed(self, loader: Any) -> None:
@@ -51,29 +50,45 @@ class Iterating:
             singly=loader.seed_by == "sample",
         )
 
-    def _begin_epoch(self) -> None:
+    def _begin_epoch(self, loader: Any) -> None:
+        self._position = Position(loader, self._base_seed, self._epoch)
         self._num_samples = 0
-        self._is_over = False
 
     def _end_epoch(self: Any) -> None:
-        if not self._is_over:
-            self._is_over = True
+        if not self._position.is_over:
+            self._position.is_over = True
             end = end_epoch_of(self._dataset)
             if end is not None:
                 end()
 
     @property
-    def is_under_way(self: Any) -> bool:
+    def is_under_way(self) -> bool:
         """Whether an epoch was begun and has batches left."""
-        return not self._is_over
+        return not self._position.is_over
 
     def _draw(self: Any) -> Any:
         """The indices of the next batch; StopIteration where there is none."""
         return as_sized(self._next_index(), self._auto_collation)
 
-    def _draw_again(self: Any, number: int) -> Any:
-        """The indices of a batch that was drawn before."""
-        try:
-            return self._draw()
-        except StopIteration:
-            raise FeedError(f"the sampler ended after {number} batches: there were more before") from None
+    def _skip(self: Any, resumed: dict[str, Any]) -> None:
+        """Draw what was drawn before and leave out what was handed out; a stream is read and dropped."""
+        if self._dataset_kind:
+            for _ in range(resumed["num_given"]):
+                with contextlib.suppress(Exception):  # whoever resumed has seen it
+                    self._next_data()
+        else:
+            done, beyond = resumed["num_done"], set(resumed["beyond"])
+            for number in range(max(beyond | {done - 1}) + 1):
+                try:
+                    index = self._draw()
+                except StopIteration:
+                    raise FeedError(
+                        f"the sampler ended after {number} batches: there were more before"
+                    ) from None
+                if number < done or number in beyond:
+                    self._count(index)
+                    self._position.handed_out(number)
+                else:
+                    self._give(index)
+        self._position.check(resumed)
+        self._num_yielded = resumed["num_given"]

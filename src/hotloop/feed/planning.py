@@ -22,8 +22,6 @@ from hotloop.feed.stages import find_pipeline
 WORTHWHILE = 0.1
 
 _WIDTH = 80
-#: A stage that makes its input this much larger is an expansion to leave to the device.
-_EXPANSION = 3.5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -231,11 +229,9 @@ def _table(plan: CachePlan) -> str:
 
 def _notes_on(plan: CachePlan, why_whole: str) -> tuple[str, ...]:
     """What a reader should know besides the table."""
-    notes = [_sustained(plan), _remainder(plan), _late_expansion(plan)]
+    notes = [_sustained(plan), _remainder(plan)]
     if why_whole:
         notes.append(f"Its stages could not be told apart: {why_whole}. Name them with @stage.")
-    if plan.verdict.state_changes:
-        notes.append(f"Reading changes the dataset ({plan.verdict.state_changes[0]}); a hit will not.")
     return tuple(note for note in notes if note)
 
 
@@ -278,20 +274,7 @@ def _remainder(plan: CachePlan) -> str:
     if plan.best is None or plan.best.fraction == 1:
         return ""
     total = units.size(plan.best.num_bytes * plan.num_samples)
-    return f"All of it would take {total}: with cached(..., disk=FOLDER) the rest comes from a local disk."
-
-
-def _late_expansion(plan: CachePlan) -> str:
-    """Eight bits before, floats after: keep and ship the bytes."""
-    for before, stage in zip(plan.stages, plan.stages[1:], strict=False):
-        floats = any(dtype.startswith(("float", "bfloat")) for dtype in stage.dtypes)
-        if "uint8" in before.dtypes and floats and stage.num_bytes > _EXPANSION * before.num_bytes > 0:
-            return (
-                f"{stage.name} turns uint8 into {', '.join(stage.dtypes)}, "
-                f"{units.size(before.num_bytes)} into {units.size(stage.num_bytes)} a sample. "
-                "Cache and ship the uint8 and do this on the device."
-            )
-    return ""
+    return f"All of it would take {total}: bake() puts it on a local disk."
 
 
 def _count(number: int, noun: str) -> str:

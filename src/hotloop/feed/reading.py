@@ -138,22 +138,12 @@ def as_sized(index: Any, auto_collation: bool) -> Any:
 
 def gather_of(dataset: Any) -> Callable[[Any, Out | None], Any] | None:
     """A dataset's ``gather(indices, out)``, through any chain of ``Subset``; None where there is none."""
-    return _beneath(dataset, gather_of) if type(dataset) is Subset else _offered(dataset, "gather")
-
-
-def is_at_hand(dataset: Any) -> bool:
-    """Whether every sample can be gathered now, and none has to be read: the dataset's ``is_at_hand()``."""
-    while type(dataset) is Subset:
-        dataset = dataset.dataset
-    found = _offered(dataset, "is_at_hand")
-    return found is not None and bool(found())
-
-
-def _beneath(subset: Any, found_of: Callable[[Any], Any]) -> Callable[..., Any] | None:
-    inner, kept = found_of(subset.dataset), subset.indices
+    if type(dataset) is not Subset:
+        return _offered(dataset, "gather")
+    inner, chosen = gather_of(dataset.dataset), dataset.indices
     if inner is None:
         return None
-    return lambda indices, *rest: inner([kept[index] for index in indices], *rest)
+    return lambda indices, *rest: inner([chosen[index] for index in indices], *rest)
 
 
 def end_epoch_of(dataset: Any) -> Callable[[], None] | None:

@@ -2,14 +2,13 @@
 
 Slot *i* begins at ``(i + 1) * STRIDE``: the file is sparse, a slot takes what its largest batch took. The
 loader keeps the books: a task carries the slot it may write to, so nothing here needs a lock, and a killed
-worker leaves nothing behind. Before the slots lie a page with every worker's progress, and their notes.
+worker leaves nothing behind. Before the slots lies a page with every worker's progress.
 """
 
 from __future__ import annotations
 
 import os
 import sys
-import weakref
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -43,7 +42,7 @@ class Slot:
     ``event`` is the device's last copy from it, where the slot is pinned.
     """
 
-    __slots__ = ("capacity", "event", "lease", "mapping", "number", "worker")
+    __slots__ = ("capacity", "event", "mapping", "number", "worker")
 
     def __init__(self, number: int) -> None:
         self.number = number
@@ -51,36 +50,26 @@ class Slot:
         self.mapping: Mapping | None = None
         self.worker = -1
         self.event: Any = None
-        self.lease: Callable[[], Lease | None] = lambda: None
 
 
 class Lease:
     """A batch handed out: held by its tensors' memory. When the last of them goes, the slot is free again."""
 
-    __slots__ = ("__array_interface__", "__weakref__", "_release", "_window", "batch", "slot")
+    __slots__ = ("__array_interface__", "_release", "_slot", "_window")
 
-    def __init__(self, slot: Slot, window: Mapping, release: Callable[[Slot], None], batch: int) -> None:
-        self.slot = slot
-        self.batch = batch
-        self._window = window
-        self._release: Callable[[Slot], None] | None = release
+    def __init__(self, slot: Slot, window: Mapping, release: Callable[[Slot], None]) -> None:
+        self._slot, self._window, self._release = slot, window, release
         self.__array_interface__ = window.__array_interface__
 
-    def give_back(self) -> None:
-        """Free the slot now, whoever still looks at it. Once."""
-        release, self._release = self._release, None
-        if release is not None:
-            release(self.slot)
-
     def __del__(self) -> None:
-        self.give_back()
+        self._release(self._slot)
 
 
 class Ring:
     """The loader's side: which slots are free, and windows on them.
 
     ``map_slot`` makes a window and ``last_copy`` gives an event after the device's copies so far, where the
-    slots are pinned. ``debug``: free slots are poisoned, and one that is still looked at is an error.
+    slots are pinned. ``debug``: free slots are poisoned.
     """
 
     def __init__(
@@ -108,14 +97,10 @@ class Ring:
         """A free slot, best one this worker wrote to before: its pages are mapped there.
 
         Raises:
-            FeedError: there is none; or (``debug``) somebody holds a batch that was given back.
+            FeedError: there is none.
         """
         slot = self._choose(worker)
         slot.worker = worker
-        if self._debug and (lease := slot.lease()) is not None:
-            raise FeedError(
-                f"batch {lease.batch} was given back and is still held: its slot is written again now"
-            )
         return slot
 
     def _choose(self, worker: int) -> Slot:
@@ -156,25 +141,13 @@ class Ring:
         self.limit += 1
         self._num_discarded += 1
 
-    def lease(self, slot: Slot, batch: int, release: Callable[[Slot], None]) -> NDArray[np.uint8]:
+    def lease(self, slot: Slot, release: Callable[[Slot], None]) -> NDArray[np.uint8]:
         """The slot's bytes; when the last array on them goes, ``release(slot)`` is called."""
-        lease = Lease(slot, self._window(slot), release, batch)
-        slot.lease = weakref.ref(lease)
-        return np.asarray(lease)
+        return np.asarray(Lease(slot, self._window(slot), release))
 
     def view(self, slot: Slot) -> NDArray[np.uint8]:
         """The slot's bytes, to be read before it is freed."""
         return self._window(slot).array()
-
-    def find(self, address: int) -> Lease | None:
-        """The lease on the memory at an address, if there is one."""
-        for slot in self.slots:
-            mapping, lease = slot.mapping, slot.lease()
-            if mapping is not None and lease is not None:
-                offset = address - mapping.address
-                if offset >= 0 and offset < mapping.num_bytes:
-                    return lease
-        return None
 
     def _window(self, slot: Slot) -> Mapping:
         mapping = slot.mapping

@@ -87,7 +87,6 @@ _gib = _checked(
     "a number of GiB above 0, or 'auto'",
     lambda value: value if value == "auto" else int(value * 2**30),
 )
-_METHODS: Final = ("auto", "process", "thread", "beside")
 
 #: Argument, names (the first is its own), meaning, reader; those of ``Loader`` first.
 _TABLE: Final = (
@@ -106,7 +105,6 @@ _TABLE: Final = (
     ("shuffle", "shuffle", "a new order every epoch; of training, unless written under validation", _flag),
     ("timeout", "timeout", "seconds to wait for a batch, 0 for ever", _seconds),
     ("in_order", "in_order", "batches in the order of the sampler", _flag),
-    ("worker_method", "worker_method", "what a worker is", _choice(*_METHODS)),
     ("seed_by", "seed_by", "what a sample's random numbers depend on", _choice("worker", "sample")),
     ("cache", "use_ram_cache cache_data use_cache ram_cache",
      "keep samples in memory: one cache for all workers and processes of the machine", _flag),

@@ -107,28 +107,18 @@ class Sizer:
         """The pipeline is empty again: what comes first is no measure of the rest."""
         self._to_skip = self._num_stale(self.setting)
 
-    def relieve(self, shortage_bytes: int, reason: str) -> Setting:
-        """Give back memory: batches ahead first, then workers. Does not take it again while this runs."""
-        self.memory_bytes = max(0, min(self.memory_bytes, self.memory_of(self.setting)) - shortage_bytes)
-        smaller = self.setting.within(self.memory_bytes, self.worker_bytes, self._batch_bytes)
-        self._search_from(smaller, f"memory is short: {reason}")
-        return self.setting
-
     def limit(self, num_workers: int, reason: str) -> Setting:
         """No more processes than these can be had."""
         self.most_workers = num_workers
         smaller = self.setting._replace(num_workers=num_workers) if num_workers else INLINE
-        self._search_from(smaller, reason)
+        if smaller != self.setting:
+            self.measured, self.is_settled = {}, False
+            self._want(smaller, reason)
         return self.setting
 
     def memory_of(self, setting: Setting) -> int:
         """Bytes a setting takes, see :meth:`Setting.memory_bytes`."""
         return setting.memory_bytes(self.worker_bytes, self._batch_bytes)
-
-    def _search_from(self, setting: Setting, reason: str) -> None:
-        if setting != self.setting:
-            self.measured, self.is_settled = {}, False
-            self._want(setting, reason)
 
     def _want(self, setting: Setting, reason: str) -> None:
         if setting != self.setting:
@@ -185,16 +175,16 @@ class Sizer:
     def _promising(self, best: Block) -> tuple[Setting, str] | None:
         """The next setting to measure, and why: the closed form's choice first, then neighbours."""
         cost = best.cost()
+        now_s = throughput.iteration_s(cost, best.setting, self.cores)
         options = [setting for setting in self._candidates(cost) if setting not in self.measured]
         if options:
             chosen, predicted_s = throughput.best(cost, self.cores, options)
             less = self.memory_of(chosen) < self.memory_of(best.setting)
             if predicted_s < best.iteration_s * (1 + _GAIN / 2 if less else 1 - _GAIN):
                 return chosen, f"{units.duration(predicted_s)} an iteration predicted"
-            now_s = min(best.iteration_s, throughput.iteration_s(cost, best.setting, self.cores))
-            predicted_s = throughput.iteration_s(cost, INLINE, self.cores)
-            if INLINE in options and predicted_s < now_s * (1 + _UNSURE):
-                return INLINE, f"{units.duration(predicted_s)} an iteration predicted, and it takes less"
+        predicted_s = throughput.iteration_s(cost, INLINE, self.cores)
+        if INLINE in options and predicted_s < min(best.iteration_s, now_s) * (1 + _UNSURE):
+            return INLINE, f"{units.duration(predicted_s)} an iteration predicted, and it takes less"
         waiting = best.wait_s / best.iteration_s
         if waiting < _IDLE or best.setting == INLINE:
             return None

@@ -29,8 +29,7 @@ class StageCost:
 
     ``time_s``, ``cpu_s`` and ``num_bytes`` are means a sample; ``low_s`` and ``high_s`` the 10th and 90th
     percentile of the time. ``num_bytes`` is what caching after this stage keeps, ``hit_s`` what reading that
-    back takes. ``dtypes`` are those of the output's tensors and arrays. ``unstorable`` says why the output
-    cannot be kept, where it cannot.
+    back takes. ``unstorable`` says why the output cannot be kept, where it cannot.
     """
 
     name: str
@@ -40,7 +39,6 @@ class StageCost:
     cpu_s: float
     num_bytes: float
     hit_s: float
-    dtypes: tuple[str, ...]
     num_samples: int
     unstorable: str = ""
 
@@ -53,7 +51,6 @@ class _Marks:
     cpu_s: list[float] = dataclasses.field(default_factory=list)
     num_bytes: list[int] = dataclasses.field(default_factory=list)
     hits_s: list[float] = dataclasses.field(default_factory=list)
-    dtypes: tuple[str, ...] = ()
     unstorable: str = ""
 
 
@@ -109,8 +106,6 @@ def _note_output(mark: _Marks, value: Any, read_back: bool) -> None:
     except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError) as error:
         mark.unstorable = str(error) or type(error).__name__
         return
-    fields = [field for field in encoded.layout.fields if field.dtype]
-    mark.dtypes = tuple(sorted({_plain(field.dtype) for field in fields}))
     mark.num_bytes.append(encoded.layout.num_bytes)
     if read_back:
         memory = np.empty(encoded.layout.num_bytes, np.uint8)
@@ -118,12 +113,6 @@ def _note_output(mark: _Marks, value: Any, read_back: bool) -> None:
         began = time.perf_counter()
         read(encoded.layout, memory, copy=True)
         mark.hits_s.append(time.perf_counter() - began)
-
-
-def _plain(dtype: str) -> str:
-    """One spelling for torch's and numpy's names: ``torch.uint8`` and ``|u1`` are ``uint8``."""
-    dtype = dtype.partition("@")[0]
-    return dtype.removeprefix("torch.") if dtype.startswith("torch.") else np.dtype(dtype).name
 
 
 def _cost(name: str, mark: _Marks) -> StageCost:
@@ -136,7 +125,6 @@ def _cost(name: str, mark: _Marks) -> StageCost:
         cpu_s=float(np.mean(mark.cpu_s or [0.0])),
         num_bytes=float(np.mean(mark.num_bytes or [0])),
         hit_s=float(np.median(mark.hits_s or [0.0])),
-        dtypes=mark.dtypes,
         num_samples=len(mark.times_s),
         unstorable=mark.unstorable,
     )

@@ -2,9 +2,8 @@
 
 Two forms are understood. Whatever is not one of them is a single stage, ``__getitem__``.
 
-* A dataset that applies an attribute ``transform``, ``transforms`` or ``target_transform`` (or any that holds
-  a list of ``transforms``): ``source`` is its own reading, then comes every transform by its class name. A
-  ``Compose`` is taken apart, nested ones as well.
+* A dataset that applies an attribute ``transform`` or ``transforms``: ``source`` is its own reading, then
+  comes every transform by its class name. A ``Compose`` is taken apart, nested ones as well.
 * Functions marked ``@stage("decode")`` that ``__getitem__`` calls once each, on values it only passes along.
 
 Of several stages of one name the first is ``Resize#1``, the second ``Resize#2``.

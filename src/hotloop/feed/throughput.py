@@ -16,7 +16,7 @@ from functools import lru_cache
 from statistics import NormalDist
 from typing import Final, Literal, NamedTuple
 
-Method = Literal["inline", "thread", "process"]
+Method = Literal["inline", "process"]
 
 #: Below this spread of batch times (standard deviation / mean) the closed form is right within 2 %.
 STEADY: Final = 0.1
@@ -26,7 +26,7 @@ PREFETCH_FACTORS: Final = (2, 3, 4, 6, 8)
 
 
 class Setting(NamedTuple):
-    """A way to feed: in the training thread, in threads beside it, or in worker processes."""
+    """A way to feed: in the training thread, or in worker processes."""
 
     method: Method
     num_workers: int
@@ -39,24 +39,12 @@ class Setting(NamedTuple):
 
     def memory_bytes(self, worker_bytes: int, batch_bytes: int) -> int:
         """Its processes, the batches ahead of them, the one in use."""
-        processes = self.num_workers if self.method == "process" else 0
-        return processes * worker_bytes + (self.num_ahead + 1) * batch_bytes
-
-    def within(self, room_bytes: int, worker_bytes: int, batch_bytes: int) -> Setting:
-        """Fewer batches ahead, then fewer workers, until they fit; one batch ahead is the least."""
-        setting = self
-        while setting.num_ahead > 1 and setting.memory_bytes(worker_bytes, batch_bytes) > room_bytes:
-            if setting.prefetch_factor > 1:
-                setting = setting._replace(prefetch_factor=setting.prefetch_factor - 1)
-            else:
-                setting = self._replace(num_workers=setting.num_workers - 1)
-        return setting
+        return self.num_workers * worker_bytes + (self.num_ahead + 1) * batch_bytes
 
     def __str__(self) -> str:
         if self.method == "inline":
             return "no workers"
-        what = "thread" if self.method == "thread" else "worker"
-        return f"{self.num_workers} {what}{'s' * (self.num_workers != 1)} x {self.prefetch_factor} ahead"
+        return f"{self.num_workers} worker{'s' * (self.num_workers != 1)} x {self.prefetch_factor} ahead"
 
 
 INLINE: Final = Setting("inline", 0, 0)
@@ -72,7 +60,6 @@ class BatchCost:
     step_cpu_s: float = 0.0  # what the step takes from the same cores
     receive_s: float = 1e-4  # of the training thread, for a batch from a worker process
     overhead_s: float = 1e-4  # of the worker, on top of making the batch
-    handover_s: float = 2e-5  # of the training thread, for a batch from a thread beside it
     spread: float = 0.0  # standard deviation / mean of ``fetch_s``
     seen: tuple[float, ...] = ()  # times of batches over their mean, where they were measured
 
@@ -81,24 +68,21 @@ def iteration_s(cost: BatchCost, setting: Setting, cores: float) -> float:
     """Seconds from one batch to the next, in the long run."""
     if setting.method == "inline":
         return cost.fetch_s + cost.step_s
-    steady = _steady_s(cost, setting, cores)
+    consume_s, make_s = cost.step_s + cost.receive_s, cost.fetch_s + cost.overhead_s
+    cpu_s = cost.fetch_cpu_s + cost.step_cpu_s + cost.receive_s + cost.overhead_s
+    steady = max(consume_s, make_s / setting.num_workers, cpu_s / cores)
     if cost.spread < STEADY:
         return steady
-    mean_s = cost.fetch_s + _overhead_s(cost, setting)
-    times = [mean_s * ratio for ratio in cost.seen or _lognormal(round(cost.spread, 1))]
-    return max(steady, _queue_s(times, cost.step_s + _handover_s(cost, setting), setting))
+    times = [make_s * ratio for ratio in cost.seen or _lognormal(round(cost.spread, 1))]
+    return max(steady, _queue_s(times, consume_s, setting))
 
 
 def best(
     cost: BatchCost, cores: float, candidates: Sequence[Setting], *, within: float = 0.02
 ) -> tuple[Setting, float]:
     """The first candidate within ``within`` of the fastest, and its seconds: order them by what they take."""
-    fastest = min(iteration_s(cost, setting, cores) for setting in (candidates[0], candidates[-1]))
-    predicted = []
-    for setting in candidates:
-        if _least_s(cost, setting, cores) <= fastest * (1 + within):  # else it cannot be
-            predicted.append((setting, iteration_s(cost, setting, cores)))
-            fastest = min(fastest, predicted[-1][1])
+    predicted = [(setting, iteration_s(cost, setting, cores)) for setting in candidates]
+    fastest = min(seconds for _, seconds in predicted)
     return next(pair for pair in predicted if pair[1] <= fastest * (1 + within))
 
 
@@ -113,32 +97,6 @@ def process_settings(
         # Above sixteen, one more or less is within the noise of the estimate.
         if workers <= 16 or workers % 4 == 0 or workers == highest:
             yield from (Setting("process", workers, factor) for factor in factors)
-
-
-def _least_s(cost: BatchCost, setting: Setting, cores: float) -> float:
-    """What :func:`iteration_s` is at least."""
-    return cost.fetch_s + cost.step_s if setting == INLINE else _steady_s(cost, setting, cores)
-
-
-def _steady_s(cost: BatchCost, setting: Setting, cores: float) -> float:
-    return max(
-        cost.step_s + _handover_s(cost, setting),
-        (cost.fetch_s + _overhead_s(cost, setting)) / setting.num_workers,
-        _cpu_s(cost, setting) / cores,
-    )
-
-
-def _cpu_s(cost: BatchCost, setting: Setting) -> float:
-    moving = _handover_s(cost, setting) + _overhead_s(cost, setting)
-    return cost.fetch_cpu_s + cost.step_cpu_s + moving
-
-
-def _handover_s(cost: BatchCost, setting: Setting) -> float:
-    return cost.receive_s if setting.method == "process" else cost.handover_s
-
-
-def _overhead_s(cost: BatchCost, setting: Setting) -> float:
-    return cost.overhead_s if setting.method == "process" else 0.0
 
 
 def _queue_s(times: Sequence[float], consume_s: float, setting: Setting) -> float:

@@ -16,18 +16,16 @@ from torch.utils.data import _utils as torch_utils
 
 from hotloop.feed import randomness
 from hotloop.feed.arena import Arena
-from hotloop.feed.board import Board, board_bytes, unpacked
 from hotloop.feed.channel import Ends
 from hotloop.feed.collating import stacking
 from hotloop.feed.memory import SharedFile, keep_freed_memory
 from hotloop.feed.packing import Spans, pack
 from hotloop.feed.reading import Reader, Reading
-from hotloop.feed.ring import COLLATING, FETCHING, PROGRESS_BYTES, STARTING, STOP, WAITING, progress_of
+from hotloop.feed.ring import COLLATING, FETCHING, STARTING, STOP, WAITING, progress_of
 
-#: What a message to a worker begins with: a batch to make, one to make and drop, a new epoch.
+#: What a message to a worker begins with: a batch to make, a new epoch.
 TASK: Final = 0
-REPLAY: Final = 1
-EPOCH: Final = 2
+EPOCH: Final = 1
 #: What a reply begins with: a batch in its slot, an exception, the end of an iterable.
 BATCH: Final = 0
 FAILED: Final = 1
@@ -58,8 +56,7 @@ class Reply(NamedTuple):
 class Setup:
     """What every worker of one iterator is told.
 
-    ``depth`` is the most tasks a worker has at a time, ``epoch`` the number of the iterator's epoch (seeds of
-    samples), ``states`` are generator states to begin with, by worker; ``timed``: somebody wants to know the
+    ``epoch`` is the number of the iterator's epoch (seeds of samples); ``timed``: somebody wants to know the
     processor time that batches take (the kernel is asked for it).
     """
 
@@ -69,15 +66,8 @@ class Setup:
     num_workers: int
     init_fn: Callable[[int], None] | None
     seed_by: str
-    depth: int
     epoch: int
-    states: dict[int, bytes]
     timed: bool = False
-
-    def board(self, worker: int) -> Board:
-        """Where a worker notes its generators' states."""
-        offset = PROGRESS_BYTES + worker * board_bytes(self.depth)
-        return Board(self.file, offset, self.depth, whole=self.reading.is_iterable)
 
 
 class Stopped(BaseException):
@@ -122,7 +112,6 @@ class Worker:
         self._ends = ends
         self._worker = worker
         self._arena = Arena(setup.file)
-        self._board = setup.board(worker)
         self._progress = progress_of(setup.file)
         self._mark = 1 + 2 * worker
         self._cpu_ns: Callable[[], int] = thread_time_ns if setup.timed else int
@@ -139,8 +128,6 @@ class Worker:
             kind = message[0]
             if kind == TASK:
                 self._make(*message[1:])
-            elif kind == REPLAY:
-                self._replay(*message[1:])
             else:
                 self._next_epoch()
 
@@ -152,14 +139,10 @@ class Worker:
             self._reader = self._new_reader()
         except Exception:
             self._init_error = ExceptionWrapper(where=f"in DataLoader worker process {self._worker}")
-        states = self._setup.states.get(self._worker)
-        if states is not None:
-            randomness.restore(unpacked(states))
         self._say(-1, WAITING)
 
     def _next_epoch(self) -> None:
         self._epoch += 1
-        self._board.before(self._epoch, -1)
         if self._init_error is None:
             self._reader = self._new_reader()
 
@@ -170,7 +153,6 @@ class Worker:
 
     def _make(self, task: int, slot: int, capacity: int, first: int, index: bytes) -> None:
         started, cpu = perf_counter_ns(), self._cpu_ns()
-        self._board.before(self._epoch, task)
         arena = self._arena
         arena.open(slot, capacity)
         self._first = first
@@ -179,7 +161,6 @@ class Worker:
         capacity, used = arena.capacity, arena.used
         kept = arena.close()
         wall = perf_counter_ns() - started
-        self._board.after(wall)
         self._say(task, WAITING)
         cpu = self._cpu_ns() - cpu
         self._ends.send(tuple(Reply(kind, task, capacity, used, kept, wall, cpu, meta, spans)))
@@ -200,16 +181,6 @@ class Worker:
             if isinstance(error, StopIteration) and self._setup.reading.is_iterable:
                 return EXHAUSTED, b"", ()
             return FAILED, _portable(ExceptionWrapper(where=self._where(task))), ()
-
-    def _replay(self, task: int, first: int, index: bytes) -> None:
-        """Make a batch that was already handed out before the loader was resumed, and drop it."""
-        self._board.before(self._epoch, task)
-        self._first = first
-        try:
-            if self._reader is not None:
-                self._reader.read(pickle.loads(index))
-        except Exception:
-            pass  # whoever resumed has seen it
 
     def _where(self, task: int) -> str:
         place = self._progress[self._mark + 1]

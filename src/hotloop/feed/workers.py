@@ -10,10 +10,9 @@ from typing import Any, Final
 from torch.utils.data import _utils as torch_utils
 
 from hotloop.feed import death
-from hotloop.feed.board import board_bytes
 from hotloop.feed.channel import Life, Link, connect
 from hotloop.feed.errors import WorkerError
-from hotloop.feed.ring import MOST_WORKERS, PROGRESS_BYTES, STARTING, STOP, Ring, Slot
+from hotloop.feed.ring import MOST_WORKERS, STARTING, STOP, Ring, Slot
 from hotloop.feed.worker import Reply, Setup, run
 
 #: How often a silent worker is looked at, should its pipe not have ended.
@@ -102,7 +101,6 @@ class Workers:
     _hung: bool
     _in_order: bool
     _is_draining: bool
-    _last_state: dict[str, Any] | None
     _num_workers: int
     _pid: int
     _prefetch_factor: int
@@ -123,10 +121,6 @@ class Workers:
     def _arrived(self, member: Member, reply: Reply) -> None:
         raise NotImplementedError
 
-    def state(self) -> dict[str, Any]:
-        """Where the iterator is."""
-        raise NotImplementedError
-
     def _start_workers(self) -> None:
         for _ in range(self._num_workers):
             self.add_worker()
@@ -140,10 +134,8 @@ class Workers:
         number = len(self._workers)
         if number >= MOST_WORKERS:
             raise WorkerError(f"more than {MOST_WORKERS} workers")
-        notes = board_bytes(self._setup.depth)
         self._ring.progress[2 + 2 * number] = STARTING
         try:
-            self._ring.file.reserve(notes, offset=PROGRESS_BYTES + number * notes)
             member = _started(self._context, self._setup, number, self._life)
         except OSError as error:
             raise death.not_started(number, error) from error
@@ -193,7 +185,6 @@ class Workers:
 
     def _fail(self, member: Member) -> None:
         self._failure = death.explain(member, self._task_info.values(), self._ring.progress, self._oom_kills)
-        self._last_state = self.state()
         self._shutdown_workers()
         raise self._failure
 

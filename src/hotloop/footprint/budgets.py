@@ -1,8 +1,8 @@
 """How large a cache may be on a machine, and what a cache of that size is worth.
 
 The guide's table (S1-15: 256 GB of memory: a cache of 50 to 80 GB, 128: 20 to 40, 64: 10 to 20) as a formula:
-at most 5/16 of the memory, which is its upper end in every row, and never more than half (S1-68). Its lower
-ends are ``feed.guide_rules``' table. Neither knows what else runs: ``left`` does.
+at most 5/16 of the memory, which is its upper end in every row, and never more than half (S1-68). It does not
+know what else runs: ``left`` does.
 """
 
 from __future__ import annotations
@@ -11,9 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hotloop.feed.budget import headroom_of
-from hotloop.feed.guide_rules import CACHE
 from hotloop.feed.hitrate import expected_hit_rate
 from hotloop.footprint.stages import Stage
+
+#: The guide's lower ends: GB of memory, GB of cache.
+_LOWER_ENDS = ((256, 50), (128, 20), (64, 10))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,21 +45,22 @@ def budgets(memory_bytes: int, *, taken_bytes: float = 0.0) -> tuple[Budget, ...
     return (
         Budget(
             name="guide, low",
-            num_bytes=CACHE["table"].cache_bytes(memory_bytes),
+            num_bytes=_lower_end(memory_bytes),
             says="10 of 64, 50 of 256 GB",
         ),
         Budget(name="guide, high", num_bytes=memory_bytes * 5 // 16, says="5/16 of the memory"),
-        Budget(
-            name="half",
-            num_bytes=CACHE["half-of-memory"].cache_bytes(memory_bytes),
-            says="of the memory: the most",
-        ),
+        Budget(name="half", num_bytes=memory_bytes // 2, says="of the memory: the most"),
         Budget(
             name="left",
             num_bytes=left,
             says="memory less a tenth for the system" + (", less what the run takes" if taken_bytes else ""),
         ),
     )
+
+
+def _lower_end(memory_bytes: int) -> int:
+    rows = (cache * 10**9 for row, cache in _LOWER_ENDS if memory_bytes >= row * 10**9)
+    return next(rows, memory_bytes * 10 // 64)
 
 
 def chosen(memory_bytes: int, *, taken_bytes: float = 0.0) -> int:

@@ -14,7 +14,6 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, default_collate
 
-from hotloop.feed.baking import fingerprint as fingerprints
 from hotloop.feed.baking import manifest as manifests
 from hotloop.feed.baking.checks import check_sizes
 from hotloop.feed.baking.files import NOTHING, Files
@@ -23,6 +22,7 @@ from hotloop.feed.baking.schema import Schema, is_odd, join, loose_leaves
 from hotloop.feed.batching import Batch, batch_dtype, empty, filled
 from hotloop.feed.collating import Out
 from hotloop.feed.errors import BakeError, DamagedBakeError, StaleBakeError
+from hotloop.feed.identity import fingerprint as fingerprints
 from hotloop.feed.rows import gather
 
 Verify = Literal["none", "lazy", "full"]
@@ -113,10 +113,6 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         batch = self._gather(self._batch, rows, out or empty)
         self._files.end(begun)
         return batch
-
-    def is_at_hand(self) -> bool:
-        """Whether every batch can be gathered: there is nothing but dense fields."""
-        return self._batch is not None and not self.manifest.has_records
 
     def _gather(self, batch: Batch, rows: Rows, out: Out) -> Any:
         self._files.check(rows)

@@ -102,8 +102,7 @@ class _Parts:
 def failure_of(folder: Path, manifest: Manifest, dataset: Any, part: int) -> tuple[str, str | None] | None:
     """Write a part; the words and the hint of what went wrong, which cross any process boundary."""
     try:
-        with folders.working(folder):
-            write_part(folder, manifest, dataset, part)
+        write_part(folder, manifest, dataset, part)
     except SampleError as error:
         trace = "".join(traceback.format_exception(error.__cause__ or error)).rstrip()
         return (

@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import ctypes
 import errno
 import fcntl
 import glob
 import os
 import shutil
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,15 +18,11 @@ from hotloop.feed.errors import BakeError
 #: In the folder while it is being built: the manifest so far, and the lock of whoever builds.
 JOB = "job.json"
 LOCK = "lock"
-#: Every worker holds a lock on this one.
-WORKERS = "workers"
 #: Also there while building: what each finished part leaves.
 NOTES = "done"
 
 #: Left free beside the bake: for manifests, checksums and whatever else the disk is used for.
 SPARE_BYTES = 1 << 20
-
-_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
 
 
 def partial(out: Path) -> Path:
@@ -40,13 +34,11 @@ def partial(out: Path) -> Path:
 def building(out: Path, *, on_wait: Callable[[], None]) -> Iterator[Path]:
     """The folder to build ``out`` in, for this process alone; ``on_wait`` is called if another has it.
 
-    The lock is a ``flock``: it ends with its owner, however that dies. Nobody takes over before the last
-    worker of a killed owner has noticed and gone. An empty folder is removed again.
+    The lock is a ``flock``: it ends with its owner, however that dies. An empty folder is removed again.
     """
     folder = partial(out)
     descriptor = _locked(folder, on_wait)
     try:
-        os.close(_lock(folder / WORKERS, fcntl.LOCK_EX, on_wait))
         yield folder
     finally:
         _remove_if_empty(folder, descriptor)
@@ -56,8 +48,7 @@ def building(out: Path, *, on_wait: Callable[[], None]) -> Iterator[Path]:
 def _remove_if_empty(folder: Path, descriptor: int) -> None:
     try:
         own = _is_at(folder / LOCK, descriptor)
-        if own and {path.name for path in folder.iterdir()} <= {LOCK, WORKERS}:
-            (folder / WORKERS).unlink(missing_ok=True)
+        if own and {path.name for path in folder.iterdir()} <= {LOCK}:
             (folder / LOCK).unlink()
             folder.rmdir()
     except OSError:  # another has begun in it
@@ -71,24 +62,14 @@ def _is_at(path: Path, descriptor: int) -> bool:
         return False
 
 
-@contextmanager
-def working(folder: Path) -> Iterator[None]:
-    """A worker writes parts inside."""
-    descriptor = _lock(folder / WORKERS, fcntl.LOCK_SH, lambda: None)
-    try:
-        yield
-    finally:
-        os.close(descriptor)
-
-
-def _lock(path: Path, kind: int, on_wait: Callable[[], None]) -> int:
+def _lock(path: Path, on_wait: Callable[[], None]) -> int:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
     try:
         try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             on_wait()
-            fcntl.flock(descriptor, kind)
+            fcntl.flock(descriptor, fcntl.LOCK_EX)
     except BaseException:
         os.close(descriptor)
         raise
@@ -99,7 +80,7 @@ def _locked(folder: Path, on_wait: Callable[[], None]) -> int:
     while True:
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            descriptor = _lock(folder / LOCK, fcntl.LOCK_EX, on_wait)
+            descriptor = _lock(folder / LOCK, on_wait)
         except FileNotFoundError:  # published by another just now
             continue
         except OSError as error:
@@ -196,49 +177,33 @@ def no_space(folder: Path, words: str) -> BakeError:
 
 
 def publish(folder: Path, out: Path) -> None:
-    """Give the finished bake its name; one that is there is replaced in one step.
-
-    The job's note goes last: a folder without one is finished, or was replaced and can go.
-    """
+    """Give the finished bake its name, and remove one that had it. The job's note goes last."""
+    aside = out.with_name(f"{out.name}.replaced.{os.getpid()}")
     if out.exists():
-        # The old bake is locked before it takes the place where others look for one to go on with.
-        descriptor = os.open(out / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-        _exchange(folder, out)
-        replaced = folder.rename(_aside(out))
-        os.close(descriptor)
-        shutil.rmtree(replaced, ignore_errors=True)
-    else:
-        folder.rename(out)
+        out.rename(aside)
+    folder.rename(out)
     sync_folder(out.parent)
+    shutil.rmtree(aside, ignore_errors=True)
     _clear(out)
 
 
 def tidy(folder: Path, out: Path) -> None:
-    """Finish what a killed publication left: the old bake at ``folder``, its builder's notes in ``out``."""
+    """Finish what a killed publication left: the old bake beside, its builder's notes in ``out``."""
     if not (folder / JOB).exists():
         empty(folder)
-    if not out.exists() and (aside := next(_replaced(out), None)) is not None:
-        aside.rename(out)  # killed between the two renames of a file system without exchange
-    for replaced in _replaced(out):
-        shutil.rmtree(replaced, ignore_errors=True)
+    for aside in sorted(out.parent.glob(f"{glob.escape(out.name)}.replaced.*")):
+        if out.exists():
+            shutil.rmtree(aside, ignore_errors=True)
+        else:
+            aside.rename(out)
     if (out / JOB).exists():
         _clear(out)
-
-
-def _replaced(out: Path) -> Iterator[Path]:
-    """Old bakes that were to be removed."""
-    return out.parent.glob(f"{glob.escape(out.name)}.replaced.*")
-
-
-def _aside(out: Path) -> Path:
-    return out.with_name(f"{out.name}.replaced.{os.getpid()}")
 
 
 def empty(folder: Path) -> None:
     """Remove everything but the locks."""
     for path in folder.iterdir():
-        if path.name in (LOCK, WORKERS):
+        if path.name == LOCK:
             continue
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
@@ -248,23 +213,6 @@ def empty(folder: Path) -> None:
 
 def _clear(out: Path) -> None:
     shutil.rmtree(out / NOTES, ignore_errors=True)
-    for name in (LOCK, WORKERS, JOB):
+    for name in (LOCK, JOB):
         (out / name).unlink(missing_ok=True)
     sync_folder(out)
-
-
-def _exchange(one: Path, other: Path) -> None:
-    if sys.platform == "linux":
-        rename = getattr(ctypes.CDLL(None, use_errno=True), "renameat2", None)
-        if rename is not None:
-            paths = os.fsencode(one), os.fsencode(other)
-            if rename(_AT_FDCWD, paths[0], _AT_FDCWD, paths[1], _RENAME_EXCHANGE) == 0:
-                return
-            number = ctypes.get_errno()
-            if number not in (errno.EINVAL, errno.ENOSYS):
-                raise OSError(number, os.strerror(number), str(other))
-    # No exchange on this file system: for a moment there is no bake of that name.
-    aside = _aside(other)
-    other.rename(aside)
-    one.rename(other)
-    aside.rename(one)

@@ -21,11 +21,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from hotloop.feed.baking.fingerprint import Fingerprint
 from hotloop.feed.baking.schema import Column, Schema
 from hotloop.feed.errors import BakeError, DamagedBakeError
+from hotloop.feed.identity.fingerprint import Fingerprint
 
-VERSION = 1
+VERSION = 2
 FILE = "manifest.json"
 CHECKSUMS = "checksums.bin"
 ENDS = "ends.bin"
@@ -52,15 +52,13 @@ class Manifest:
     """All that is needed to write a bake's parts and to read them.
 
     ``part_samples`` samples make a part. ``record_bytes`` (bytes of each part's record file) and
-    ``checksums_crc`` are known once all parts are there. ``probed`` are indices and digests of the samples
-    the schema was made from; ``versions`` what ran.
+    ``checksums_crc`` are known once all parts are there. ``versions`` is what ran.
     """
 
     num_samples: int
     part_samples: int
     schema: Schema
     fingerprint: Fingerprint
-    probed: dict[int, str]
     versions: dict[str, str]
     record_bytes: tuple[int, ...] = ()
     checksums_crc: int = 0
@@ -120,8 +118,7 @@ def dumps(manifest: Manifest) -> str:
         ],
         "leaves": list(manifest.schema.leaves),
         "structure": base64.b64encode(pickle.dumps(manifest.schema.structure, protocol=4)).decode(),
-        "fingerprint": manifest.fingerprint.as_json(),
-        "probed": {str(index): digest for index, digest in manifest.probed.items()},
+        "fingerprint": dataclasses.asdict(manifest.fingerprint),
         "versions": manifest.versions,
         "record_bytes": list(manifest.record_bytes),
         "checksums_crc": manifest.checksums_crc,
@@ -179,7 +176,6 @@ def _parsed(content: dict[str, Any], path: Path) -> Manifest:
         part_samples=content["part_samples"],
         schema=Schema(structure, tuple(content["leaves"]), columns),
         fingerprint=Fingerprint.from_json(content["fingerprint"]),
-        probed={int(index): digest for index, digest in content["probed"].items()},
         versions=content["versions"],
         record_bytes=tuple(content["record_bytes"]),
         checksums_crc=content["checksums_crc"],

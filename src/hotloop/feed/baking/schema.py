@@ -6,9 +6,7 @@ stored whole, as a record of its own.
 
 from __future__ import annotations
 
-import math
 import pickle
-import struct
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -24,10 +22,9 @@ Bytes = NDArray[np.uint8]
 
 #: Kinds whose bytes have one length wherever dtype and shape agree.
 _DENSE = (layout.TENSOR, layout.ARRAY, layout.SCALAR, layout.INTEGER, layout.REAL, layout.BOOLEAN)
-_KINDS = (*_DENSE, layout.BYTES, layout.TEXT, layout.PICKLED)
 
+#: What a record begins with; then a pickle: a structure, and kind, dtype, shape and bytes of leaves.
 _FITS, _ODD = b"\0", b"\1"
-_HEADER = struct.Struct("<BBBq")  # kind, letters of the dtype, dimensions, bytes
 
 
 class Column(NamedTuple):
@@ -97,10 +94,9 @@ def split(schema: Schema, sample: Encoded) -> Row:
     if sample.layout.structure != schema.structure or not all(
         _same(column, fields[column.position]) for column in schema.columns
     ):
-        return Row(None, _odd_record(sample))
+        return Row(None, _ODD + _record(sample.layout.structure, sample, range(len(fields))))
     dense = [sample.payloads[column.position] for column in schema.columns]
-    loose = [_leaf_record(fields[at], sample.payloads[at]) for at in schema.loose]
-    return Row(dense, b"".join([_FITS, *loose]) if loose else b"")
+    return Row(dense, _FITS + _record(None, sample, schema.loose) if schema.loose else b"")
 
 
 def join(schema: Schema, layouts: Sequence[Layout], dense: Sequence[Bytes], record: Bytes) -> Any:
@@ -112,7 +108,7 @@ def join(schema: Schema, layouts: Sequence[Layout], dense: Sequence[Bytes], reco
         ValueError: the record is not one (it was damaged, and nobody looked at its checksum).
     """
     if is_odd(record):
-        return _read_odd(record)
+        return unflatten(*_read(record))
     leaves: list[Any] = [None] * len(schema.leaves)
     for column, described, row in zip(schema.columns, layouts, dense, strict=True):
         leaves[column.position] = layout.read(described, row, copy=True)
@@ -130,14 +126,9 @@ def is_odd(record: Bytes) -> bool:
 
 def loose_leaves(schema: Schema, record: Bytes) -> list[Any]:
     """The leaves in the record of a sample that fits the schema, in order."""
-    found, at = [], 1
-    for _ in schema.loose:
-        field, at = _read_header(record, at)
-        stretch = record[at : at + field.num_bytes].copy()  # of its own, and aligned
-        if len(stretch) != field.num_bytes:
-            raise ValueError("a record is shorter than it says")
-        found.append(layout.read(Layout(LEAF, (field,), field.num_bytes), stretch, copy=False))
-        at += field.num_bytes
+    found = _read(record)[1]
+    if len(found) != len(schema.loose):
+        raise ValueError("a record is not readable: it has another number of leaves")
     return found
 
 
@@ -145,40 +136,21 @@ def _same(one: Column | Field, other: Field) -> bool:
     return one.kind == other.kind and one.dtype == other.dtype and one.shape == other.shape
 
 
-def _leaf_record(field: Field, payload: Bytes) -> bytes:
-    dtype = field.dtype.encode("ascii")
-    header = _HEADER.pack(_KINDS.index(field.kind), len(dtype), len(field.shape), field.num_bytes)
-    return header + dtype + struct.pack(f"<{len(field.shape)}q", *field.shape) + payload.tobytes()
+def _record(structure: Structure | None, sample: Encoded, positions: Sequence[int]) -> bytes:
+    fields, payloads = sample.layout.fields, sample.payloads
+    leaves = [(*fields[at][:3], payloads[at].tobytes()) for at in positions]
+    return pickle.dumps((structure, leaves), protocol=5)
 
 
-def _read_header(record: Bytes, at: int) -> tuple[Field, int]:
-    memory = record.data
+def _read(record: Bytes) -> tuple[Any, list[Any]]:
+    """The structure and the leaves of a record; tensors and arrays have memory of their own."""
     try:
-        kind, letters, dimensions, num_bytes = _HEADER.unpack_from(memory, at)
-        at += _HEADER.size
-        dtype = bytes(memory[at : at + letters]).decode("ascii")
-        at += letters
-        shape = struct.unpack_from(f"<{dimensions}q", memory, at)
-        field = Field(_KINDS[kind], dtype, shape, 0, num_bytes)
-    except (struct.error, IndexError, UnicodeDecodeError) as error:
+        structure, leaves = pickle.loads(record.data[1:])
+        return structure, [_leaf(*leaf) for leaf in leaves]
+    except Exception as error:  # whatever reading a pickle raises that is none
         raise ValueError(f"a record is not readable: {error}") from error
-    if num_bytes < 0 or (field.kind == layout.TENSOR and math.prod(shape) > num_bytes * 8):
-        raise ValueError("a record is not readable: its sizes contradict each other")
-    return field, at + 8 * dimensions
 
 
-def _odd_record(sample: Encoded) -> bytes:
-    described = pickle.dumps(sample.layout, protocol=4)
-    body = np.zeros(sample.layout.num_bytes, np.uint8)
-    layout.write(sample, body)
-    return _ODD + struct.pack("<q", len(described)) + described + body.tobytes()
-
-
-def _read_odd(record: Bytes) -> Any:
-    memory = record.data
-    try:
-        (length,) = struct.unpack_from("<q", memory, 1)
-        described: Layout = pickle.loads(memory[9 : 9 + length])
-        return layout.read(described, record[9 + length :].copy(), copy=True)
-    except (struct.error, pickle.UnpicklingError, EOFError, AttributeError, TypeError) as error:
-        raise ValueError(f"a record is not readable: {error}") from error
+def _leaf(kind: str, dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
+    described = Layout(LEAF, (Field(kind, dtype, shape, 0, len(data)),), len(data))
+    return layout.read(described, np.frombuffer(bytearray(data), np.uint8), copy=False)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import hashlib
 import math
 import os
 import sys
@@ -16,22 +15,22 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
-from hotloop.feed.baking import fingerprint as fingerprints
 from hotloop.feed.baking import folder as folders
 from hotloop.feed.baking import manifest as manifests
 from hotloop.feed.baking.baked import Baked, Verify, stale
 from hotloop.feed.baking.crew import write_parts
-from hotloop.feed.baking.fingerprint import Fingerprint
 from hotloop.feed.baking.manifest import Manifest
 from hotloop.feed.baking.part import Note, finished
 from hotloop.feed.baking.progress import Advance, progress_line
-from hotloop.feed.baking.schema import infer, split
+from hotloop.feed.baking.schema import Schema, infer, split
 from hotloop.feed.budget import usable_cores
 from hotloop.feed.determinism import check_deterministic, spread
 from hotloop.feed.errors import BakeError, StaleBakeError
+from hotloop.feed.identity import fingerprint as fingerprints
+from hotloop.feed.identity.fingerprint import Fingerprint
 from hotloop.feed.layout import Encoded, encode
 
-#: Samples read ahead: their layouts make the schema, their bytes tell at the end whether the data changed.
+#: Samples read ahead: their layouts make the schema.
 PROBED_SAMPLES = 8
 #: A part is about this large, there are this many where the dataset has as many samples, and never more than
 #: the last number: a reader maps a file for each.
@@ -199,28 +198,23 @@ def _begin(
         )
     kept = finished(folder, begun)
     missing = begun.num_samples - sum(len(begun.samples(part)) for part in kept)
-    folders.allocate(folder, begun, _record_bytes(dataset, begun) * missing)
+    samples = [encode(dataset[index]) for index in spread(dataset, PROBED_SAMPLES)]
+    folders.allocate(folder, begun, _record_bytes(begun.schema, samples) * missing)
     return begun, kept
 
 
 def _new(folder: Path, out: Path, dataset: Any, fingerprint: Fingerprint) -> Manifest:
     samples = _probe(dataset)
-    source = fingerprint.source
-    after = fingerprints.take(dataset, source=source, beside=out)
-    schema = infer(list(samples.values()))
+    after = fingerprints.take(dataset, source=fingerprint.source, beside=out)
+    schema = infer(samples)
     manifest = Manifest(
         num_samples=fingerprint.num_samples,
         part_samples=1,
         schema=schema,
         fingerprint=fingerprints.settled(fingerprint, after),
-        probed={index: _digest(sample) for index, sample in samples.items()},
-        versions={
-            "torch": torch.__version__,
-            "numpy": np.__version__,
-            **fingerprint.versions,
-        },
+        versions={"torch": torch.__version__, "numpy": np.__version__},
     )
-    record_bytes = _mean([len(split(schema, sample).record) for sample in samples.values()])
+    record_bytes = _record_bytes(schema, samples)
     part_samples = _part_samples(manifest.num_samples, schema.row_bytes + record_bytes)
     manifest = dataclasses.replace(manifest, part_samples=part_samples)
     folders.allocate(folder, manifest, record_bytes * manifest.num_samples)
@@ -229,13 +223,13 @@ def _new(folder: Path, out: Path, dataset: Any, fingerprint: Fingerprint) -> Man
     return manifest
 
 
-def _probe(dataset: Any) -> dict[int, Encoded]:
+def _probe(dataset: Any) -> list[Encoded]:
     """A few samples, read after the guard found that they are the same every time."""
     if not len(dataset):
-        return {}
+        return []
     try:
         verdict = check_deterministic(dataset)
-        samples = {index: encode(dataset[index]) for index in spread(dataset, PROBED_SAMPLES)}
+        samples = [encode(dataset[index]) for index in spread(dataset, PROBED_SAMPLES)]
     except Exception as error:
         raise BakeError(f"a sample cannot be read: {type(error).__name__}: {error}") from error
     if not verdict:
@@ -246,28 +240,15 @@ def _probe(dataset: Any) -> dict[int, Encoded]:
     return samples
 
 
-def _record_bytes(dataset: Any, manifest: Manifest) -> float:
-    if not manifest.schema.loose and manifest.schema.structure is not None:
-        return 0.0
-    return _mean([len(split(manifest.schema, encode(dataset[i])).record) for i in manifest.probed])
-
-
-def _mean(values: list[int]) -> float:
-    return sum(values) / len(values) if values else 0.0
+def _record_bytes(schema: Schema, samples: list[Encoded]) -> float:
+    """What the record of a sample comes to, on the mean."""
+    return sum(len(split(schema, sample).record) for sample in samples) / max(1, len(samples))
 
 
 def _part_samples(num_samples: int, sample_bytes: float) -> int:
     by_size = int(PART_BYTES / max(sample_bytes, 1))
     wanted = min(by_size, -(-num_samples // LEAST_PARTS))
     return max(1, wanted, -(-num_samples // MOST_PARTS))
-
-
-def _digest(sample: Encoded) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    digest.update(repr([field[:3] for field in sample.layout.fields]).encode())
-    for payload in sample.payloads:
-        digest.update(payload.data)
-    return digest.hexdigest()
 
 
 def _require_unchanged(dataset: Any, manifest: Manifest, out: Path, *, read_here: bool) -> None:
@@ -277,10 +258,6 @@ def _require_unchanged(dataset: Any, manifest: Manifest, out: Path, *, read_here
     if read_here:  # counters and caches that reading changed, in this process and not in a worker's copy
         now = dataclasses.replace(now, parameters=then.parameters)
     changed = fingerprints.changes(then, now)
-    if not changed:
-        for index, digest in manifest.probed.items():
-            if _digest(encode(dataset[index])) != digest:
-                changed.append(f"sample {index} is not what it was at the start")
     if changed:
         raise StaleBakeError(
             f"the dataset changed while it was baked, {out} is not published: " + "; ".join(changed),

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.feed import budget
-from hotloop.feed.cache.table import CLAIMED, READY, Header, Table
+from hotloop.feed.cache.table import Header
 from hotloop.feed.layout import ALIGNMENT
 from hotloop.feed.memory import PAGE_BYTES, Mapping, SharedFile, round_up
 
@@ -36,10 +36,9 @@ class Pause(IntEnum):
 class SampleArena:
     """A part of the shared file that grows to the cache's limit and is mapped as far as it is read."""
 
-    def __init__(self, file: SharedFile, table: Table) -> None:
+    def __init__(self, file: SharedFile, header: memoryview) -> None:
         self._file = file
-        self._table = table
-        self._header = table.header
+        self._header = header
         self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
         self._frozen: NDArray[np.uint8] = np.empty(0, np.uint8)
 
@@ -53,29 +52,14 @@ class SampleArena:
         """About how much could still be handed out."""
         return self.room_bytes - self._header[Header.USED]
 
-    def allocate(self, item: int, num_bytes: int) -> bool:
-        """Give a sample its place in its row; False: no room. Under the lock."""
+    def place(self, num_bytes: int) -> int | None:
+        """Where the next sample may lie; None: no room. Under the lock."""
         start = self._header[Header.USED]
-        end = start + round_up(num_bytes, ALIGNMENT)
-        if not self._reserve(end):
-            return False
-        self._table.offset[item] = start
-        self._table.num_bytes[item] = num_bytes
-        self._header[Header.USED] = end
-        return True
+        return start if self._reserve(start + round_up(num_bytes, ALIGNMENT)) else None
 
-    def release(self, item: int) -> None:
-        """Take a sample's place back: only what lies on top can be had. Under the lock."""
-        end = int(self._table.offset[item]) + round_up(int(self._table.num_bytes[item]), ALIGNMENT)
-        if end == self._header[Header.USED]:
-            self._header[Header.USED] = int(self._table.offset[item])
-
-    def repair(self) -> None:
-        """Work out again what is free, from the rows of the samples. Under the lock."""
-        table = self._table
-        items = np.flatnonzero((table.state == READY) | (table.state == CLAIMED))
-        ends = table.offset[items] + -(-table.num_bytes[items] // ALIGNMENT) * ALIGNMENT
-        self._header[Header.USED] = int(ends.max(initial=0))
+    def take(self, num_bytes: int) -> None:
+        """The next sample lies at its place. Under the lock."""
+        self._header[Header.USED] += round_up(num_bytes, ALIGNMENT)
 
     def _reserve(self, end: int) -> bool:
         """Make ``end`` bytes usable; False if limit, machine or memory pressure forbid."""

@@ -102,18 +102,13 @@ class SampleCache:
         return np.unique(indices[absent] if self.stopped_by is None else indices)
 
     @property
-    def is_complete(self) -> bool:
-        """Whether all samples are here to stay, and alike: then :meth:`gather` always has them."""
-        return self.stopped_by is None and self._reader.has_all()
-
-    @property
     def stopped_by(self) -> int | None:
         """The sample for which the cache was stopped; None while it serves."""
         return self._shared.header[Header.STOPPED] - 1 if self._shared.header[Header.STOPPED] else None
 
     def stop(self, index: int) -> bool:
         """Take in and give out nothing more, in all processes, because of a sample; False: it had already."""
-        with self._shared.locked():
+        with self._shared.lock:
             first = self.stopped_by is None
             if first:
                 self._shared.header[Header.STOPPED] = index + 1
@@ -137,7 +132,7 @@ class SampleCache:
         return self.stopped_by is None and bool(self._shared.state[index] == READY)
 
     def sweep(self) -> None:
-        """Free what dead processes had claimed, and try again to grow if growth was paused."""
+        """Try again to grow if growth was paused."""
         self._writer.sweep()
 
     @property
@@ -256,7 +251,7 @@ class SampleCache:
     def _welcome(self, num_holders: int) -> None:
         """Let the limit grow with the ranks that have met."""
         header = self._shared.header
-        with self._shared.locked():
+        with self._shared.lock:
             ranks = header[Header.RANKS]
             allowed = header[Header.MAX_BYTES] * min(num_holders, ranks) // ranks
             header[Header.LIMIT] = max(header[Header.LIMIT], allowed)

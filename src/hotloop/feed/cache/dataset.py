@@ -8,15 +8,13 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
 from hotloop.feed import randomness
-from hotloop.feed.cache import fingerprint as fingerprints
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.reading import MISSING
 from hotloop.feed.cache.statistics import CacheStats
@@ -26,18 +24,16 @@ from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.determinism import Verdict, check_deterministic
 from hotloop.feed.errors import CacheError
 from hotloop.feed.holdings import left_as_it_was
+from hotloop.feed.identity import fingerprint as fingerprints
 from hotloop.feed.stages import Remaining, split_after
-
-if TYPE_CHECKING:
-    from hotloop.feed.cache.disk import DiskTier
 
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
     """The samples of ``dataset``, kept in ``cache`` up to the end of a stage; what follows runs every time.
 
     Made by :func:`cached`. ``dataset`` is the part that is cached; ``remaining`` takes an index and what came
-    out of it; ``disk`` is the tier behind ``cache``, in front of ``dataset``. With ``watch`` each process
-    goes on looking for samples that are random, ``on_random`` is called once where one is met.
+    out of it. With ``watch`` each process goes on looking for samples that are random; ``on_random`` is
+    called once where one is met.
     """
 
     _serves_loader = True
@@ -48,13 +44,11 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         cache: SampleCache,
         remaining: Remaining | None = None,
         *,
-        disk: DiskTier | None = None,
         watch: bool = True,
         on_random: Callable[[str], None] | None = None,
     ) -> None:
-        self.dataset = dataset if disk is None else disk
+        self.dataset = dataset
         self.cache = cache
-        self.disk = disk
         self._remaining = remaining
         self._watch = DrawWatch(dataset) if watch else None
         self._on_random = on_random
@@ -116,12 +110,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         # No room for them, or not all alike.
         return default_collate([made[one] if one in made else self[one] for one in numbers.tolist()])
 
-    def is_at_hand(self) -> bool:
-        """Whether every batch can be gathered from the cache, for good."""
-        return self._remaining is None and self.cache.is_complete
-
     def epoch_end(self) -> None:
-        """Take back what killed workers had claimed, and grow again."""
+        """Let the cache grow again if that was paused."""
         self.cache.sweep()
 
     def stats(self, *, merged: bool = True) -> CacheStats:
@@ -133,8 +123,6 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         total, ranks = self.cache.stats(), [self.cache.stats(rank=rank) for rank in self.cache.ranks()]
         print(total)
         print(total.details())
-        if self.disk is not None:
-            print(self.disk)
         if len(ranks) > 1:
             for each in ranks:
                 print(f"rank {each.rank}: hit rate {each.hit_rate:.2%}")
@@ -196,8 +184,6 @@ def cached(
     copy: bool = True,
     allow_random: bool = False,
     on_random: Callable[[str], None] | None = None,
-    disk: str | Path | None = None,
-    max_disk_bytes: str | float | int = "auto",
 ) -> CachedDataset:
     """Put a map-style dataset, or its first stages, behind a cache in memory shared by all workers and ranks.
 
@@ -214,15 +200,11 @@ def cached(
         on_random: samples that are random are refused here, and as they are met later on. With this a later
             one ends the cache and not the run: it is called once, in whichever process, with the reason, and
             from then on every sample is read anew. What was handed out before may have been repeated draws.
-        disk: a folder on a local disk for a second, larger tier that later runs find again.
-        max_disk_bytes: how large that may become; ``"auto"`` is half of what is free there.
 
     Raises:
         CacheError: a sample differs when it is read again, or ``max_bytes`` is too small.
         ValueError: an argument makes no sense.
     """
-    if disk is not None and on_random is not None:
-        raise ValueError("on_random ends the cache in memory: what lies on the disk would still be served")
     if isinstance(dataset, IterableDataset):
         raise ValueError(
             f"{type(dataset).__name__} is iterable: only samples that have a number can be cached"
@@ -231,7 +213,7 @@ def cached(
     if not allow_random and len(dataset):
         _refuse_random(part, stage)
     identity, why_unknown = None, ""
-    if shared or disk is not None:
+    if shared:
         identity, why_unknown = _identity(
             dataset if fingerprint is None else fingerprint,
             len(dataset),
@@ -239,20 +221,12 @@ def cached(
             # What is read after the stage may draw, every rank and run from a seed of its own.
             seeds=stage is None and not allow_random,
         )
-    meeting = fingerprints.fingerprint(identity, allow_random) if shared and identity else None
-    if disk is not None and identity is None:
-        raise CacheError(f"no disk tier: {why_unknown}", hint="name the data with fingerprint=")
+    meeting = fingerprints.digest_of(identity, allow_random) if identity else None
     cache = SampleCache(len(dataset), max_bytes=max_bytes, fingerprint=meeting, copy=copy)
     if shared and identity is None:
         warnings.warn(f"{_ALONE}: {why_unknown}; {_NAME_IT}", RuntimeWarning, stacklevel=2)
         cache.note(f"{_ALONE}: {why_unknown}")
-    tier = None
-    if disk is not None and identity is not None:
-        from hotloop.feed.cache.disk import DiskTier
-
-        check = not allow_random
-        tier = DiskTier(part, disk, identity, max_bytes=max_disk_bytes, memory=cache, check=check)
-    return CachedDataset(part, cache, remaining, disk=tier, watch=not allow_random, on_random=on_random)
+    return CachedDataset(part, cache, remaining, watch=not allow_random, on_random=on_random)
 
 
 _ALONE = "the cache is not shared between ranks"
@@ -290,6 +264,6 @@ def _differing_leaves(part: Any, index: int) -> str:
 def _identity(*what: Any, seeds: bool) -> tuple[bytes | None, str]:
     """What is cached, as bytes; or None and why it cannot be told."""
     try:
-        return fingerprints.fingerprint(*what, seeds=seeds), ""
+        return fingerprints.digest_of(*what, seeds=seeds), ""
     except fingerprints.Unknowable as unknown:
         return None, str(unknown)

@@ -30,11 +30,3 @@ def own_start(pid: int | None = None) -> int:
 @cache
 def _own_start(pid: int) -> int:
     return start_ticks(pid)
-
-
-def pid_namespace() -> str:
-    """Where this process's numbers mean something; empty where the system does not say."""
-    try:
-        return str(Path("/proc/self/ns/pid").readlink())
-    except OSError:
-        return ""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
-from hotloop.feed.cache.process import is_alive, own_start, pid_namespace
+from hotloop.feed.cache.process import is_alive, own_start
 from hotloop.feed.memory import SharedFile
 
 #: The name of the shared file: what a descriptor must lead to before it is opened.
@@ -32,7 +32,6 @@ class Holder(NamedTuple):
     pid: int
     start: int
     descriptor: int
-    namespace: str
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,7 +50,6 @@ def meet(key: str, create: Callable[[], SharedFile], accept: Callable[[SharedFil
     """
     try:
         path = _folder() / f"cache-{key}.json"
-        _tidy(path)
         with _locked(path) as descriptor:
             return _meet(descriptor, create, accept)
     except OSError as error:
@@ -63,9 +61,8 @@ def leave(key: str, holder_descriptor: int) -> None:
     try:
         path = _folder() / f"cache-{key}.json"
         with _locked(path) as descriptor:
-            noted, own = _read(descriptor), (os.getpid(), holder_descriptor)
-            rest = [other for other in _live(noted) if (other.pid, other.descriptor) != own]
-            rest += _strangers(noted)
+            own = os.getpid(), holder_descriptor
+            rest = [other for other in _live(descriptor) if (other.pid, other.descriptor) != own]
             _write(descriptor, rest)
             if not rest:
                 path.unlink(missing_ok=True)
@@ -74,8 +71,7 @@ def leave(key: str, holder_descriptor: int) -> None:
 
 
 def _meet(descriptor: int, create: Callable[[], SharedFile], accept: Callable[[SharedFile], bool]) -> Meeting:
-    noted = _read(descriptor)
-    live, strangers = _live(noted), _strangers(noted)
+    live = _live(descriptor)
     file, note = None, ""
     for holder in live:
         try:
@@ -88,12 +84,10 @@ def _meet(descriptor: int, create: Callable[[], SharedFile], accept: Callable[[S
             break
         file = None
     if file is None:
-        if strangers and not note:
-            note = "not shared: it was made in another container (PID namespace)"
         file = create()
         live = []  # they hold other memory
-    own = Holder(os.getpid(), own_start(), file.descriptor, pid_namespace())
-    _write(descriptor, [*strangers, *live, own])
+    own = Holder(os.getpid(), own_start(), file.descriptor)
+    _write(descriptor, [*live, own])
     return Meeting(file=file, num_holders=len({holder.pid for holder in [*live, own]}), note=note)
 
 
@@ -103,36 +97,6 @@ def _open_of(holder: Holder) -> SharedFile | None:
     if not os.readlink(path).startswith(_LINK):  # noqa: PTH115 - a memfd's link is no path
         return None
     return SharedFile.adopt(os.open(path, os.O_RDWR | os.O_CLOEXEC), FILE_NAME)
-
-
-def _live(holders: list[Holder]) -> list[Holder]:
-    own = pid_namespace()
-    return [holder for holder in holders if holder.namespace == own and is_alive(holder.pid, holder.start)]
-
-
-def _strangers(holders: list[Holder]) -> list[Holder]:
-    """Those of other containers: whether they live cannot be told from here, so they stay on the list."""
-    return [holder for holder in holders if holder.namespace != pid_namespace()]
-
-
-def _tidy(own: Path) -> None:
-    """Remove the notes of caches whose last holder was killed; what somebody has open just now stays."""
-    for path in own.parent.glob("cache-*.json"):
-        if path == own:
-            continue
-        try:
-            descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
-        except OSError:
-            continue  # another process was faster, or it is none of ours
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            holders = _read(descriptor)
-            if not _live(holders) and not _strangers(holders):
-                path.unlink(missing_ok=True)
-        except BlockingIOError:
-            pass
-        finally:
-            os.close(descriptor)
 
 
 def _folder() -> Path:
@@ -163,12 +127,14 @@ def _locked(path: Path) -> Iterator[int]:
             os.close(descriptor)
 
 
-def _read(descriptor: int) -> list[Holder]:
+def _live(descriptor: int) -> list[Holder]:
+    """The processes on the list that still run."""
     text = os.pread(descriptor, 1 << 20, 0)
     try:
-        return [Holder(*entry) for entry in json.loads(text or b"[]")]
+        noted = [Holder(*entry) for entry in json.loads(text or b"[]")]
     except (ValueError, TypeError):
         return []  # a writer died midway: whoever attached lives on, others start anew
+    return [holder for holder in noted if is_alive(holder.pid, holder.start)]
 
 
 def _write(descriptor: int, holders: list[Holder]) -> None:

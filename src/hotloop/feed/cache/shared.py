@@ -1,12 +1,10 @@
-"""One process's hold on a cache: the shared parts mapped, its row of counters, the lock and its repair."""
+"""One process's hold on a cache: the shared parts mapped, its row of counters, the lock."""
 
 from __future__ import annotations
 
 import os
 import threading
 import weakref
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +12,7 @@ from numpy.typing import NDArray
 from hotloop.feed.cache.arena import SampleArena
 from hotloop.feed.cache.layouts import Layouts
 from hotloop.feed.cache.lock import SharedLock
-from hotloop.feed.cache.table import EMPTY, Header, Row, Table
+from hotloop.feed.cache.table import Header, Row, Table
 from hotloop.feed.memory import SharedFile
 
 _LARGEST_LAYOUT_LOG_BYTES = 1 << 20
@@ -28,7 +26,7 @@ class Shared:
         self.table = Table(file, num_items)
         self.header = self.table.header
         self.state = self.table.one["state"]
-        self.arena = SampleArena(file, self.table)
+        self.arena = SampleArena(file, self.header)
         log = min(_LARGEST_LAYOUT_LOG_BYTES, self.header[Header.LIMIT] // 64)
         self.layouts = Layouts(file, self.table, log)
         self.lock = SharedLock(file.descriptor)
@@ -41,24 +39,10 @@ class Shared:
         self.row = memoryview(bytearray(len(Row) * 8)).cast("q")
         self._counting = threading.Lock()
 
-    @contextmanager
-    def locked(self) -> Iterator[None]:
-        """Alone with the table. Whoever dies inside leaves it marked, and the next one repairs it."""
-        with self.lock:
-            if self.header[Header.DIRTY]:
-                self._repair()
-            self.header[Header.DIRTY] = 1
-            yield
-            self.header[Header.DIRTY] = 0
-
-    def _repair(self) -> None:
-        self.table.state[self.table.dead_claims()] = EMPTY
-        self.arena.repair()
-
     def own_row(self) -> int:
         """The number of this process's row, which it gets when it first needs one. Takes the lock."""
         if self._row_number < 0:
-            with self.locked():
+            with self.lock:
                 if self._row_number < 0:
                     number = self.table.enroll(self.rank)
                     self.row = memoryview(self.table.rows[number])

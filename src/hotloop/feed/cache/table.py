@@ -1,7 +1,7 @@
 """What all processes of a cache know together: a header, who takes part, and one row of columns per sample.
 
 The columns lie one after the other in shared memory, so that a batch of indices is looked up with a few
-vectorised reads. A sample is EMPTY, CLAIMED (somebody is writing it) or READY; a reader needs no lock.
+vectorised reads. A sample is READY or not, and stays so; a reader needs no lock.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from hotloop.feed.memory import PAGE_BYTES, SharedFile, round_up
 MAGIC = 0x686F_746C_6F6F_7032
 MAX_PROCESSES = 1024
 
-EMPTY, CLAIMED, READY = 0, 1, 2
+READY = 1
 
 
 class Header(IntEnum):
@@ -31,7 +31,6 @@ class Header(IntEnum):
     MAX_BYTES = 2  # what all ranks together may take
     LIMIT = 3  # what those that have met may take
     RANKS = 4
-    DIRTY = 5  # somebody is changing the table, or died while doing so
     FULL = 6  # a sample found no free room
     STOPPED = 7  # 1 + the sample that must not be cached, for which nothing is served any more
     FRONTIER = 8  # bytes of the arena that are reserved
@@ -60,7 +59,6 @@ _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
     ("num_bytes", np.int64),
     ("layout", np.uint32),
     ("cost_s", np.float32),
-    ("owner", np.uint16),
     ("state", np.uint8),
 )
 
@@ -81,7 +79,6 @@ class Table:
     num_bytes: NDArray[np.int64]
     layout: NDArray[np.uint32]
     cost_s: NDArray[np.float32]
-    owner: NDArray[np.uint16]
     state: NDArray[np.uint8]
 
     def __init__(self, file: SharedFile, num_items: int) -> None:
@@ -131,33 +128,12 @@ class Table:
                 free = number if free < 0 else free
                 break
             if of_rank == rank and not is_alive(pid, start):
-                self.release_claims_of(number)
                 free = number
                 break
         if free < 0:
             raise CacheError(f"more than {MAX_PROCESSES} processes share one cache")
         self.rows[free, :3] = own
         return free
-
-    def row_is_alive(self, number: int) -> bool:
-        """Does the process of this row still run?"""
-        return is_alive(int(self.rows[number, Row.PID]), int(self.rows[number, Row.START]))
-
-    def claims(self) -> NDArray[np.int64]:
-        """The samples that somebody is writing, or died while writing."""
-        return np.flatnonzero(self.state == CLAIMED)
-
-    def dead_claims(self) -> NDArray[np.int64]:
-        """The claims of processes that are gone."""
-        claimed = self.claims()
-        owners = self.owner[claimed]
-        dead = [number for number in set(owners.tolist()) if not number or not self.row_is_alive(number - 1)]
-        return claimed[np.isin(owners, dead)]
-
-    def release_claims_of(self, number: int) -> None:
-        """Mark what the process of a row was writing as nobody's: its row gets a new process now."""
-        claimed = self.claims()
-        self.owner[claimed[self.owner[claimed] == number + 1]] = 0
 
     def __reduce__(self) -> Any:
         raise TypeError("a table is mapped anew by each process")

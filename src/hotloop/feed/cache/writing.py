@@ -1,4 +1,4 @@
-"""Putting samples in: claim a place under the lock, fill it without, then show it."""
+"""Putting samples in: one after the other, under the lock; a sample is shown when it is whole."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from hotloop.feed import layout
 from hotloop.feed.cache.layouts import INLINE
 from hotloop.feed.cache.lock import fence
 from hotloop.feed.cache.shared import Shared
-from hotloop.feed.cache.table import CLAIMED, EMPTY, READY, Header
+from hotloop.feed.cache.table import READY, Header
 
 _PADDING = np.zeros(layout.ALIGNMENT, np.uint8)
 
@@ -38,72 +38,38 @@ class SampleWriter:
         if num_bytes > shared.arena.available_bytes():
             shared.header[Header.FULL] = 1
             return False
-        parts = _parts(encoded)
         try:
-            if not self._claim(index, encoded.layout, parts, num_bytes, seconds):
-                return False
-            shared.arena.write(parts, shared.table.one["offset"][index])
+            with shared.lock:
+                return self._put(index, encoded, seconds)
         except OSError as error:
-            self._unclaim(index)
             self._warn(index, error)
             return False
-        except BaseException:
-            self._unclaim(index)
-            raise
-        fence()
-        shared.state[index] = READY
-        return True
 
     def sweep(self) -> None:
-        """Free what dead processes had claimed, and try again to grow if growth was paused."""
-        with self._shared.locked():
-            for index in self._shared.table.dead_claims().tolist():
-                self._forget(index)
-            self._shared.header[Header.PAUSED_UNTIL_NS] = 0
-            self._shared.header[Header.LOOKED_NS] = 0
-            self._shared.header[Header.FULL] = 0
+        """Try again to grow if growth was paused."""
+        header = self._shared.header
+        header[Header.PAUSED_UNTIL_NS] = header[Header.LOOKED_NS] = header[Header.FULL] = 0
 
-    def _claim(
-        self, index: int, of: layout.Layout, parts: list[NDArray[np.uint8]], num_bytes: int, seconds: float
-    ) -> bool:
-        """Find a place for a sample and mark it as being written by us; may add to its parts."""
+    def _put(self, index: int, encoded: layout.Encoded, seconds: float) -> bool:
+        """Under the lock: whoever dies here leaves at most a place that nobody uses."""
         shared, table = self._shared, self._shared.table
-        row = shared.own_row()
-        with shared.locked():
-            if table.state[index] == READY or not self._take_over(index):
-                return False
-            number = shared.layouts.number(of)
-            if number == INLINE:
-                parts.append(shared.layouts.trailer(of))
-                num_bytes += parts[-1].size
-            if not shared.arena.allocate(index, num_bytes):
-                shared.header[Header.FULL] = 1
-                return False
-            table.cost_s[index] = seconds
-            table.layout[index] = number
-            table.owner[index] = row + 1
-            table.state[index] = CLAIMED
-        return True
-
-    def _take_over(self, index: int) -> bool:
-        """Free a claim whose process is gone; False if somebody is at it."""
-        if self._shared.table.state[index] == EMPTY:
-            return True
-        owner = int(self._shared.table.owner[index])
-        if owner and self._shared.table.row_is_alive(owner - 1):
+        if table.state[index] == READY:
             return False
-        self._forget(index)
+        number, parts = shared.layouts.number(encoded.layout), _parts(encoded)
+        if number == INLINE:
+            parts.append(shared.layouts.trailer(encoded.layout))
+        num_bytes = sum(part.size for part in parts)
+        start = shared.arena.place(num_bytes)
+        if start is None:
+            shared.header[Header.FULL] = 1
+            return False
+        shared.arena.write(parts, start)
+        shared.arena.take(num_bytes)
+        table.offset[index], table.num_bytes[index] = start, num_bytes
+        table.cost_s[index], table.layout[index] = seconds, number
+        fence()
+        table.state[index] = READY
         return True
-
-    def _forget(self, index: int) -> None:
-        self._shared.table.state[index] = EMPTY
-        self._shared.arena.release(index)
-
-    def _unclaim(self, index: int) -> None:
-        row, table = self._shared.own_row(), self._shared.table
-        with self._shared.locked():
-            if table.state[index] == CLAIMED and table.owner[index] == row + 1:
-                self._forget(index)
 
     def _warn(self, index: int, error: Exception) -> None:
         if not self._warned:

@@ -12,9 +12,8 @@ import hashlib
 import inspect
 import mmap
 import os
-import sys
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -52,28 +51,21 @@ class Ingredients:
 
     ``code`` and ``parameters`` go from a name to a digest or a value; ``paths`` are the parameters that are
     the path of something that exists; ``unreadable`` says where something could not be looked into: only its
-    type is known then. ``code_digest`` tells one class or function of the user's from another. ``seeds``:
-    what is read may depend on the seed of a generator of random numbers; without, these are left out.
+    type is known then. ``seeds``: what is read may depend on the seed of a generator of random numbers;
+    without, these are left out.
     """
 
-    def __init__(self, code_digest: Callable[[Any], str] = source_digest, *, seeds: bool = True) -> None:
+    def __init__(self, *, seeds: bool = True) -> None:
         self.code: dict[str, str] = {}
         self.parameters: dict[str, str] = {}
         self.paths: set[str] = set()
         self.unreadable: list[str] = []
-        self._code_digest = functools.cache(code_digest)
         self._seeds = seeds
-        self._packages: set[str] = set()
+        self._source = functools.cache(source_digest)
         self._texts: set[str] = set()
         # By id, with the name it had first; the objects are kept: an id must not be given away meanwhile.
         self._seen: dict[int, tuple[Any, str]] = {}
-        # By id as well: the classes a function makes share one name, and may differ in what they took along.
-        self._classes: dict[int, tuple[type, str]] = {}
-
-    def versions(self) -> dict[str, str]:
-        """The installed packages that were met, with their versions."""
-        found = {name: getattr(sys.modules.get(name), "__version__", None) for name in self._packages}
-        return {name: version for name, version in found.items() if isinstance(version, str)}
+        self._classes: dict[int, type] = {}
 
     def visit(self, name: str, value: Any) -> None:
         """Describe ``value`` under ``name``."""
@@ -101,7 +93,6 @@ class Ingredients:
                 self.visit(f"{name}.self", value.__self__)
         elif isinstance(value, types.ModuleType):
             self.parameters[name] = value.__name__
-            self._note_package(value)
         elif isinstance(value, types.CodeType):
             self.parameters[name] = digest(code_bytes(value))
         elif type(value) in (list, tuple, dict, set, frozenset):
@@ -111,7 +102,7 @@ class Ingredients:
         else:
             # What it holds before what it is: a reason then names the attribute.
             self._object(name, value)
-            self.parameters[name] += self._class(type(value))
+            self._class(type(value))
 
     def _atom(self, value: Any) -> str:
         if isinstance(value, (str, os.PathLike)):
@@ -127,14 +118,11 @@ class Ingredients:
         if is_path(text):
             self.paths.add(os.path.abspath(text))  # noqa: PTH100
 
-    def _note_package(self, value: Any) -> None:
-        self._packages.add(module_name(value).partition(".")[0])
-
     def _container(self, name: str, value: Any) -> None:
         if isinstance(value, dict):
             items: list[tuple[Any, Any]] = list(value.items())
         elif isinstance(value, (set, frozenset)):
-            items = list(enumerate(sorted(value, key=self._alone)))
+            items = list(enumerate(sorted(value, key=repr)))
         else:
             items = list(enumerate(value))
         if len(items) <= _SHOWN_ELEMENTS:
@@ -144,7 +132,8 @@ class Ingredients:
                     self.visit(f"{name} key {position}", key)
                 self.visit(f"{name}[{repr(key) if _is_plain(key) else position}]", element)
             return
-        inner = self._inner()
+        inner = copy.copy(self)  # collects into this one, with parameters of its own
+        inner.parameters = {}
         whole = hashlib.blake2b(digest_size=8)
         for position, (key, element) in enumerate(items):
             for own, one in ((f"{name} key {position}", key), (f"{name}[{position}]", element)):
@@ -155,21 +144,6 @@ class Ingredients:
                     inner.visit(own, one)
                     whole.update(f"{inner.parameters};".encode("utf-8", "surrogatepass"))
         self.parameters[name] = f"{type(value).__name__} of {len(items)}, {whole.hexdigest()}"
-
-    def _inner(self) -> Ingredients:
-        """One that collects into this one, with parameters of its own."""
-        inner = copy.copy(self)
-        inner.parameters = {}
-        return inner
-
-    def _alone(self, value: Any) -> str:
-        """A description by which to sort what has no order."""
-        if _is_plain(value):
-            return repr(value)
-        inner = self._inner()
-        inner.code, inner._classes, inner._seen = dict(self.code), dict(self._classes), {}
-        inner.visit("", value)
-        return repr((inner.parameters, sorted(inner.code.items() - self.code.items())))
 
     def _full(self, value: Any) -> str:
         for one in value if isinstance(value, tuple) else (value,):
@@ -226,33 +200,25 @@ class Ingredients:
             self.visit(f"{name}.function", value.__func__)
             self.parameters[name] = qualified(value.__func__)
         elif isinstance(value, type):
-            self.parameters[name] = qualified(value) + self._class(value)
+            self.parameters[name] = qualified(value)
+            self._class(value)
         else:
             self.parameters[name] = qualified(value)
             self._function(name, value)
 
-    def _class(self, kind: type) -> str:
-        """Describe a class and its bases; which of those of its name they are, where there are several."""
-        which = ""
+    def _class(self, kind: type) -> None:
+        """Describe a class and its bases."""
         for one in kind.__mro__:
             if id(one) not in self._classes and one is not object:
+                self._classes[id(one)] = one
                 self._one_class(one)
-            _, number = self._classes.get(id(one), (one, ""))
-            which += number
-        return which
 
     def _one_class(self, kind: type) -> None:
         own = qualified(kind)
         if is_installed(kind):
-            self._classes[id(kind)] = kind, ""
             self.code[own] = "installed"
-            self._note_package(kind)
             return
-        others = sum(qualified(known) == own for known, _ in self._classes.values())
-        number = f" #{others + 1}" if others else ""
-        own += number
-        self._classes[id(kind)] = kind, number
-        self.code[own] = self._code_digest(kind)
+        self._add(own, self._source(kind))
         for name, member in sorted(vars(kind).items()):
             inner = function_of(member)
             if isinstance(inner, types.FunctionType):
@@ -273,14 +239,16 @@ class Ingredients:
         self._bound(name, function)
         if is_installed(function):
             self.code[qualified(function)] = "installed"
-            self._note_package(function)
             return
         # By the code's own name: a decorator copies that of what it wraps.
         own = f"{module_name(function)}.{function.__code__.co_qualname}"
-        known, source = self.code.get(own), self._code_digest(function)
-        # Lambdas and inner functions share one name: what distinguishes them is added up.
-        self.code[own] = source if known in (None, source) else digest(f"{known}{source}".encode())
+        self._add(own, self._source(function))
         self._references(function)
+
+    def _add(self, own: str, source: str) -> None:
+        """Lambdas, and what functions make, share one name: what distinguishes them is added up."""
+        known = self.code.get(own)
+        self.code[own] = source if known in (None, source) else digest(f"{known}{source}".encode())
 
     def _bound(self, name: str, function: types.FunctionType) -> None:
         """The values that a function took along when it was made: its closure, its defaults."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
 import tempfile
 import time
@@ -14,7 +13,6 @@ from hotloop.feed.identity.sourcecode import digest
 
 #: Files up to this number are listed one by one, more by folder.
 _SHOWN_FILES = 256
-_DISK_TIER = re.compile("hotloop-[0-9a-f]{32}")
 #: A folder that holds all files of one of these is a bake, finished or not: made of a source, itself none.
 _BAKES = (frozenset({"manifest.json", "checksums.bin"}), frozenset({"job.json", "lock"}))
 
@@ -59,8 +57,6 @@ def _files(path: str) -> Iterator[str]:
         if folder != path and any(bake.issubset(names) for bake in _BAKES):
             folders.clear()
             continue
-        # The disk tier of the cache, which is no source wherever it lies.
-        folders[:] = [name for name in folders if not _DISK_TIER.fullmatch(name)]
         for name in names:
             yield os.path.join(folder, name)  # noqa: PTH118 - a million of them
 

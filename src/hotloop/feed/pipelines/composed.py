@@ -1,9 +1,8 @@
 """Datasets that apply a transform they hold: the transform is taken apart, its place in the sample found.
 
-Nothing is assumed. Every candidate attribute is replaced, on a shallow copy of the dataset, by one that
+The attribute ``transform`` or ``transforms`` is replaced, on a shallow copy of the dataset, by one that
 listens; a sample is read; the transform counts if it was called once and what it gave stands in the sample
-untouched. A ``Compose`` counts as a sequence if, with its parts replaced by markers, it calls each once, in
-order, hands each the result before, and draws no random numbers (so ``RandomApply`` is one stage).
+untouched. What is called ``Compose``, and ``torch.nn.Sequential``, are a sequence of their parts.
 """
 
 from __future__ import annotations
@@ -14,18 +13,13 @@ from typing import Any
 
 import torch
 
-from hotloop.feed import randomness
 from hotloop.feed.pipelines.pipeline import Observer, Pipeline, Remaining, numbered
 from hotloop.feed.pipelines.places import Place, at, find, put
 
 SOURCE = "source"
 
-#: Attributes that hold a transform by convention; others count if they hold a list of ``transforms``.
-CONVENTIONAL = ("transform", "transforms")
-#: Looked at last: what works on labels is rarely what costs.
-TARGET = "target_transform"
-#: Reads of markers before a composition is believed to be a plain sequence.
-NUM_PROBES = 4
+#: Attributes that hold a transform by convention.
+SLOTS = ("transform", "transforms")
 
 _PLAIN = (int, float, str, bytes, type(None))
 
@@ -103,7 +97,7 @@ class _Rest:
 
 def find_composed(dataset: Any, index: int) -> Pipeline:
     """Read one sample and listen to the transforms the dataset holds."""
-    candidates = _slots(dataset)
+    candidates = {slot: value for slot in SLOTS if callable(value := getattr(dataset, slot, None))}
     if not candidates:
         return Pipeline(dataset)
     probes = {slot: _Probe(transform) for slot, transform in candidates.items()}
@@ -145,17 +139,6 @@ class _Probe:
         return self.result
 
 
-def _slots(dataset: Any) -> dict[str, Callable[..., Any]]:
-    """The attributes that may hold the dataset's transform, the most specific first."""
-    names = [name for name in getattr(dataset, "__dict__", {}) if name != TARGET]
-    found: dict[str, Callable[..., Any]] = {}
-    for name in dict.fromkeys([*CONVENTIONAL, *names, TARGET]):
-        value = getattr(dataset, name, None)
-        if callable(value) and (name in (*CONVENTIONAL, TARGET) or _listed(value) is not None):
-            found[name] = value
-    return found
-
-
 def _with_slot(dataset: Any, slot: str, transform: Callable[..., Any]) -> Any:
     """A shallow copy of the dataset that holds another transform there."""
     twin = copy.copy(dataset)
@@ -170,52 +153,14 @@ def _place(sample: Any, result: Any) -> Place | None:
     return places[0] if len(places) == 1 else None
 
 
-def _listed(transform: Any) -> list[Callable[..., Any]] | None:
-    """The callables a composition holds; None if it is none."""
+def _parts(transform: Any) -> list[Callable[..., Any]]:
     if isinstance(transform, torch.nn.Sequential):
-        return list(transform)
-    inner = getattr(transform, "transforms", None)
-    if isinstance(inner, (list, tuple)) and all(callable(part) for part in inner):
-        return list(inner)
-    return None
-
-
-def _parts(transform: Callable[..., Any]) -> list[Callable[..., Any]]:
-    inner = _listed(transform)
-    if inner is None or not _is_sequence(transform, len(inner)):
+        inner = list(transform)
+    elif type(transform).__name__ == "Compose" and isinstance(transform.transforms, (list, tuple)):
+        inner = list(transform.transforms)
+    else:
         return [transform]
     return [part for child in inner for part in _parts(child)]
-
-
-def _is_sequence(composition: Any, num_parts: int) -> bool:
-    if isinstance(composition, torch.nn.Sequential):
-        return type(composition).forward is torch.nn.Sequential.forward
-    return all(_runs_in_order(composition, num_parts, seed) for seed in range(NUM_PROBES))
-
-
-def _runs_in_order(composition: Any, num_parts: int, seed: int) -> bool:
-    handed = [object()]
-    order: list[int] = []
-
-    def marker(k: int) -> Callable[[Any], Any]:
-        def mark(value: Any) -> Any:
-            order.append(k if value is handed[-1] else -1)
-            handed.append(object())
-            return handed[-1]
-
-        return mark
-
-    with randomness.preserved():
-        randomness.seed_all(seed)
-        before = randomness.tokens()
-        try:
-            twin = copy.copy(composition)
-            twin.transforms = [marker(k) for k in range(num_parts)]
-            result = twin(handed[0])
-        except Exception:  # a composition that wants real samples is one stage
-            return False
-        is_plain = result is handed[-1] and order == list(range(num_parts))
-        return is_plain and randomness.tokens() == before
 
 
 def _name(transform: Any) -> str:

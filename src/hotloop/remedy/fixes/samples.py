@@ -219,6 +219,7 @@ BACKGROUND_BATCHES = Remedy(
     id="background-batches",
     summary="Make the next batch in the background while this one is computed.",
     effect="exact",
+    alters="random numbers drawn for batches are other ones, from a generator that torch's seeds",
     answers=("input/single-process", "input/slow-sample"),
     words=(
         "before: x, y = get_batch() in the loop; after: next_batch = "

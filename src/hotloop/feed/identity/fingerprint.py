@@ -9,6 +9,8 @@ and layout do not count. Code of installed packages is known by its version and 
 from __future__ import annotations
 
 import dataclasses
+import hashlib
+import json
 import linecache
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -33,16 +35,10 @@ class Fingerprint:
     sources: Mapping[str, str]
     source: tuple[str, ...] | None = None
     volatile: tuple[str, ...] = ()
-    #: Of the installed packages that were met; noted in a manifest, not compared.
-    versions: Mapping[str, str] = dataclasses.field(default_factory=dict, compare=False)
-
-    def as_json(self) -> dict[str, Any]:
-        """Plain data for a manifest."""
-        return {name: value for name, value in dataclasses.asdict(self).items() if name != "versions"}
 
     @classmethod
     def from_json(cls, content: dict[str, Any]) -> Fingerprint:
-        """The fingerprint that :meth:`as_json` gave."""
+        """The fingerprint whose ``asdict`` was written to a manifest."""
         tuples = {name: tuple(content[name]) for name in ("source", "volatile") if content[name] is not None}
         return cls(**{**content, **tuples})
 
@@ -67,8 +63,30 @@ def take(
         parameters=found.parameters,
         sources=source_files(paths, beside),
         source=named,
-        versions=found.versions(),
     )
+
+
+class Unknowable(Exception):  # noqa: N818 - an answer, not a fault
+    """Something cannot be told from another of its kind; the message says where and what."""
+
+
+def digest_of(*parts: Any, seeds: bool = True) -> bytes:
+    """32 bytes that are equal in another process exactly if these objects are; see Ingredients for ``seeds``.
+
+    Raises:
+        Unknowable: an object holds state that cannot be read (an open file of another library, say).
+    """
+    found = Ingredients(seeds=seeds)
+    try:
+        for position, part in enumerate(parts):
+            found.visit(f"dataset({position})" if position else "dataset", part)
+    except RecursionError:
+        raise Unknowable("it is nested too deeply") from None
+    for why in found.unreadable:
+        raise Unknowable(why)
+    files = source_files((path for path in found.paths if not is_general(path)), None)
+    told = [found.code, found.parameters, sorted(found.paths), files]
+    return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=32).digest()
 
 
 def settled(before: Fingerprint, after: Fingerprint) -> Fingerprint:
