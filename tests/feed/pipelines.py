@@ -40,6 +40,9 @@ class ComposeModule(torch.nn.Module):
         return outputs
 
 
+ComposeModule.__name__ = "Compose"
+
+
 class RandomApply(Compose):
     """Holds transforms and is no sequence of them."""
 

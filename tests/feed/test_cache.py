@@ -33,7 +33,7 @@ MIB = 1 << 20
 def on_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What else runs here has nothing to do with these tests: short memory, another run of these tests."""
     monkeypatch.setattr(rendezvous.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(budget, "pressure", lambda: budget.Pressure(shortage_bytes=0, reason=""))
+    monkeypatch.setattr(budget, "memory_is_short", lambda: False)
 
 
 class Point(NamedTuple):

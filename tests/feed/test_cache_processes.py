@@ -24,7 +24,6 @@ from hotloop.feed.cache.table import READY, Header
 from hotloop.feed.layout import ALIGNMENT
 
 MIB = 1 << 20
-NONE = budget.Pressure(shortage_bytes=0, reason="")
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
 
@@ -33,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:Deprecati
 def on_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What else runs here has nothing to do with these tests: short memory, another run of these tests."""
     monkeypatch.setattr(rendezvous.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(budget, "pressure", lambda: NONE)
+    monkeypatch.setattr(budget, "memory_is_short", lambda: False)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

@@ -11,9 +11,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from loader_datasets import Augmented, Stream, assert_same, seed_everything
-from torch.utils.data import DistributedSampler, RandomSampler
+from torch.utils.data import DistributedSampler
 
-from hotloop.feed import FeedError, Loader
+from hotloop.feed import Loader
 from hotloop.feed.randomness import capture, restore
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
@@ -159,26 +159,6 @@ def test_what_workers_draw_is_not_drawn_again() -> None:
     other = make({"num_workers": 1})
     other.load_state_dict(loader.state_dict())
     assert not any(torch.equal(one[1], two[1]) for one, two in zip(first, other, strict=False))
-
-
-class Unrepeatable(RandomSampler):
-    count = 0
-
-    def __iter__(self) -> Any:
-        type(self).count += 1
-        return iter([(index + self.count) % 23 for index in range(23)])
-
-
-def test_a_sampler_that_cannot_be_repeated_is_an_error() -> None:
-    for num_workers in (0, 2):
-        dataset = Augmented()
-        loader = Loader(dataset, batch_size=3, sampler=Unrepeatable(dataset), num_workers=num_workers)
-        iterator = iter(loader)
-        next(iterator)
-        other = Loader(dataset, batch_size=3, sampler=Unrepeatable(dataset), num_workers=num_workers)
-        other.load_state_dict(loader.state_dict())
-        with pytest.raises(FeedError, match="other indices than before"):
-            next(iter(other))
 
 
 class Counted:

@@ -64,8 +64,8 @@ def test_it_caches_after_the_last_stage_before_a_random_one() -> None:
 
 def test_the_fraction_that_fits() -> None:
     plan = plan_cache(Photos(Compose([Halve(), Noise()]), shape=(3, 64, 64), num=10), max_bytes=31_040)
-    assert plan.cuts[1].fraction == pytest.approx(31_040 / 10 / 6208)
-    assert plan.cuts[0].fraction == pytest.approx(31_040 / 10 / 12352)
+    assert plan.cuts[1].fraction == pytest.approx(31_040 / 10 / 6144)
+    assert plan.cuts[0].fraction == pytest.approx(31_040 / 10 / 12288)
 
 
 def test_consumption_gives_the_size_worth_having() -> None:

@@ -11,11 +11,8 @@ import os
 import re
 import resource
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-from hotloop import units
 
 ROOT: Final = Path("/")
 
@@ -94,27 +91,9 @@ def memory_budget(spec: str | float | int | None, *, world: int | None = None, r
     return int(min(asked, most)) // (world or 1)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pressure:
-    """How short of memory we are: bytes to give back (0: none), and why in words."""
-
-    shortage_bytes: int
-    reason: str
-
-    def __bool__(self) -> bool:
-        return self.shortage_bytes > 0
-
-
-def pressure(*, root: Path = ROOT) -> Pressure:
-    """The shortage of memory now: room below the headroom.
-
-    Costs some small reads of ``/proc`` and ``/sys``: once a second is plenty.
-    """
-    room, headroom = usable_memory_bytes(root=root), headroom_bytes(root=root)
-    if room < headroom:
-        words = f"{units.size(room)} of memory left, {units.size(headroom)} are to stay free"
-        return Pressure(shortage_bytes=headroom - room, reason=words)
-    return Pressure(shortage_bytes=0, reason=f"{units.size(room)} of memory can be taken")
+def memory_is_short(*, root: Path = ROOT) -> bool:
+    """Whether less than the headroom is left. Costs some small reads of ``/proc`` and ``/sys``."""
+    return usable_memory_bytes(root=root) < headroom_bytes(root=root)
 
 
 def _asked(spec: str | float | int | None, root: Path) -> float:

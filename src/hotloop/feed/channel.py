@@ -20,8 +20,6 @@ from typing import Any
 
 _LENGTH = struct.Struct("<I")
 _READ_BYTES = 1 << 16
-#: What Linux gives anybody; its pipes hold 64 KiB unless asked.
-_LARGE_PIPE_BYTES = 1 << 20
 #: Waking a process whose core is idle costs whoever wakes it 30 to 150 us where machines are virtual.
 _SPIN_S = 2e-4
 #: Where somebody else has the core for so long when it is offered, it is waited for asleep for some time.
@@ -67,7 +65,6 @@ class Link:
         self.replies = replies
         self.watch = Watch(replies)
         self.ended = False
-        self._is_large = False
         self._unsent = bytearray()
         self._partial = bytearray()
         _links.add(self)
@@ -83,24 +80,9 @@ class Link:
             try:
                 del self._unsent[: os.write(self.tasks, self._unsent)]
             except BlockingIOError:
-                if not self._enlarge():
-                    return False
+                return False
             except BrokenPipeError:
                 self.ended = True
-        return True
-
-    def _enlarge(self) -> bool:
-        """Let the pipe hold more, once: what waits here is sent on only when the loader asks for a batch.
-
-        Only where it is needed: all pipes of a user together may not be large.
-        """
-        if self._is_large:
-            return False
-        self._is_large = True
-        try:
-            fcntl.fcntl(self.tasks, fcntl.F_SETPIPE_SZ, _LARGE_PIPE_BYTES)
-        except (AttributeError, OSError):  # not Linux, or this user's pipes have their share
-            return False
         return True
 
     def receive(self) -> list[Any]:

@@ -142,7 +142,6 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         """The number of the batch's first sample in the epoch, and its indices as bytes."""
         first = self._num_samples
         data = pickle.dumps(index, pickle.HIGHEST_PROTOCOL)
-        self._position.drew(index, data)
         self._num_samples += len(index) if self._auto_collation else 1
         self._send_idx += 1
         return first, data

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import pickle
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -67,11 +66,6 @@ class InlineIterator(Iterating, _SingleProcessDataLoaderIter):  # type: ignore[m
 
     def _count(self, index: Any) -> tuple[int, int]:
         first = self._num_samples
-        try:
-            data = pickle.dumps(index, pickle.HIGHEST_PROTOCOL)
-        except Exception:  # what never leaves this process may be anything
-            data = b""
-        self._position.drew(index, data)
         self._num_samples += len(index) if self._auto_collation else 1
         return self._position.num_done, first
 

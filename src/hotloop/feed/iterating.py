@@ -90,5 +90,4 @@ class Iterating:
                     self._position.handed_out(number)
                 else:
                     self._give(index)
-        self._position.check(resumed)
         self._num_yielded = resumed["num_given"]

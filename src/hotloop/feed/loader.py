@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import warnings
 from typing import Any
 
 from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataPipe
@@ -133,10 +132,7 @@ class Loader(DataLoader):  # type: ignore[misc]
 
     def _get_iterator(self) -> Any:
         if isinstance(self.dataset, IterDataPipe | MapDataPipe):
-            _say_once(
-                "Loader leaves data pipes to torch's own iterator: their graph is seeded and sharded there"
-            )
-            return super()._get_iterator()
+            return super()._get_iterator()  # which seeds and shards their graph
         resumed, self._resumed = self._resumed, None
         if self._auto:
             return auto.AutoEngine(self, resumed)
@@ -177,11 +173,3 @@ class Loader(DataLoader):  # type: ignore[misc]
 
 #: References to an iterator that only its loader knows: the loader's, the local one, the argument's.
 _NOBODY_ELSE = 3
-
-_said: set[str] = set()
-
-
-def _say_once(text: str) -> None:
-    if text not in _said:
-        _said.add(text)
-        warnings.warn(text, stacklevel=4)

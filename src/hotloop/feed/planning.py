@@ -28,10 +28,10 @@ _WIDTH = 80
 class Cut:
     """Caching after one stage: what fits, and what a sample then takes.
 
-    ``fraction`` of the samples fits and hits from the second epoch on. ``hit_s`` is what a
-    hit takes with the stages after the cut; ``time_s`` and ``cpu_s`` are means over hits and misses.
-    ``needed_fraction`` is what would have to fit for the workers to keep up; None: unknown, or not reachable
-    by caching here. ``refused`` says why nothing can be cached here, where it cannot.
+    ``fraction`` of the samples fits and hits from the second epoch on. ``hit_s`` is what a hit takes with the
+    stages after the cut; ``time_s`` is the mean over hits and misses. ``needed_fraction`` is what would have
+    to fit for the workers to keep up; None: unknown, or not reachable by caching here. ``refused`` says why
+    nothing can be cached here, where it cannot.
     """
 
     stage: str
@@ -39,7 +39,6 @@ class Cut:
     fraction: float
     hit_s: float
     time_s: float
-    cpu_s: float
     needed_fraction: float | None
     refused: str = ""
 
@@ -48,7 +47,7 @@ class Cut:
 class CachePlan:
     """What :func:`plan_cache` found; prints as a table of 80 columns.
 
-    ``time_s`` and ``cpu_s`` are a sample's without a cache; ``miss_rate_per_s`` the samples a second that
+    ``time_s`` is a sample's without a cache; ``miss_rate_per_s`` the samples a second that
     ``num_workers`` sustain without one; ``needed_fraction`` is c* = 1 - miss_rate_per_s / consumption_per_s,
     the part of the dataset that must hit if hits cost nothing. ``best`` is the stage to cache after, or None.
     """
@@ -58,13 +57,11 @@ class CachePlan:
     num_measured: int
     max_bytes: int
     num_workers: int
-    cores: float
     consumption_per_s: float | None
     stages: tuple[StageCost, ...]
     cuts: tuple[Cut, ...]
     best: Cut | None
     time_s: float
-    cpu_s: float
     miss_rate_per_s: float
     needed_fraction: float | None
     verdict: Verdict
@@ -108,14 +105,13 @@ def plan_cache(
     indices = spread(dataset, num_samples)
     if not indices:
         raise ValueError(f"{type(dataset).__name__} is empty")
-    most, cores = memory_budget(max_bytes), usable_cores()
-    workers = max(1, int(cores) if num_workers is None else num_workers)
+    most = memory_budget(max_bytes)
+    workers = max(1, int(usable_cores()) if num_workers is None else num_workers)
     verdict = check_deterministic(dataset)
     pipeline = find_pipeline(dataset, index=indices[0])
     stages = measure_stages(pipeline, indices)
     time_s = sum(stage.time_s for stage in stages)
-    cpu_s = sum(stage.cpu_s for stage in stages)
-    miss_rate = min(workers / time_s, cores / cpu_s if cpu_s else float("inf"))
+    miss_rate = workers / time_s
     cuts = tuple(
         _cut(stages, k, most / len(dataset), refused, consumption_per_s, workers)
         for k, refused in enumerate(refusals(stages, verdict))
@@ -129,13 +125,11 @@ def plan_cache(
         num_measured=stages[0].num_samples,
         max_bytes=most,
         num_workers=workers,
-        cores=cores,
         consumption_per_s=consumption_per_s,
         stages=stages,
         cuts=cuts,
         best=best,
         time_s=time_s,
-        cpu_s=cpu_s,
         miss_rate_per_s=miss_rate,
         needed_fraction=max(0.0, 1 - miss_rate / consumption_per_s) if consumption_per_s else None,
         verdict=verdict,
@@ -171,9 +165,8 @@ def _cut(
     num_workers: int,
 ) -> Cut:
     stage = stages[k]
-    time_s, cpu_s = sum(s.time_s for s in stages), sum(s.cpu_s for s in stages)
+    time_s = sum(s.time_s for s in stages)
     hit_s = stage.hit_s + sum(s.time_s for s in stages[k + 1 :])
-    hit_cpu_s = stage.hit_s + sum(s.cpu_s for s in stages[k + 1 :])
     fraction = 0.0 if refused else min(1.0, room / stage.num_bytes) if stage.num_bytes else 1.0
     return Cut(
         stage=stage.name,
@@ -181,7 +174,6 @@ def _cut(
         fraction=fraction,
         hit_s=hit_s,
         time_s=fraction * hit_s + (1 - fraction) * time_s,
-        cpu_s=fraction * hit_cpu_s + (1 - fraction) * cpu_s,
         needed_fraction=None
         if refused or consumption_per_s is None
         else needed_fraction(time_s, hit_s, num_workers / consumption_per_s),
@@ -208,19 +200,17 @@ def _table(plan: CachePlan) -> str:
         f"{_count(plan.num_workers, 'worker')}",
         f"measured on {_count(plan.num_measured, 'sample')}, one thread, ms a sample",
         "",
-        f"{'stage':<21}{'ms':>9}{'10-90 %':>15}{'CPU ms':>9}{'kept':>11}{'fits':>7}{'ms then':>8}",
+        f"{'stage':<21}{'ms':>9}{'kept':>11}{'fits':>7}{'ms then':>8}",
     ]
     for stage, cut in zip(plan.stages, plan.cuts, strict=True):
-        spread = f"{_ms(stage.low_s)}-{_ms(stage.high_s)}"
-        row = f"{stage.name[:20]:<21}{_ms(stage.time_s):>9}{spread:>15}{_ms(stage.cpu_s):>9}"
+        row = f"{stage.name[:20]:<21}{_ms(stage.time_s):>9}"
         if cut.refused:
-            word = cut.refused if len(cut.refused) <= 14 else cut.refused[:13] + "…"
-            lines.append(f"{row}{units.size(stage.num_bytes):>11} {word}"[:_WIDTH])
+            lines.append(f"{row}{units.size(stage.num_bytes):>11} {cut.refused}"[:_WIDTH])
         else:
             lines.append(
                 f"{row}{units.size(stage.num_bytes):>11}{units.share(cut.fraction):>7}{_ms(cut.time_s):>8}"
             )
-    lines.append(f"{'a sample':<21}{_ms(plan.time_s):>9}{'':>15}{_ms(plan.cpu_s):>9}")
+    lines.append(f"{'a sample':<21}{_ms(plan.time_s):>9}")
     lines.append("")
     for text in (_advice(plan), *plan.notes):
         lines += _wrapped(text)
@@ -246,8 +236,7 @@ def _advice(plan: CachePlan) -> str:
     return (
         f"Cache after {best.stage}: cached(dataset{where}, max_bytes={plan.max_bytes}). "
         f"{units.share(best.fraction)} of the samples fit and hit from the second epoch on: "
-        f"{_ms(plan.time_s)} ms a sample become {_ms(best.time_s)} ms "
-        f"(CPU {_ms(plan.cpu_s)} ms become {_ms(best.cpu_s)} ms)."
+        f"{_ms(plan.time_s)} ms a sample become {_ms(best.time_s)} ms."
     )
 
 

@@ -1,24 +1,20 @@
 """Where an iterator is in its epoch, as data, and how another one gets there.
 
 The state is what was drawn from the sampler so far, by number, and the random states with which the epoch
-began: the other iterator draws the same again and leaves out what was handed out. A checksum over the indices
-tells a sampler that cannot be repeated from one that can.
+began: the other iterator draws the same again and leaves out what was handed out.
 """
 
 from __future__ import annotations
 
 import pickle
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cached_property
 from typing import Any, Final
 
-import numpy as np
 import torch
 
 from hotloop.feed import randomness
-from hotloop.feed.errors import FeedError
 
 VERSION: Final = 3
 
@@ -36,17 +32,7 @@ class Position:
         self.is_over = False
         self._of = {"base_seed": base_seed, "epoch": epoch}
         self._start = _Start(loader)
-        self._drawn = 0
-        self._checksum = 0
-        self._checksums: dict[int, int] = {0: 0}  # of everything drawn before a number
         loader._position = self
-
-    def drew(self, index: Any, data: bytes) -> None:
-        """Another batch's indices were drawn; ``data`` is their pickle."""
-        if type(index) is not list or not index or type(index[0]) is not int:
-            data = _bytes_of(index)  # equal objects may differ in their pickles
-        self._drawn += 1
-        self._checksum = self._checksums[self._drawn] = zlib.crc32(data, self._checksum)
 
     def handed_out(self, number: int) -> None:
         """A batch was handed out, or skipped because it had been."""
@@ -58,7 +44,6 @@ class Position:
         self.beyond.add(number)
         while self.num_done in self.beyond:
             self.beyond.remove(self.num_done)
-            del self._checksums[self.num_done]
             self.num_done += 1
 
     def state(self) -> dict[str, Any]:
@@ -68,34 +53,8 @@ class Position:
             "num_done": self.num_done,
             "beyond": sorted(self.beyond),
             "num_given": self.num_given,
-            "checksum": self._checksums[self.num_done],
             "start": self._start.state,
         }
-
-    def check(self, state: dict[str, Any]) -> None:
-        """What was drawn again is what was drawn then.
-
-        Raises:
-            FeedError: it is not.
-        """
-        number = state["num_done"]
-        if self._checksums.get(number) != state["checksum"]:
-            raise FeedError(
-                f"the sampler gave other indices than before for the first {number} batches",
-                hint="it draws from a random state that is not its own, or the dataset changed: give it a "
-                "generator, or state_dict and load_state_dict",
-            )
-
-
-def _bytes_of(index: Any) -> bytes:
-    """The same bytes for equal indices in any process; of objects of a stranger's class only its name."""
-    if isinstance(index, torch.Tensor | np.ndarray | np.generic):
-        return _bytes_of(index.tolist())
-    if isinstance(index, list | tuple):
-        return b"(" + b",".join(map(_bytes_of, index)) + b")"
-    if index is None or isinstance(index, int | float | str | bytes):
-        return repr(index).encode()
-    return type(index).__qualname__.encode()
 
 
 class _Start:

@@ -1,4 +1,4 @@
-"""What every stage of a dataset's pipeline costs: time, processor time, spread, bytes of its output."""
+"""What every stage of a dataset's pipeline costs: time, and bytes of its output."""
 
 from __future__ import annotations
 
@@ -27,16 +27,12 @@ READ_BACK = 5
 class StageCost:
     """One stage, as measured on ``num_samples`` samples with one thread.
 
-    ``time_s``, ``cpu_s`` and ``num_bytes`` are means a sample; ``low_s`` and ``high_s`` the 10th and 90th
-    percentile of the time. ``num_bytes`` is what caching after this stage keeps, ``hit_s`` what reading that
-    back takes. ``unstorable`` says why the output cannot be kept, where it cannot.
+    ``time_s`` and ``num_bytes`` are means a sample. ``num_bytes`` is what caching after this stage keeps,
+    ``hit_s`` what reading that back takes. ``unstorable`` says why the output cannot be kept.
     """
 
     name: str
     time_s: float
-    low_s: float
-    high_s: float
-    cpu_s: float
     num_bytes: float
     hit_s: float
     num_samples: int
@@ -48,7 +44,6 @@ class _Marks:
     """What was noted about one stage, one entry a sample."""
 
     times_s: list[float] = dataclasses.field(default_factory=list)
-    cpu_s: list[float] = dataclasses.field(default_factory=list)
     num_bytes: list[int] = dataclasses.field(default_factory=list)
     hits_s: list[float] = dataclasses.field(default_factory=list)
     unstorable: str = ""
@@ -78,26 +73,18 @@ def _measure(pipeline: Pipeline, indices: Sequence[int]) -> tuple[StageCost, ...
 
 
 def _measure_one(pipeline: Pipeline, index: int, marks: dict[str, _Marks], *, read_back: bool) -> None:
-    last: list[_Marks] = []
-    wall, cpu = time.perf_counter(), time.thread_time()
+    wall = time.perf_counter()
 
     def after(name: str, value: Any) -> None:
-        nonlocal wall, cpu
+        nonlocal wall
         mark = marks.get(name)
         if mark is None:
             return
         mark.times_s.append(time.perf_counter() - wall)
-        mark.cpu_s.append(time.thread_time() - cpu)
         _note_output(mark, value, read_back)
-        last.append(mark)
-        wall, cpu = time.perf_counter(), time.thread_time()
+        wall = time.perf_counter()
 
-    sample = pipeline.run(index, after)
-    beside = pipeline.beside(sample)
-    num_beside = 0 if beside is None else encode(beside).layout.num_bytes
-    for mark in last[:-1]:
-        if not mark.unstorable:
-            mark.num_bytes[-1] += num_beside
+    pipeline.run(index, after)
 
 
 def _note_output(mark: _Marks, value: Any, read_back: bool) -> None:
@@ -116,13 +103,9 @@ def _note_output(mark: _Marks, value: Any, read_back: bool) -> None:
 
 
 def _cost(name: str, mark: _Marks) -> StageCost:
-    times = mark.times_s or [0.0]
     return StageCost(
         name=name,
-        time_s=float(np.mean(times)),
-        low_s=float(np.percentile(times, 10)),
-        high_s=float(np.percentile(times, 90)),
-        cpu_s=float(np.mean(mark.cpu_s or [0.0])),
+        time_s=float(np.mean(mark.times_s or [0.0])),
         num_bytes=float(np.mean(mark.num_bytes or [0])),
         hit_s=float(np.median(mark.hits_s or [0.0])),
         num_samples=len(mark.times_s),

@@ -17,7 +17,6 @@ from torch.utils.data import Dataset, default_collate
 from hotloop.feed.baking import manifest as manifests
 from hotloop.feed.baking.checks import check_sizes
 from hotloop.feed.baking.files import NOTHING, Files
-from hotloop.feed.baking.manifest import Manifest
 from hotloop.feed.baking.schema import Schema, is_odd, join, loose_leaves
 from hotloop.feed.batching import Batch, batch_dtype, empty, filled
 from hotloop.feed.collating import Out
@@ -58,7 +57,9 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
             raise ValueError(f'verify must be "none", "lazy" or "full", not {verify!r}')
         self.path = Path(path).resolve()
         self.verify = verify
-        self.manifest, self._files = _opened(self.path, checked=verify != "none")
+        self.manifest = manifests.read(self.path)
+        check_sizes(self.path, self.manifest)
+        self._files = Files(self.path, self.manifest, checked=verify != "none")
         self._schema = self.manifest.schema
         self._layouts = self._schema.layouts()
         self._batch, self._dtypes = _batch_of(self._schema)
@@ -183,30 +184,6 @@ def stale(path: Path, changed: list[str]) -> StaleBakeError:
         f"{path} is a bake of what the dataset was before: " + "; ".join(changed),
         hint="bake again with overwrite=True (hotloop bake --overwrite), or undo the change",
     )
-
-
-def _opened(path: Path, *, checked: bool) -> tuple[Manifest, Files]:
-    """Manifest and files of one and the same bake, however often it is replaced meanwhile."""
-    while True:
-        before = _identity(path)
-        try:
-            manifest = manifests.read(path)
-            check_sizes(path, manifest)
-            files = Files(path, manifest, checked=checked)
-        except (BakeError, OSError):
-            if _identity(path) == before:
-                raise
-        else:
-            if _identity(path) == before:
-                return manifest, files
-
-
-def _identity(path: Path) -> tuple[int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_dev, found.st_ino
 
 
 def _reopened(path: str, verify: Verify, checksums_crc: int) -> Baked:

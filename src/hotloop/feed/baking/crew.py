@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import traceback
 import warnings
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,7 @@ import torch
 
 from hotloop.feed.baking import folder as folders
 from hotloop.feed.baking.manifest import Manifest
-from hotloop.feed.baking.part import SampleError, finished, write_part
+from hotloop.feed.baking.part import SampleError, write_part
 from hotloop.feed.errors import BakeError, WorkerError
 from hotloop.feed.loader import Loader
 
@@ -24,7 +24,7 @@ def write_parts(
     folder: Path,
     manifest: Manifest,
     dataset: Any,
-    parts: Iterable[int],
+    parts: list[int],
     *,
     num_workers: int,
     context: Any,
@@ -32,46 +32,34 @@ def write_parts(
 ) -> None:
     """Write ``parts`` with ``num_workers`` processes (0: in this one); ``advance(n)`` follows the samples.
 
-    A part whose worker was killed is given to another once, when all others are done.
-
     Raises:
-        BakeError: a sample raised, the disk is full, or a worker was killed twice on one part.
+        BakeError: a sample raised, the disk is full, or a worker was killed.
     """
-    left, lost = list(parts), set()
-    while left:
-        written = _written(_Parts(folder, manifest, dataset), left, num_workers, context)
-        try:
-            with contextlib.closing(written):
-                for part, failure in written:
-                    if failure is not None:
-                        raise BakeError(failure[0], hint=failure[1])
-                    left.remove(part)
-                    advance(len(manifest.samples(part)))
-        except WorkerError as error:
-            part = error.index
-            if part in lost:
-                what = "a worker" if part is None else f"part {part}"
-                raise BakeError(
-                    f"{what} was lost twice: {error.message}",
-                    hint="finished parts are kept: run it again, with fewer workers if memory is short",
-                ) from error
-            lost.add(part)
-            done = finished(folder, manifest)
-            advance(sum(len(manifest.samples(one)) for one in left if one in done))
-            left = sorted((one for one in left if one not in done), key=lambda one: one in lost)
+    written = _written(_Parts(folder, manifest, dataset), parts, num_workers, context)
+    try:
+        with contextlib.closing(written):
+            for part, failure in written:
+                if failure is not None:
+                    raise BakeError(failure[0], hint=failure[1])
+                advance(len(manifest.samples(part)))
+    except WorkerError as error:
+        raise BakeError(
+            f"a worker was lost: {error.message}",
+            hint="finished parts are kept: run it again, with fewer workers if memory is short",
+        ) from error
 
 
 def _written(parts: _Parts, numbers: list[int], num_workers: int, context: Any) -> Generator[Any, None, None]:
     """The parts of these numbers, written: number and failure, as they come."""
     if num_workers == 0:
-        yield from (parts[number] for number in list(numbers))
+        yield from (parts[number] for number in numbers)
         return
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "This DataLoader will create", UserWarning)
         loader = Loader(
             parts,
             batch_size=None,
-            sampler=list(numbers),
+            sampler=numbers,
             num_workers=min(num_workers, len(numbers)),
             collate_fn=_as_it_is,
             generator=torch.Generator(),  # or the loader would draw from the user's

@@ -116,7 +116,7 @@ def sync_data(descriptor: int) -> None:
 
 
 def allocate(folder: Path, manifest: Manifest, record_bytes: float) -> None:
-    """Take the disk space of all dense files; ``record_bytes`` is what the records may come to.
+    """Make all dense files, of holes; ``record_bytes`` is what the records may come to.
 
     Raises:
         BakeError: the disk has not that much left; nothing of what was finished is lost.
@@ -132,31 +132,9 @@ def allocate(folder: Path, manifest: Manifest, record_bytes: float) -> None:
             folder, f"the bake needs {units.size(needed - held)} more, {units.size(free)} are free"
         )
     for path, num_bytes in sizes.items():
-        _reserve(path, num_bytes)
+        with path.open("ab") as stream:
+            stream.truncate(num_bytes)
     sync_folder(folder / "columns")
-
-
-def _reserve(path: Path, num_bytes: int) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
-    try:
-        if num_bytes:
-            _fallocate(descriptor, num_bytes)
-        os.ftruncate(descriptor, num_bytes)
-    except OSError as error:
-        if is_no_space(error):
-            raise no_space(path.parent, f"{path.name} needs {units.size(num_bytes)}") from error
-        raise
-    finally:
-        os.close(descriptor)
-
-
-def _fallocate(descriptor: int, num_bytes: int) -> None:
-    if hasattr(os, "posix_fallocate"):
-        try:
-            os.posix_fallocate(descriptor, 0, num_bytes)
-        except OSError as error:
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):  # a file system that cannot reserve
-                raise
 
 
 def _held_bytes(path: Path) -> int:

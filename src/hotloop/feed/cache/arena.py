@@ -88,7 +88,7 @@ class SampleArena:
         if now - self._header[Header.LOOKED_NS] < _LOOK_NS:
             return False
         self._header[Header.LOOKED_NS] = now
-        return bool(budget.pressure())
+        return budget.memory_is_short()
 
     def _pause(self, reason: Pause) -> bool:
         self._header[Header.PAUSED_UNTIL_NS] = time.monotonic_ns() + _PAUSE_NS

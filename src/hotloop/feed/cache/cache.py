@@ -54,8 +54,6 @@ class SampleCache:
         copy: bool = True,
     ) -> None:
         self.num_items, self.copy = num_items, copy
-        rank = os.environ.get("RANK", "")
-        self.rank = int(rank) if rank.isdigit() else 0
         self._fingerprint = fingerprint or bytes(32)
         self._max_bytes = max_bytes
         self._notes: list[str] = []
@@ -69,7 +67,6 @@ class SampleCache:
             self._notes.append(meeting.note)
         self._leave = weakref.finalize(self, _leave, os.getpid(), key, meeting.file.descriptor)
         self._welcome(meeting.num_holders)
-        self._note_other_size()
 
     def get(self, index: int, default: Any = MISSING) -> Any:
         """Sample number ``index``, or ``default`` if it is not here. Counts as a reading."""
@@ -77,17 +74,15 @@ class SampleCache:
         self._shared.count(index, hit=sample is not MISSING)
         return default if sample is MISSING else sample
 
-    def gather(
-        self, indices: NDArray[np.int64], out: Out | None = None, *, hits: NDArray[np.int64] | None = None
-    ) -> Any:
+    def gather(self, indices: NDArray[np.int64], out: Out | None = None) -> Any:
         """The samples collated as torch's ``default_collate`` does it; MISSING if not all are here and alike.
 
-        One vectorised copy per leaf, into tensors that ``out(shape, dtype)`` gives. Readings of ``hits`` are
-        counted (None: of all), and none where it is MISSING.
+        One vectorised copy per leaf, into tensors that ``out(shape, dtype)`` gives. Readings are counted, and
+        none where it is MISSING.
         """
         batch = MISSING if self.stopped_by is not None else self._reader.gather(indices, out)
         if batch is not MISSING:
-            self._shared.count_hits(indices if hits is None else hits)
+            self._shared.count_hits(indices)
         return batch
 
     @property
@@ -95,11 +90,6 @@ class SampleCache:
         """What gathers batches fastest, once all samples are known to be here; None while it cannot."""
         whole = self._reader.whole
         return None if whole is None or self._shared.header[Header.STOPPED] else whole
-
-    def missing(self, indices: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those of these samples that are not here, each once."""
-        absent = self._shared.table.state[indices] != READY
-        return np.unique(indices[absent] if self.stopped_by is None else indices)
 
     @property
     def stopped_by(self) -> int | None:
@@ -145,25 +135,17 @@ class SampleCache:
         """Memory it may take."""
         return int(self._shared.header[Header.LIMIT])
 
-    @property
-    def is_full(self) -> bool:
-        """Did a sample find no free room lately?"""
-        return bool(self._shared.header[Header.FULL])
-
     def note(self, text: str) -> None:
         """Something to say along with the statistics."""
         self._notes.append(text)
 
-    def stats(self, *, rank: int | None = None) -> CacheStats:
-        """Figures of all ranks together, or of one."""
+    def stats(self) -> CacheStats:
+        """Figures of all ranks together."""
         table = self._shared.table
         rows = table.rows[table.rows[:, Row.PID] > 0]
-        if rank is not None:
-            rows = rows[rows[:, Row.RANK] == rank]
         total = rows.sum(axis=0, dtype=np.int64)
         ready = table.state == READY
         return CacheStats(
-            rank=rank,
             num_items=int(ready.sum()),
             num_bytes=int(table.num_bytes[ready].sum()),
             resident_bytes=self.resident_bytes,
@@ -173,11 +155,6 @@ class SampleCache:
             saved_s=float(total[Row.SAVED_NS]) / 1e9,
             notes=self._all_notes(),
         )
-
-    def ranks(self) -> list[int]:
-        """The ranks that read or wrote."""
-        rows = self._shared.table.rows
-        return [int(rank) for rank in np.unique(rows[rows[:, Row.PID] > 0, Row.RANK])]
 
     def close(self) -> None:
         """Let go of the memory; samples handed out as views stay valid."""
@@ -230,23 +207,9 @@ class SampleCache:
 
     def _attach(self, file: SharedFile) -> None:
         self._file = file
-        self._shared = Shared(file, num_items=self.num_items, rank=self.rank)
+        self._shared = Shared(file, num_items=self.num_items)
         self._reader = SampleReader(self._shared, copy=self.copy)
         self._writer = SampleWriter(self._shared)
-
-    def _note_other_size(self) -> None:
-        """Whoever made the cache has set its size; shares of what is free differ a little by themselves."""
-        if self._max_bytes in (None, "auto"):
-            return
-        asked, most = (
-            budget.memory_budget(self._max_bytes, world=1),
-            int(self._shared.header[Header.MAX_BYTES]),
-        )
-        if abs(asked - most) > most // 100:
-            self._notes.append(
-                f"max_bytes={self._max_bytes!r} has no effect: the cache is shared, "
-                f"and whoever made it gave it {units.size(most)}"
-            )
 
     def _welcome(self, num_holders: int) -> None:
         """Let the limit grow with the ranks that have met."""
@@ -260,7 +223,7 @@ class SampleCache:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("num_items", "copy", "rank", "_fingerprint", "_max_bytes", "_notes", "_file")
+        names = ("num_items", "copy", "_fingerprint", "_max_bytes", "_notes", "_file")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

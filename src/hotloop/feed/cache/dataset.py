@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import operator
-import sys
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -92,41 +91,23 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
             if batch is not None:
                 return batch
         numbers = self._numbers(indices) if self._remaining is None else None
-        if numbers is not None:
-            if (batch := self.cache.gather(numbers, out)) is not MISSING:
-                return batch
-            missing = self.cache.missing(numbers)
-            if 0 < 2 * len(missing) < len(numbers):
-                return self._gather_most(numbers, missing, out)
-        return default_collate(self.__getitems__(indices))
-
-    def _gather_most(self, numbers: NDArray[np.int64], missing: NDArray[np.int64], out: Out | None) -> Any:
-        """A batch of which some samples have to be made first, such as those that ``drop_last`` dropped."""
-        made = dict(zip(missing.tolist(), self.__getitems__(missing.tolist()), strict=True))
-        here = numbers[~np.isin(numbers, missing)]
-        batch = self.cache.gather(numbers, out, hits=here)
-        if batch is not MISSING:
+        if numbers is not None and (batch := self.cache.gather(numbers, out)) is not MISSING:
             return batch
-        # No room for them, or not all alike.
-        return default_collate([made[one] if one in made else self[one] for one in numbers.tolist()])
+        return default_collate(self.__getitems__(indices))
 
     def epoch_end(self) -> None:
         """Let the cache grow again if that was paused."""
         self.cache.sweep()
 
-    def stats(self, *, merged: bool = True) -> CacheStats:
-        """Figures of all workers of all ranks, or with ``merged=False`` of this rank's workers."""
-        return self.cache.stats(rank=None if merged else self.cache.rank)
+    def stats(self) -> CacheStats:
+        """Figures of all workers of all ranks."""
+        return self.cache.stats()
 
     def print_cache_stats(self) -> None:
-        """Print how full the cache is, how often it hits, and what that saved; of several ranks each."""
-        total, ranks = self.cache.stats(), [self.cache.stats(rank=rank) for rank in self.cache.ranks()]
+        """Print how full the cache is, how often it hits, and what that saved."""
+        total = self.cache.stats()
         print(total)
-        print(total.details())
-        if len(ranks) > 1:
-            for each in ranks:
-                print(f"rank {each.rank}: hit rate {each.hit_rate:.2%}")
-        sys.stdout.flush()
+        print(total.details(), flush=True)
 
     def close(self) -> None:
         """Let go of the cache; its memory is free when the last process does so."""

@@ -36,21 +36,11 @@ class Layouts:
         self._by_number: dict[int, Layout] = {}
         self._numbers: dict[Layout, int] = {}
         self._seen = PAGE_BYTES
-        self._last: tuple[Layout, int] | None = None
-
-    def known_number(self, layout: Layout) -> int:
-        """The number of a layout seen before in this process, 0 without one."""
-        if self._last is not None and self._last[0] == layout:
-            return self._last[1]
-        number = self._numbers.get(layout, 0)
-        if number:
-            self._last = (layout, number)
-        return number
 
     def number(self, layout: Layout) -> int:
         """The number of any layout, logged if it is new; ``INLINE`` if the log is full. Under the lock."""
         self._catch_up()
-        if number := self.known_number(layout):
+        if number := self._numbers.get(layout, 0):
             return number
         header = self._table.header
         at = header[Header.LAYOUT_BYTES]

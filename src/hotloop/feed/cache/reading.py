@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ from hotloop.feed.cache.gather import Batched, places_of, plan_batch
 from hotloop.feed.cache.layouts import INLINE
 from hotloop.feed.cache.lock import fence
 from hotloop.feed.cache.shared import Shared
-from hotloop.feed.cache.table import READY, Header
+from hotloop.feed.cache.table import READY
 from hotloop.feed.cache.whole import Whole
 from hotloop.feed.collating import Out
 from hotloop.feed.tree import tree_map
@@ -77,29 +78,20 @@ class SampleReader:
         self._unseen -= len(indices)
         if self._unseen < 0:
             self._unseen = len(table.state) // _LOOKS
-            self.has_all()
+            self._look_for_all()
         return batched.collated(leaves)
 
-    def has_all(self) -> bool:
-        """Whether :meth:`gather` will find all samples from now on; ``whole`` may then do it instead."""
-        if self.whole is not None:
-            return True
+    def _look_for_all(self) -> None:
+        """If :meth:`gather` will find all samples from now on, ``whole`` may do it instead."""
         shared, table = self._shared, self._shared.table
-        if not len(table.state) or table.state.min() != READY:
-            return False
+        if self.whole is not None or table.state.min() != READY:
+            return
         fence()
         number = int(table.layout[0])
-        if number == INLINE or (table.layout != number).any():
-            return False
-        batched = self._batched_for(number)
-        if batched is None:
-            return False
-        try:
-            shared.arena.bytes(shared.header[Header.FRONTIER])
-            self.whole = Whole.of(shared, batched)
-        except OSError:
-            return False
-        return True
+        batched = None if number == INLINE or (table.layout != number).any() else self._batched_for(number)
+        if batched is not None:
+            with contextlib.suppress(OSError):  # this process cannot map it
+                self.whole = Whole.of(shared, batched)
 
     def _places(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64] | None:
         """Where the leaves lie of samples whose texts differ in length; None: they differ in more."""

@@ -21,8 +21,8 @@ _LARGEST_LAYOUT_LOG_BYTES = 1 << 20
 class Shared:
     """What reading and writing both need."""
 
-    def __init__(self, file: SharedFile, *, num_items: int, rank: int) -> None:
-        self.file, self.rank = file, rank
+    def __init__(self, file: SharedFile, *, num_items: int) -> None:
+        self.file = file
         self.table = Table(file, num_items)
         self.header = self.table.header
         self.state = self.table.one["state"]
@@ -44,7 +44,7 @@ class Shared:
         if self._row_number < 0:
             with self.lock:
                 if self._row_number < 0:
-                    number = self.table.enroll(self.rank)
+                    number = self.table.enroll()
                     self.row = memoryview(self.table.rows[number])
                     self._row_number = number
         return self._row_number

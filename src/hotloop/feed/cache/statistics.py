@@ -9,13 +9,11 @@ from hotloop import units
 
 @dataclass(frozen=True, kw_only=True)
 class CacheStats:
-    """One rank's, or with ``rank=None`` everybody's, use of a cache.
+    """The use of a cache by all workers of all ranks.
 
-    ``num_items`` and the bytes are always of the whole cache: there is one for all. ``saved_s`` is the time
-    that hits did not spend making samples, summed over all workers.
+    ``saved_s`` is the time that hits did not spend making samples, summed over all workers.
     """
 
-    rank: int | None
     num_items: int
     num_bytes: int
     resident_bytes: int

@@ -31,7 +31,6 @@ class Header(IntEnum):
     MAX_BYTES = 2  # what all ranks together may take
     LIMIT = 3  # what those that have met may take
     RANKS = 4
-    FULL = 6  # a sample found no free room
     STOPPED = 7  # 1 + the sample that must not be cached, for which nothing is served any more
     FRONTIER = 8  # bytes of the arena that are reserved
     USED = 9  # bytes of the arena that were ever handed out
@@ -48,10 +47,9 @@ class Row(IntEnum):
 
     PID = 0
     START = 1
-    RANK = 2
-    HITS = 3
-    MISSES = 4
-    SAVED_NS = 5
+    HITS = 2
+    MISSES = 3
+    SAVED_NS = 4
 
 
 _COLUMNS: tuple[tuple[str, type[np.generic]], ...] = (
@@ -115,25 +113,17 @@ class Table:
             header[first + position] = int.from_bytes(word, "little", signed=True)
         header[Header.MAGIC] = MAGIC
 
-    def enroll(self, rank: int) -> int:
-        """A row for this process; under the lock. A dead process's row of the same rank goes on counting.
+    def enroll(self) -> int:
+        """A row for this process; under the lock. A dead process's row goes on counting.
 
         Raises:
             CacheError: more than ``MAX_PROCESSES`` take part.
         """
-        own = (os.getpid(), own_start(), rank)
-        free = -1
-        for number, (pid, start, of_rank) in enumerate(self.rows[:, :3].tolist()):
-            if not pid:
-                free = number if free < 0 else free
-                break
-            if of_rank == rank and not is_alive(pid, start):
-                free = number
-                break
-        if free < 0:
-            raise CacheError(f"more than {MAX_PROCESSES} processes share one cache")
-        self.rows[free, :3] = own
-        return free
+        for number, (pid, start) in enumerate(self.rows[:, :2].tolist()):
+            if not pid or not is_alive(pid, start):
+                self.rows[number, :2] = os.getpid(), own_start()
+                return number
+        raise CacheError(f"more than {MAX_PROCESSES} processes share one cache")
 
     def __reduce__(self) -> Any:
         raise TypeError("a table is mapped anew by each process")

@@ -36,7 +36,6 @@ class SampleWriter:
             return False
         num_bytes = encoded.layout.num_bytes
         if num_bytes > shared.arena.available_bytes():
-            shared.header[Header.FULL] = 1
             return False
         try:
             with shared.lock:
@@ -48,7 +47,7 @@ class SampleWriter:
     def sweep(self) -> None:
         """Try again to grow if growth was paused."""
         header = self._shared.header
-        header[Header.PAUSED_UNTIL_NS] = header[Header.LOOKED_NS] = header[Header.FULL] = 0
+        header[Header.PAUSED_UNTIL_NS] = header[Header.LOOKED_NS] = 0
 
     def _put(self, index: int, encoded: layout.Encoded, seconds: float) -> bool:
         """Under the lock: whoever dies here leaves at most a place that nobody uses."""
@@ -61,7 +60,6 @@ class SampleWriter:
         num_bytes = sum(part.size for part in parts)
         start = shared.arena.place(num_bytes)
         if start is None:
-            shared.header[Header.FULL] = 1
             return False
         shared.arena.write(parts, start)
         shared.arena.take(num_bytes)

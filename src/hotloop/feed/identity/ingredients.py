@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from hotloop.feed.identity.sourcecode import (
-    code_bytes,
     digest,
     function_of,
     global_names,
@@ -93,8 +92,6 @@ class Ingredients:
                 self.visit(f"{name}.self", value.__self__)
         elif isinstance(value, types.ModuleType):
             self.parameters[name] = value.__name__
-        elif isinstance(value, types.CodeType):
-            self.parameters[name] = digest(code_bytes(value))
         elif type(value) in (list, tuple, dict, set, frozenset):
             self._container(name, value)
         elif is_irrelevant(value):
@@ -247,6 +244,8 @@ class Ingredients:
 
     def _add(self, own: str, source: str) -> None:
         """Lambdas, and what functions make, share one name: what distinguishes them is added up."""
+        if not source:
+            self.unreadable.append(f"{own} has no source")
         known = self.code.get(own)
         self.code[own] = source if known in (None, source) else digest(f"{known}{source}".encode())
 

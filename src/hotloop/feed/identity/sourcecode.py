@@ -97,15 +97,15 @@ def is_installed(value: Any) -> bool:
 
 
 def source_digest(value: Any) -> str:
-    """A digest of the source without comments, docstrings and layout; of the bytecode where there is none."""
+    """A digest of the source without comments, docstrings and layout; empty where there is none."""
     try:
         text = textwrap.dedent(inspect.getsource(getattr(value, "__code__", value)))
     except (OSError, TypeError):
-        return bytecode_digest(value)
+        return ""
     try:
         tree = ast.parse(text)
     except SyntaxError:  # a lambda in the middle of an expression
-        return bytecode_digest(value) if hasattr(value, "__code__") else digest(text.encode())
+        return digest(text.encode())
     for node in ast.walk(tree):
         body = getattr(node, "body", None)
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and _is_docstring(body):
@@ -122,33 +122,9 @@ def _is_docstring(body: Any) -> bool:
     )
 
 
-def bytecode_digest(value: Any) -> str:
-    """A digest of what runs, whatever the file says by now; another one under another version of Python."""
-    return digest(_bytecode(value))
-
-
 def function_of(member: Any) -> Any:
     """The function behind a method of any kind, or a property; else the member itself."""
     return getattr(member, "__func__", None) or getattr(member, "fget", None) or member
-
-
-def _bytecode(value: Any) -> bytes:
-    if isinstance(value, type):
-        members = (function_of(member) for _, member in sorted(vars(value).items()))
-        return b"".join(_bytecode(member) for member in members if hasattr(member, "__code__"))
-    code = getattr(value, "__code__", None)
-    return qualified(value).encode() if code is None else code_bytes(code)
-
-
-def code_bytes(code: types.CodeType) -> bytes:
-    """Instructions, constants and names, inner functions included."""
-    inner = [
-        code_bytes(constant)
-        if isinstance(constant, types.CodeType)
-        else repr(sorted(map(repr, constant)) if isinstance(constant, frozenset) else constant).encode()
-        for constant in code.co_consts
-    ]
-    return code.co_code + b"".join(inner) + repr((code.co_names, code.co_varnames)).encode()
 
 
 def digest(data: Any) -> str:

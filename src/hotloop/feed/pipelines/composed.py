@@ -65,10 +65,6 @@ class ComposedPipeline(Pipeline):
         """The other parts, applied at the transform's place in the sample."""
         return _Rest(Chain(self.parts[cut:]), self.place)
 
-    def beside(self, sample: Any) -> Any:
-        """The sample without what the transform gave."""
-        return put(sample, self.place, ())
-
 
 class _Watched:
     """The parts one by one, with a word after each but the last."""

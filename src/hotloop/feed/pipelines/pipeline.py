@@ -45,10 +45,6 @@ class Pipeline:
         """What follows stage number ``cut``; picklable if the dataset is."""
         return as_it_is
 
-    def beside(self, sample: Any) -> Any:
-        """What a sample of :meth:`prefix` holds besides the stage's output, such as its label."""
-        return None
-
 
 def as_it_is(index: int, value: Any) -> Any:
     """What remains after the last stage: nothing."""
@@ -74,10 +70,6 @@ class SubsetPipeline(Pipeline):
     def remaining(self, cut: int) -> Remaining:
         """What follows beneath, for the index beneath."""
         return functools.partial(_beneath, self.inner.remaining(cut), self.indices)
-
-    def beside(self, sample: Any) -> Any:
-        """As the pipeline beneath says."""
-        return self.inner.beside(sample)
 
 
 def _beneath(remaining: Remaining, indices: Sequence[int], index: int, value: Any) -> Any:

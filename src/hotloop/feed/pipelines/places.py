@@ -12,8 +12,8 @@ Place = tuple[Hashable, ...]
 
 
 def find(tree: Any, wanted: Any) -> list[Place]:
-    """Every place where ``wanted`` itself stands, or, if it is a tuple or list, its very elements."""
-    if tree is wanted or _same_elements(tree, wanted):
+    """Every place where ``wanted`` itself stands."""
+    if tree is wanted:
         return [()]
     return [(step, *place) for step, child in _level(tree)[0] for place in find(child, wanted)]
 
@@ -32,15 +32,6 @@ def put(tree: Any, place: Place, value: Any) -> Any:
     children, structure = _level(tree)
     found = [put(child, place[1:], value) if step == place[0] else child for step, child in children]
     return unflatten(structure, found)
-
-
-def _same_elements(tree: Any, wanted: Any) -> bool:
-    return (
-        isinstance(wanted, (tuple, list))
-        and isinstance(tree, (tuple, list))
-        and len(tree) == len(wanted) > 0
-        and all(mine is theirs for mine, theirs in zip(tree, wanted, strict=True))
-    )
 
 
 def _level(tree: Any) -> tuple[list[tuple[Hashable, Any]], Structure]:
