@@ -41,13 +41,11 @@ class Fit:
 def budgets(memory_bytes: int, *, taken_bytes: float = 0.0) -> tuple[Budget, ...]:
     """The sizes to choose from on a machine with so much memory, of which a run takes ``taken_bytes``."""
     headroom = headroom_of(memory_bytes)
+    rows = (cache * 10**9 for row, cache in _LOWER_ENDS if memory_bytes >= row * 10**9)
+    low = next(rows, memory_bytes * 10 // 64)
     left = max(0, int(memory_bytes - headroom - taken_bytes))
     return (
-        Budget(
-            name="guide, low",
-            num_bytes=_lower_end(memory_bytes),
-            says="10 of 64, 50 of 256 GB",
-        ),
+        Budget(name="guide, low", num_bytes=low, says="10 of 64, 50 of 256 GB"),
         Budget(name="guide, high", num_bytes=memory_bytes * 5 // 16, says="5/16 of the memory"),
         Budget(name="half", num_bytes=memory_bytes // 2, says="of the memory: the most"),
         Budget(
@@ -56,11 +54,6 @@ def budgets(memory_bytes: int, *, taken_bytes: float = 0.0) -> tuple[Budget, ...
             says="memory less a tenth for the system" + (", less what the run takes" if taken_bytes else ""),
         ),
     )
-
-
-def _lower_end(memory_bytes: int) -> int:
-    rows = (cache * 10**9 for row, cache in _LOWER_ENDS if memory_bytes >= row * 10**9)
-    return next(rows, memory_bytes * 10 // 64)
 
 
 def chosen(memory_bytes: int, *, taken_bytes: float = 0.0) -> int:

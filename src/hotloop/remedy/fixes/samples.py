@@ -224,8 +224,7 @@ BACKGROUND_BATCHES = Remedy(
     words=(
         "before: x, y = get_batch() in the loop; after: next_batch = "
         "hotloop.feed.Background(get_batch) before the loop, x, y = next_batch() in it, "
-        "next_batch.close() behind it; or make batches in a Dataset behind a DataLoader with workers."
-        " get_batch must not read what the loop changes"
+        "next_batch.close() behind it; get_batch must not read what the loop changes"
     ),
 )
 SHIP_UINT8 = Remedy(
