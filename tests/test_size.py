@@ -21,7 +21,7 @@ BUDGETS = {
     "compare": 2457,
     "diagnose": 8504,
     "doctor": 729,
-    "feed": 11375,
+    "feed": 11370,
     "findings": 737,
     "fix": 6205,
     "flow": 1279,

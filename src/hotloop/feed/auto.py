@@ -106,7 +106,7 @@ class AutoEngine(Engine):
 
         What it has made and what waits for its turn does not count: a faster one takes more of them.
         """
-        wanted = self._wanted()
+        wanted = self._wanted() or [self.add_worker()]
         ready = [member for member in wanted if not self._is_starting(member)]
         return min(ready or wanted, key=lambda member: (member.num_to_make, member.num_tasks))
 
@@ -226,8 +226,3 @@ class AutoEngine(Engine):
         if self._pid == os.getpid():
             while self._ended:
                 self._ended.pop().join(_END_WITHIN_S)
-
-    def _skip(self, resumed: dict[str, Any]) -> None:
-        if resumed["beyond"] and not self._workers:
-            self.add_worker()
-        super()._skip(resumed)

@@ -89,6 +89,7 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             self._epoch += 1
             for member in self._workers:
                 member.send((EPOCH,))
+        self._begin_epoch(loader)
         _BaseDataLoaderIter._reset(self, loader, first_iter)
         self._send_idx = 0
         self._rcvd_idx = 0
@@ -97,7 +98,6 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._ready: deque[Task] = deque()  # in_order=False: in the order they came
         self._next_worker = 0
         self._is_draining = False
-        self._begin_epoch(loader)
         for member in self._workers:
             member.active, member.num_tasks = True, 0
         if resumed and not self._dataset_kind:
