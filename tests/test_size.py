@@ -25,7 +25,7 @@ BUDGETS = {
     "findings": 737,
     "fix": 6205,
     "flow": 1279,
-    "footprint": 911,
+    "footprint": 907,
     "hooks": 586,
     "launch": 1982,
     "logs": 5467,
