@@ -98,7 +98,9 @@ def test_the_last_loader_of_a_step_is_free_and_the_run_stays_bit_equal(tmp_path:
     found, said = what_if(tmp_path, which, "--go-on", "--budget", "20s")
     assert said == total(plain.stderr) != ""
     (row, *_) = found["rows"]
-    assert row["ratio"] > 1.15
+    assert row["ratio"] is not None
+    if which != "workers":  # the other loader's worker takes as long
+        assert row["ratio"] > 1.15
     assert row["words"].endswith("stayed as it was")
     assert found["ceiling"] is None
     assert found["step_alone_s"] is None
