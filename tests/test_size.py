@@ -28,7 +28,7 @@ BUDGETS = {
     "footprint": 907,
     "hooks": 586,
     "launch": 1982,
-    "logs": 5467,
+    "logs": 5385,
     "measure": 4498,
     "model": 806,
     "modules": 636,

@@ -6,7 +6,7 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,35 +55,21 @@ class Analysis:
         return {
             "schema": 1,
             "verdict": self.verdict,
-            "sources": [_source(part.source) for part in self.parts],
-            "throughput": [
-                {"file": p.source.file, "step": o.step, "rate": o.rate, "unit": o.unit, "time_s": o.time_s}
-                for p in self.parts
-                for o in p.throughput
-            ],
-            "changes": [
-                {
-                    "file": p.source.file, "line": c.line, "step": c.step, "before": c.before,
-                    "after": c.after, "unit": c.unit, "time_s": c.time_s, "along": list(c.along),
-                }
-                for p in self.parts
-                for c in p.changes
-            ],
-            "phases": [
-                {
-                    "file": p.source.file, "name": h.name, "s_per_step": h.s_per_step,
-                    "share": h.share, "of": h.of,
-                }
-                for p in self.parts
-                for h in p.phases
+            "sources": [
+                {name: value for name, value in asdict(part.source).items() if name != "num_bytes"}
+                | {"bytes": part.source.num_bytes}
+                for part in self.parts
             ],
             "findings": [finding.to_json() for finding in self.findings],
-            "sections": [
-                {"file": p.source.file, "title": s.title, "lines": list(s.lines), "data": dict(s.data)}
-                for p in self.parts
-                for s in p.sections
-            ],
-        }  # fmt: skip
+            **{
+                name: [
+                    {"file": part.source.file, **asdict(one)}
+                    for part in self.parts
+                    for one in getattr(part, name)
+                ]
+                for name in ("throughput", "changes", "phases", "sections")
+            },
+        }
 
 
 def analyze(
@@ -260,16 +246,3 @@ def _overall(parts: Sequence[Part], findings: Sequence[Finding]) -> str:
     if findings and findings[0].severity != "info":
         return findings[0].message
     return said[0].verdict if said else "Nothing was recognized."
-
-
-def _source(source: Source) -> dict[str, Any]:
-    return {
-        "file": source.file,
-        "kind": source.kind,
-        "lines": source.lines,
-        "skipped": source.skipped,
-        "recognized": list(source.recognized),
-        "notes": list(source.notes),
-        "rank": source.rank,
-        "bytes": source.num_bytes,
-    }

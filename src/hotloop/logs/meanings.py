@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
-_NAMES: Final = {
+NAMES: Final = {
     "step": (
         "step|iter|iteration|it|global step|num updates|batch|steps|iters|update|trainer/global step|"
         "minibatch|current iteration|current step|步|迭代"
@@ -84,7 +84,7 @@ _NAMES: Final = {
     "checkpoint": "checkpoint time|save time|ckpt time|checkpoint save time",
 }
 
-_ROLE: Final = {name: role for role, names in _NAMES.items() for name in names.split("|")}
+_ROLE: Final = {name: role for role, names in NAMES.items() for name in names.split("|")}
 
 #: Roles that are durations and phases of a step at once.
 PHASE_ROLES: Final = {

@@ -9,16 +9,10 @@ import numpy as np
 
 from hotloop.errors import UsageError
 from hotloop.logs.clocks import duration_s, moment
-from hotloop.logs.meanings import role_of
+from hotloop.logs.meanings import NAMES, role_of
 from hotloop.logs.shapes import number, numbers
 from hotloop.logs.streams import Floats, Ints
 
-#: Group names that need no table: the roles themselves, with units in their name where they have some.
-_DIRECT: Final = {
-    "step", "total", "epoch", "time", "data_time", "elapsed", "clock", "rate", "sample_rate", "token_rate",
-    "loss", "lr", "device_bytes", "host_bytes", "batch_size", "evaluation", "checkpoint", "forward",
-    "backward", "optimizer", "transfer", "collective",
-}  # fmt: skip
 _UNITS: Final = ("_ms", "_us", "_s", "_mb", "_gb")
 
 
@@ -34,7 +28,7 @@ def compiled(text: str) -> re.Pattern[bytes]:
         raise UsageError(
             "--pattern has no named group that is known",
             hint="for example: step (?P<step>\\d+).*?(?P<time_ms>[\\d.]+) ms; groups: "
-            + ", ".join(sorted(_DIRECT)),
+            + ", ".join(sorted(NAMES)),
         )
     return pattern
 
@@ -61,7 +55,7 @@ def rows_of(pattern: re.Pattern[bytes], body: bytes) -> tuple[Ints, dict[str, Fl
 
 
 def _role(name: str) -> tuple[str, float] | None:
-    if name in _DIRECT:
+    if name in NAMES or name == "total":
         return name, 1.0
     for unit in _UNITS:
         if name.endswith(unit):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
@@ -81,16 +81,18 @@ def _of_stream(stream: Stream) -> list[Series]:
     return [series for series in found if len(series.rate)]
 
 
-def _series(stream: Stream, rate: Floats, unit: str, how: str) -> Series:
-    good = np.isfinite(rate) & (rate > 0)
+def _series(stream: Stream, rate: Floats, unit: str, how: str, at: Ints | None = None) -> Series:
+    """Rates of some rows, by default of all that have one."""
+    at = np.flatnonzero(np.isfinite(rate) & (rate > 0)) if at is None else at
+    rate = rate[at] if len(rate) != len(at) else rate
     clock = seconds(stream)
     return Series(
-        step=steps(stream)[good],
-        rate=rate[good],
-        line=stream.columns["line"][good],
+        step=steps(stream)[at],
+        rate=rate,
+        line=stream.columns["line"][at],
         unit=unit,
         how=how,
-        time_s=clock[good] - clock[good][0] if clock is not None and good.any() else None,
+        time_s=clock[at] - clock[0] if clock is not None else None,
         stream=stream,
     )
 
@@ -111,20 +113,11 @@ def _printed(stream: Stream, values: Floats, unit: str) -> Series:
     clock = seconds(stream)
     verdict = judged(series.rate, n, clock[good] if clock is not None else None)
     if verdict not in ("cumulative", "constant-numerator"):
-        return Series(**{**series.__dict__, "verdict": verdict})
+        return replace(series, verdict=verdict)
     now = reconstructed(series.rate, n, verdict, epochs=by_epochs(stream))
     keep = np.isfinite(now) & (now > 0)
-    return Series(
-        step=series.step[keep],
-        rate=now[keep],
-        line=series.line[keep],
-        unit=unit,
-        how="printed averages, rebuilt",
-        time_s=series.time_s[keep] if series.time_s is not None else None,
-        stream=stream,
-        verdict=verdict,
-        printed=series.rate,
-    )
+    rebuilt = _series(stream, now[keep], unit, "printed averages, rebuilt", np.flatnonzero(good)[keep])
+    return replace(rebuilt, verdict=verdict, printed=series.rate)
 
 
 def steps(stream: Stream) -> Floats:
@@ -200,16 +193,7 @@ def _counted(stream: Stream) -> Series | None:
     with np.errstate(divide="ignore", invalid="ignore"):
         rate = done / took
     good = (done > 0) & (took > 0)
-    at = keep[1:][good]
-    return Series(
-        step=steps(stream)[at],
-        rate=rate[good],
-        line=stream.columns["line"][at],
-        unit=unit,
-        how="steps counted against the clock",
-        time_s=clock[at] - clock[0],
-        stream=stream,
-    )
+    return _series(stream, rate[good], unit, "steps counted against the clock", keep[1:][good])
 
 
 def blocks(clock: Floats, resolution_s: float) -> np.ndarray[tuple[int, ...], np.dtype[np.int64]]:
@@ -243,14 +227,4 @@ def _of_bar(stream: Stream) -> Series | None:
         printed = columns["bar_rate"]
         at = np.flatnonzero(np.isfinite(printed) & (printed > 0))
         rate, how = printed[at], "rates as the progress bar printed them"
-    if not len(at):
-        return None
-    return Series(
-        step=position[at],
-        rate=rate,
-        line=columns["line"][at],
-        unit=unit,
-        how=how,
-        time_s=clock[at] - clock[0],
-        stream=stream,
-    )
+    return _series(stream, rate, unit, how, at) if len(at) else None

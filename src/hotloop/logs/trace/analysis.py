@@ -74,11 +74,9 @@ class Device:
     collective_alone_s: float
     copy_alone_s: float
     idle: Pieces
-    families: tuple[Row, ...]
     kernels: tuple[Row, ...]
     copies: tuple[Row, ...]
-    tensor_core_ratio: float | None  # of matrix_s
-    plain_float32_ratio: float | None
+    plain_float32_ratio: float | None  # of matrix_s
 
     @property
     def idle_s(self) -> float:
@@ -209,10 +207,8 @@ def _device(trace: Trace, host: Host, main: int, window: Window) -> Device | Non
         collective_alone_s=(working.total_ns - computing.total_ns) / 1e9,
         copy_alone_s=(busy.total_ns - working.total_ns) / 1e9,
         idle=idle_pieces(host, main, mine, busy.gaps(window.start, window.end)),
-        families=_rows(family, duration),
         kernels=_event_rows(trace, events.where(~copying)),
         copies=_event_rows(trace, events.where(copying)),
-        tensor_core_ratio=_ratio(_by_label(trace, kernels.on_tensor_cores)[events.label], duration, matrix),
         plain_float32_ratio=_ratio(
             _by_label(trace, kernels.is_plain_float32)[events.label], duration, matrix
         ),

@@ -12,16 +12,8 @@ _FAMILIES: Final = (
     ("memcpy", r"^Memcpy|^hipMemcpy|^CopyDevice|^CopyHost"),
     ("memset", r"^Memset"),
     ("attention", r"flash|fmha|attention|sdpa|mha_(fwd|bwd)"),
-    ("optimizer", r"multi_tensor_apply|fused_?adam|adam_kernel|FusedOptimizer"),
-    ("normalization", r"(batch|layer|group|rms)_?norm|_bn_|bn_(fw|bw)|norm_backward|GammaBeta"),
     ("conv", r"conv|fprop|dgrad|wgrad|winograd|im2col|col2im|scudnn"),
     ("gemm", r"gemm|gemv|cublas|nvjet|cutlass|splitk|dot_kernel|Cijk_|matmul|_mm_|wgmma|xmma|triton_tem"),
-    ("layout", r"nchwTonhwc|nhwcTonchw|transpose|CatArray|direct_copy|copy_kernel|permute|contiguous"),
-    ("indexing", r"embedding|index|indices|gather|scatter|sort|topk|nonzero|Device(Select|Scan)|unique"),
-    ("softmax", r"softmax|nll_loss|cross_entropy"),
-    ("pooling", r"pool|upsample|interpol"),
-    ("reduction", r"reduce|reduction|triton_(red|per)|norm_kernel"),
-    ("elementwise", r"elementwise|vectorized|unrolled|Functor|triton_|dropout|distribution_|pointwise"),
 )
 _PATTERNS: Final = tuple((family, re.compile(pattern, re.IGNORECASE)) for family, pattern in _FAMILIES)
 
@@ -42,7 +34,7 @@ MATRIX: Final = ("gemm", "conv", "attention")
 
 
 def family(kernel: str) -> str:
-    """gemm, conv, attention, elementwise, ...; ``other`` where the name tells nothing."""
+    """gemm, conv, attention, collective, memcpy, memset; ``other`` for the rest."""
     return next((name for name, pattern in _PATTERNS if pattern.search(kernel)), "other")
 
 

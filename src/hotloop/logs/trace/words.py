@@ -87,7 +87,7 @@ def sections(analysis: Analysis) -> tuple[Section, ...]:
     device = analysis.device
     found = [_steps(analysis)]
     if device and not analysis.doubt:
-        found += [_device(analysis, device), _families(analysis, device)]
+        found.append(_device(analysis, device))
         found.append(_table("Longest kernels", analysis, device.kernels, short_name))
         found += [_copies(analysis, device)] if device.copies else []
     if analysis.operators:
@@ -143,17 +143,6 @@ def _device(analysis: Analysis, device: Device) -> Section:
         },
     }
     return Section(title=title, lines=tuple(lines), data=data)
-
-
-def _families(analysis: Analysis, device: Device) -> Section:
-    in_all = sum(row.seconds for row in device.families) or 1.0
-    lines = [
-        f"{row.name:<15}{share(row.seconds / in_all):>6}  {_each(row, analysis)}" for row in device.families
-    ]
-    if device.tensor_core_ratio is not None:
-        lines.append(f"gemm, conv and attention on tensor cores: {share(device.tensor_core_ratio)}")
-    data = {"tensor_core_ratio": device.tensor_core_ratio, "rows": _data(device.families)}
-    return Section(title="What the device does (per step)", lines=tuple(lines), data=data)
 
 
 def _table(title: str, analysis: Analysis, rows: tuple[Row, ...], words: Callable[[str], str]) -> Section:
