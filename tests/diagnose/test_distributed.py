@@ -169,41 +169,21 @@ def test_shards_of_a_dataset_have_different_lengths_or_are_subsets() -> None:
 
 
 @pytest.mark.parametrize(
-    ("made", "data", "told"),
+    ("made", "told"),
     [
-        ("rank = dist.get_rank()", "Windows(root)", True),
-        ("data = Windows(root)", "data", True),
-        ("", "Windows(files[rank::2])", False),
-        ("", "Shard(root)", False),
-        ("", "dataset=listed", False),
+        ("data = Windows(root)", True),
+        ("rank = dist.get_rank()\nprint(rank)\ntorch.cuda.set_device(rank)\ndata = Windows(root)", True),
+        ("data = Windows(root)\nif rank == 0:\n    save(model)", True),
+        ("data = Windows(files[rank::2])", False),
+        ("data = Shard(root, dist.get_rank())", False),
+        ("data = [file for i, file in enumerate(files) if i % 2 == rank]", False),
     ],
 )
-def test_a_dataset_made_from_the_rank_is_the_ranks_own(made: str, data: str, told: bool) -> None:
-    text = f"""
-class Windows:
-    def __init__(self, root):
-        self.root = root
-
-class Shard:
-    def __init__(self, root):
-        self.part = dist.get_rank()
-
-def train(model, given):
-    listed = []
-    for number, file in enumerate(files):
-        if number % 2 == rank:
-            listed.append(file)
-    {made or "pass"}
-    train_loader = DataLoader({data}, shuffle=True)
-
-train(Net(), Windows(part_of(local_rank)))
-"""
-    line = text[: text.index("train_loader")].count("\n") + 1
-    use = (
-        loader(settings={"sampler": "RandomSampler"}, where=Place(file=TRAIN, line=line, function="train")),
-    )
-    ranks = (rank(0, loaders=use), rank(1, loaders=use))
-    evidence = job(*ranks, sources={TRAIN: text})
+def test_a_dataset_made_from_the_rank_is_the_ranks_own(made: str, told: bool) -> None:
+    text = f"{made}\ntrain_loader = DataLoader(data, shuffle=True)\n"
+    where = Place(file=TRAIN, line=text.count("\n"), function="train")
+    use = (loader(settings={"sampler": "RandomSampler"}, where=where),)
+    evidence = job(rank(0, loaders=use), rank(1, loaders=use), sources={TRAIN: text})
     assert ("distributed/duplicated-samples" in {item.id for item in diagnose(evidence)}) is told
 
 

@@ -378,29 +378,6 @@ def test_other_things_that_step_are_no_environment(number: int) -> None:
     assert not any("no loader can make" in item.advice for item in findings.values())
 
 
-@pytest.mark.parametrize(
-    ("put", "taken", "filled"),
-    [
-        ("memory.push(obs, a)", "x = memory.sample(128)", "memory"),
-        ("agent.memory.append(obs)", "x = random.sample(agent.memory, 128)", "agent.memory"),
-        ("other.push(obs, a)", "x = memory.sample(128)", ""),
-        ("losses.append(obs)", "x = memory.sample(128)", ""),
-    ],
-)
-def test_batches_of_what_the_loop_fills_itself_cannot_be_made_ahead(
-    put: str, taken: str, filled: str
-) -> None:
-    source = f"for step in range(900):\n    {put}\n    {taken}\n    loss = train(x)\n"
-    asked = Place(file=TRAIN, line=3, function="main")
-    for lines in (
-        [line(9, 6.0, function="sample", role="input", statement=asked, source="rows = parse(text)")],
-        [line(9 + k, 1.0, function=f"part_{k}", role="input", statement=asked) for k in range(6)],
-    ):
-        run = replace(get_batch(lines), source_loop=replace(asked, line=1))
-        for finding in found(run, sources={TRAIN: source}).values():
-            assert finding.advice.startswith(f"The loop fills {filled} itself") is bool(filled)
-
-
 PLAIN = "class Windows:\n    def __getitem__(self, i):\n        return decode(self.files[i])\n"
 
 
@@ -627,21 +604,6 @@ def test_what_changes_between_epochs_is_not_told_to_be_left_to_workers_that_stay
     run = passes(0.05, 0.05)
     alone = replace(run, loaders=(replace(run.loaders[0], dataset_changes=("epoch",)),))
     assert "leave persistent_workers away (epoch of" in found(alone)["input/single-process"].advice
-
-
-def test_tiny_data_needs_no_workers_though_new_ones_are_slow_at_first() -> None:
-    """Every worker's first batch copies pages; the training process has them."""
-    run = short_epochs(persistent=False, make_s=0.0003, busy_s=0.002)
-    make = np.full(200, 0.0003)
-    make[::10] = make[1::10] = 0.006
-    (use,) = run.loaders
-    respawned = found(replace(run, loaders=(replace(use, make_s=make),)))["input/respawned-workers"]
-    assert respawned.advice.startswith("Set num_workers=0")
-    assert respawned.remedies[0] == "no-workers"
-    stay = found(short_epochs(persistent=False))["input/respawned-workers"]
-    assert stay.remedies == ("persistent-workers",)
-    (said,) = [one for one in stay.evidence if one.startswith("predicted")]
-    assert said == "predicted for a step: 23.0 ms with workers that stay, 40.2 ms without workers"
 
 
 @pytest.mark.parametrize("make_s", [0.02, 0.0002])
@@ -996,16 +958,6 @@ def beside_others(run: Steps, *, others: float, got: float) -> dict[str, Any]:
     own = {"t_s": at, "cpu_ratio": np.ones(len(at)), "main_cpu_s": at * got, "core_wait_s": at * (1 - got)}
     machine = {"t_s": at, "cpu_ratio": np.full(len(at), min(2.0, 1 + others) / 2)}
     return {"process_system": {run.pid: own}, "system": machine, "machine": {"cpu_count": 2}}
-
-
-def test_starting_workers_is_not_dearer_for_the_cores_that_others_took() -> None:
-    run = short_epochs(persistent=False)
-    alone = found(run)["input/respawned-workers"]
-    shared = found(run, **beside_others(run, others=1.0, got=0.5))["input/respawned-workers"]
-    assert shared.cost_s_per_step == pytest.approx(alone.cost_s_per_step / 2, rel=0.01)
-    assert shared.cost_ci95 is not None
-    assert shared.cost_ci95[1] >= alone.cost_s_per_step * 0.99, "what was seen, others' part included"
-    assert any("other programs" in text for text in shared.evidence)
 
 
 def test_starting_workers_that_wait_for_each_other_costs_what_it_takes() -> None:

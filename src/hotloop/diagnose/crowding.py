@@ -31,13 +31,6 @@ def is_crowded(evidence: Evidence) -> bool:
     return taken is not None and taken >= evidence.limits.others_ratio * evidence.cores
 
 
-def left_by_others(evidence: Evidence, pids: Iterable[int]) -> float:
-    """The share of the wanted core time these processes got where other programs took cores; 1 where none
-    did: waiting for one's own workers is one's own.
-    """
-    return core_time_got(evidence, pids) if is_crowded(evidence) else 1.0
-
-
 def slowed_by_others(evidence: Evidence) -> float:
     """The core time got in the last quarter of the span over that in the first, at most 1; 1 where not
     known.

@@ -4,10 +4,8 @@ buffer, a thread that fills a queue, an environment that is stepped.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
 
 from hotloop.diagnose import repeating, rollouts
 from hotloop.diagnose.causes import cause, spot
@@ -16,19 +14,14 @@ from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, hottest, quoted
 from hotloop.diagnose.line_kinds import by_rows, is_gather
-from hotloop.diagnose.making import of_buffer, takes
+from hotloop.diagnose.making import takes
 from hotloop.diagnose.repeating import cheaper
 from hotloop.diagnose.rollouts import steps_environment
 from hotloop.diagnose.series import one_off
-from hotloop.diagnose.source import line_text, loops_around
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LineCost
 from hotloop.units import duration, share
 
-#: Methods by which a loop fills what it takes samples from.
-_PUTS: Final = re.compile(
-    r"([\w.]+)\._?(?:push|add|append|store|put|insert|extend|remember|record|collect|observe)\w*\(\s*[^)\s]"
-)
 #: Libraries in which a loop waits for what another thread or process makes.
 _HAND_OVER = ("queue", "threading", "multiprocessing", "selectors")
 
@@ -83,19 +76,6 @@ def inline_input(evidence: Evidence) -> Inline | None:
     )
 
 
-def filled(evidence: Evidence, inline: Inline) -> str:
-    """What the loop takes its batches from and puts into as well (a replay buffer), "" for nothing."""
-    place, loop = inline.statement, evidence.steps.source_loop
-    if place is None or loop is None or place.file != loop.file:
-        return ""
-    body = next((one.text for one in loops_around(evidence, place) if one.line == loop.line), "")
-    takes_from, puts = line_text(evidence, place), set(_PUTS.findall(body))
-    if _PUTS.search(takes_from):
-        return ""
-    named = (name for name in sorted(puts) if re.search(rf"(?<![\w.]){re.escape(name)}\b", takes_from))
-    return next(named, "")
-
-
 def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
     """The line that dominates the loop's own input."""
     inline = inline_input(evidence)
@@ -120,8 +100,7 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
     elif inline.rollout:
         advice = rollouts.ADVICE
     else:
-        buffer = filled(evidence, inline)
-        advice = of_buffer(buffer) if buffer else cheaper(evidence, hot)
+        advice = cheaper(evidence, hot)
     # Of a rollout nobody knows what more environments at once would save: a small one is left as it is.
     cost = hot.share * inline.wait_s
     small = inline.rollout and cost < evidence.limits.medium_ratio * steps.step_s

@@ -70,12 +70,3 @@ def takes(hot: LineGroup) -> str:
     return (
         f"the {kind} {hot.what} at {spot(hot.place)} takes {units.share(hot.share)} of making a batch{inside}"
     )
-
-
-def of_buffer(name: str) -> str:
-    """What makes batches of a buffer cheaper that the loop fills itself: none can be made ahead or stored."""
-    return (
-        f"The loop fills {name} itself, so that no batch can be made before it is asked for. Hold what it "
-        "keeps in arrays of the full length, one for each field, written in place by index, and take a batch "
-        "by one index of each (states[indices])."
-    )

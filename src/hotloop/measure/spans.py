@@ -20,9 +20,6 @@ OWNERS = (
     row.SCALER, row.SYNC, row.TRANSFER, row.COLLECTIVE, row.SAVE, row.LOG, row.SOCKET, row.COMPILE,
 )  # fmt: skip
 
-#: After this many vectorized repairs of overlapping rows the plain loop takes over.
-MAX_REPAIRS = 4
-
 
 @dataclass(frozen=True, kw_only=True)
 class Table:
@@ -152,55 +149,18 @@ def _sorted(rows: Table) -> Table:
 
 def _levels(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """Parent and depth of every row; shortens ``end`` in place where rows overlap without nesting."""
-    for _ in range(MAX_REPAIRS):
-        parent, level = _nesting(start, end)
-        outside = np.flatnonzero(parent >= 0)
-        outside = outside[end[outside] > end[parent[outside]]]
-        if not len(outside):
-            return parent, level
-        # A row that begins after its supposed parent ended is somebody else's: right once the others are cut.
-        outside = outside[start[outside] < end[parent[outside]]]
-        end[outside] = end[parent[outside]]
-    return _nesting_loop(start, end)
-
-
-def _nesting(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """One pass per level: a row that starts when all before it have ended is outermost among the rest."""
-    num = len(start)
-    parent = np.full(num, -1, np.int32)
-    level = np.zeros(num, np.uint8)
-    rest = np.arange(num, dtype=np.int32)
-    depth = 0
-    previous = rest[:0]
-    while len(rest):
-        starts, ends = start[rest], end[rest]
-        reach = np.maximum.accumulate(ends)
-        outer = np.ones(len(rest), np.bool_)
-        outer[1:] = starts[1:] >= reach[:-1]
-        found = rest[outer]
-        level[found] = depth
-        if depth:
-            parent[found] = previous[np.searchsorted(previous, found) - 1]
-        previous = found
-        rest = rest[~outer]
-        depth = min(depth + 1, 255)
-    return parent, level
-
-
-def _nesting_loop(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
-    """The same by a stack: slow, for rows that overlap without end."""
-    parent = np.full(len(start), -1, np.int32)
-    level = np.zeros(len(start), np.uint8)
-    open_rows: list[int] = []
+    parent, level = [-1] * len(start), [0] * len(start)
+    ends, open_rows = end.tolist(), []  # type: list[int], list[int]
     for i, begin in enumerate(start.tolist()):
-        while open_rows and end[open_rows[-1]] <= begin:
+        while open_rows and ends[open_rows[-1]] <= begin:
             open_rows.pop()
         if open_rows:
             parent[i] = open_rows[-1]
             level[i] = min(len(open_rows), 255)
-            end[i] = max(begin, min(int(end[i]), int(end[open_rows[-1]])))
+            ends[i] = min(ends[i], ends[parent[i]])
         open_rows.append(i)
-    return parent, level
+    end[:] = ends
+    return np.array(parent, np.int32), np.array(level, np.uint8)
 
 
 def innermost(spans: Spans, times: Ints) -> Ints:

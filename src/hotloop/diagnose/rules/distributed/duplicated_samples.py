@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.discovery import rule
@@ -11,7 +11,6 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse
-from hotloop.source.around import definitions
 
 ID = "distributed/duplicated-samples"
 
@@ -79,45 +78,18 @@ def _name(qualified: object) -> str:
     return str(qualified or "").rpartition(".")[2]
 
 
-_RANK = re.compile(r"(?<![a-z])(ranks?|process_index)(?![a-z])", re.IGNORECASE)
-_DATASET = re.compile(r"[Ll]oader\w*\(\s*(?:dataset\s*=\s*)?([^,]+(?:\([^)]*\))*)")
-_NAME = re.compile(r"[A-Za-z_]\w*")
+#: A rank as an argument, an index or an operand.
+_RANK = re.compile(r"[\[(,%=]\s*[\w.]*(rank|process_index)(?![a-z])", re.IGNORECASE)
+#: What is done with a rank beside picking data by it.
+_OTHERWISE = re.compile(
+    r"print|log|save|seed|device|cuda|process_group|[!=]= ?0|not \w*rank|^\s*[\w, ]*rank[\w, ]* = ",
+    re.IGNORECASE,
+)
 
 
 def _is_made_for_rank(evidence: Evidence, loader: LoaderUse) -> bool:
-    """Whether a rank is named in what the dataset is made from: ``Shard(rank)``, ``files[rank::4]``.
-
-    Names are followed to what they are given in the same file; a class that names a rank is made for one.
+    """Whether the loader's file does something by rank that may pick data: ``Shard(rank)``,
+    ``files[rank::4]``.
     """
-    where = loader.where
-    lines = text_of(evidence, where.file).splitlines() if where is not None else []
-    if where is None or not 0 < where.line <= len(lines):
-        return False
-    statement = "\n".join(lines[where.line - 1 : where.line + 2])
-    given = _DATASET.search(statement)
-    ahead, seen = [given[1]] if given else [], set[str]()
-    while ahead:
-        part = ahead.pop()
-        if _RANK.search(part):
-            return True
-        for name in set(_NAME.findall(part)) - seen:
-            seen.add(name)
-            ahead += _given(lines, name, where.function)
-            if any(map(_RANK.search, definitions("\n".join(lines), {name}))):
-                return True
-    return False
-
-
-def _given(lines: list[str], name: str, function: str) -> Iterator[str]:
-    """What a name is assigned or added, on what condition, or passed as where it is a parameter."""
-    assigned = re.compile(rf"\b{name}\b[\w, ]*(?<![=!<>]) = (.*)")
-    added = re.compile(rf"\b{name}\.(?:append|extend|add|insert|update)\((.*)")
-    called = function.rpartition(".")[2]
-    taken = any(re.search(rf"def {called}\(.*\b{name}\b", line) for line in lines)
-    for above, line in zip(["", *lines], lines, strict=False):
-        if found := assigned.search(line):
-            yield found[1]
-        elif found := added.search(line):
-            yield f"{above} {found[1]}"
-        elif taken and (found := re.search(rf"(?<!def )\b{called}\((.*)", line)):
-            yield found[1]
+    lines = text_of(evidence, loader.where.file).splitlines() if loader.where is not None else []
+    return any(_RANK.search(line) and not _OTHERWISE.search(line) for line in lines)

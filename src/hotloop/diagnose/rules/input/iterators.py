@@ -19,7 +19,6 @@ from hotloop.diagnose.costs import (
     phase_interval,
     waited_for,
 )
-from hotloop.diagnose.crowding import left_by_others, makers
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.first_pass import FirstPass
@@ -93,10 +92,8 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
     loader, epochs = feed.loader, feed.loader.num_iterators
     if loader.own or epochs < 2:
         return  # only torch's DataLoader keeps workers
-    # What starting and stopping waited for cores that other programs held is not its own.
-    got = min(left_by_others(evidence, pids) for pids in ((steps.pid,), makers(evidence, feed.workers)))
     started = _started_s(feed)
-    persistent, alone = _saved(feed, steps.num_steps, got)
+    persistent, alone = _saved(feed, steps.num_steps)
     without = steps.step_s - alone <= AS_FAST * (steps.step_s - persistent)
     grows = loader.anew and one_batch_each(loader)  # workers that stay would miss what came since
     if grows:
@@ -105,7 +102,7 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
     if cost < evidence.limits.mention_ratio * steps.step_s:
         return
     batches = loader.batches_per_epoch
-    per_epoch = got * started / (epochs - 1)
+    per_epoch = started / (epochs - 1)
     stay = "" if grows else f"{duration(steps.step_s - persistent)} with workers that stay, "
     yield cause(
         evidence,
@@ -122,14 +119,9 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
             f"{_mean(loader.first_batch_s)}, stopping it {_mean(loader.shutdown_s)}",
             f"making a batch takes {duration(feed.make_s)}, taking it over {duration(feed.deliver_s)}",
             f"predicted for a step: {stay}{duration(steps.step_s - alone)} without workers",
-            *(
-                [f"other programs held cores: {share(got)} of starting and stopping is counted"]
-                if got < 1
-                else []
-            ),
         ],
         cost_s=cost,
-        ci95=_interval(cost, max(_saved(feed, steps.num_steps, 1.0)), feed),
+        ci95=_interval(cost, feed),
         where=loader.where,
         remedies=offers(
             loader, *(("no-workers",) if without else ()), *(() if grows else ("persistent-workers",))
@@ -176,35 +168,18 @@ def _started_s(feed: Feed) -> float:
     return float(loader.iter_s[1:].sum() + loader.shutdown_s.sum() + _excess(feed)[1:].sum())
 
 
-def _saved(feed: Feed, num_steps: int, got: float) -> tuple[float, float]:
-    """Seconds per step that workers which stay would save, and that none would; ``got``: of what starting and
-    stopping took, the part that is its own.
-    """
+def _saved(feed: Feed, num_steps: int) -> tuple[float, float]:
+    """Seconds per step that workers which stay would save, and that none would."""
     gap = float(feed.loader.iter_s[1:].sum() + feed.loader.shutdown_s.sum())
-    alone = got * (gap / num_steps + feed.first_excess_s) + feed.wait_s - _made_alone_s(feed)
-    return got * _started_s(feed) / num_steps, alone
+    alone = gap / num_steps + feed.first_excess_s + feed.wait_s - feed.make_s
+    return _started_s(feed) / num_steps, alone
 
 
-def _made_alone_s(feed: Feed) -> float:
-    """Seconds to make a step's batch in the training process: without what the first batch of every new
-    worker takes longer (pages it copies, caches it fills); as many of the longest are left out, as nobody
-    saw which were the first.
-    """
-    make = np.sort(feed.loader.make_s)
-    fresh = min(feed.workers * feed.loader.num_iterators, len(make) // 2)
-    usual = float(make[: len(make) - fresh].mean() / make.mean()) if len(make) and make.mean() > 0 else 1.0
-    return feed.make_s * usual
-
-
-def _interval(cost: float, seen: float, feed: Feed) -> tuple[float, float] | None:
-    """The spread over the epochs; beside other programs up to what was seen, their part included."""
+def _interval(cost: float, feed: Feed) -> tuple[float, float] | None:
+    """The spread over the epochs."""
     excess = _excess(feed)
     length = min(len(feed.loader.iter_s), len(excess))
-    spread = interval(cost, (feed.loader.iter_s[:length] + excess[:length])[1:])
-    if seen <= cost:
-        return spread
-    low, high = spread or (cost, cost)
-    return low, max(high, seen)
+    return interval(cost, (feed.loader.iter_s[:length] + excess[:length])[1:])
 
 
 def _excess(feed: Feed) -> Floats:

@@ -11,8 +11,8 @@ from hotloop.diagnose.costs import Feed, exposed_ratio, feed_of, offers, phase_i
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import hottest, seconds_of
-from hotloop.diagnose.inline import Inline, filled, inline_input
-from hotloop.diagnose.making import of_buffer, of_making, paced, takes
+from hotloop.diagnose.inline import Inline, inline_input
+from hotloop.diagnose.making import of_making, paced, takes
 from hotloop.diagnose.rules.input.workers import worker_limit
 from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
@@ -124,7 +124,7 @@ def _opening(feed: Feed) -> str:
 
 
 def _inline(evidence: Evidence, inline: Inline) -> Finding:
-    steps, buffer = evidence.steps, filled(evidence, inline)
+    steps = evidence.steps
     return cause(
         evidence,
         ID,
@@ -132,13 +132,11 @@ def _inline(evidence: Evidence, inline: Inline) -> Finding:
             f"Batches are made in the training process, one after the other, while nothing else runs: "
             f"{duration(inline.wait_s)} of each step."
         ),
-        advice=of_buffer(buffer)
-        if buffer
-        else (
+        advice=(
             "Make the next batch while the model computes: a torch Dataset behind a DataLoader with "
             "workers, or a thread with a short queue (hotloop.feed.Background) where the work waits or "
-            "releases the GIL. What needs the model's answers (a rollout) cannot be made ahead: step all "
-            "environments at once instead."
+            "releases the GIL. What the loop itself fills (a replay buffer) cannot be "
+            "made ahead: hold it in arrays, and take a batch by one index of each."
         ),
         numbers=[
             f"making batches takes {duration(inline.wait_s)} of each step "
