@@ -21,7 +21,7 @@ BUDGETS = {
     "compare": 2457,
     "diagnose": 8412,
     "doctor": 729,
-    "feed": 11370,
+    "feed": 11355,
     "findings": 737,
     "fix": 6205,
     "flow": 1279,

@@ -8,7 +8,6 @@ throughout. Without workers a batch is made where it is asked for.
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from time import perf_counter, process_time, thread_time
 from typing import Any, Final
 
@@ -24,7 +23,6 @@ from hotloop.feed.reading import Reader, gather_of
 from hotloop.feed.ring import SPARE_SLOTS, STARTING
 from hotloop.feed.sizing import Sizer
 from hotloop.feed.throughput import INLINE, Method, Setting
-from hotloop.feed.worker import Setup
 from hotloop.feed.workers import Member, Task
 
 _END_WITHIN_S: Final = 5.0
@@ -81,9 +79,6 @@ class AutoEngine(Engine):
         self._num_asked = 0
         self._is_cheap = False
         super()._begin(loader, resumed)
-
-    def _make_setup(self, loader: Any, num_given: int) -> Setup:
-        return replace(super()._make_setup(loader, num_given), timed=True)
 
     # -- an epoch --------------------------------------------------------------------------------------------
 

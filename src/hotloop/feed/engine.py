@@ -57,20 +57,9 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._open()
         self._shutdown = False
         self._data_queue: Any = Arrivals(self._poll)
-        self._setup = self._make_setup(loader, resumed["num_given"] if resumed else 0)
-        self._context = loader.multiprocessing_context or torch.multiprocessing
-        self._ring.limit = SPARE_SLOTS
-        try:
-            self._start_workers()
-        except BaseException:
-            self._shutdown_workers()
-            raise
-        self._reset(loader, first_iter=True, resumed=resumed)
-
-    def _make_setup(self, loader: Any, num_given: int) -> Setup:
-        reading = self._reading(loader)
-        repeats = loader.seed_by == "sample" or reading.is_iterable
-        return Setup(
+        reading, num_given = self._reading(loader), resumed["num_given"] if resumed else 0
+        repeats = reading.singly or reading.is_iterable
+        self._setup = Setup(
             reading=reading,
             file=self._ring.file,
             # Workers that go on with an epoch draw other numbers than those that began it.
@@ -80,6 +69,14 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             seed_by=loader.seed_by,
             epoch=self._epoch,
         )
+        self._context = loader.multiprocessing_context or torch.multiprocessing
+        self._ring.limit = SPARE_SLOTS
+        try:
+            self._start_workers()
+        except BaseException:
+            self._shutdown_workers()
+            raise
+        self._reset(loader, first_iter=True, resumed=resumed)
 
     # -- an epoch --------------------------------------------------------------------------------------------
 

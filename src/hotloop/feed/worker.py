@@ -56,8 +56,7 @@ class Reply(NamedTuple):
 class Setup:
     """What every worker of one iterator is told.
 
-    ``epoch`` is the number of the iterator's epoch (seeds of samples); ``timed``: somebody wants to know the
-    processor time that batches take (the kernel is asked for it).
+    ``epoch`` is the number of the iterator's epoch (seeds of samples).
     """
 
     reading: Reading
@@ -67,7 +66,6 @@ class Setup:
     init_fn: Callable[[int], None] | None
     seed_by: str
     epoch: int
-    timed: bool = False
 
 
 class Stopped(BaseException):
@@ -114,7 +112,6 @@ class Worker:
         self._arena = Arena(setup.file)
         self._progress = progress_of(setup.file)
         self._mark = 1 + 2 * worker
-        self._cpu_ns: Callable[[], int] = thread_time_ns if setup.timed else int
         self._epoch = setup.epoch
         self._first = 0  # number in the epoch of the batch's first sample
         self._reader: Reader | None = None
@@ -152,7 +149,7 @@ class Worker:
     # -- one batch -------------------------------------------------------------------------------------------
 
     def _make(self, task: int, slot: int, capacity: int, first: int, index: bytes) -> None:
-        started, cpu = perf_counter_ns(), self._cpu_ns()
+        started, cpu = perf_counter_ns(), thread_time_ns()
         arena = self._arena
         arena.open(slot, capacity)
         self._first = first
@@ -162,7 +159,7 @@ class Worker:
         kept = arena.close()
         wall = perf_counter_ns() - started
         self._say(task, WAITING)
-        cpu = self._cpu_ns() - cpu
+        cpu = thread_time_ns() - cpu
         self._ends.send(tuple(Reply(kind, task, capacity, used, kept, wall, cpu, meta, spans)))
 
     def _attempt(self, task: int, index: bytes) -> tuple[int, bytes | tuple[int, int], Spans]:

@@ -83,18 +83,14 @@ def _note_file(folder: Path, part: int) -> Path:
 
 
 def _write_note(folder: Path, part: int, note: Note) -> None:
-    text = json.dumps(note)
-    folders.write_atomic(_note_file(folder, part), f"{zlib.crc32(text.encode()):08x} {text}\n".encode())
+    folders.write_atomic(_note_file(folder, part), json.dumps(note).encode())
 
 
 def _read_note(folder: Path, part: int) -> Note | None:
     try:
-        crc, _, text = _note_file(folder, part).read_text(encoding="utf-8").rstrip("\n").partition(" ")
-        if int(crc, 16) == zlib.crc32(text.encode()):
-            return Note(*json.loads(text))
+        return Note(*json.loads(_note_file(folder, part).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError):
-        pass
-    return None
+        return None
 
 
 class _TableWriter:
