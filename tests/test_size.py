@@ -38,7 +38,7 @@ BUDGETS = {
     "report": 2967,
     "source": 2012,
     "state": 579,
-    "tune": 3770,
+    "tune": 3787,
     "whatif": 1842,
 }
 FILE, CLASS = 400, 250

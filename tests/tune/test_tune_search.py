@@ -665,7 +665,7 @@ def test_a_size_that_does_not_fit_ends_the_sweep_with_its_reason(tmp_path: Path)
     assert swept.knee == 16
 
 
-def test_what_has_no_live_form_is_tried_as_a_patch_where_one_can_be_made() -> None:
+def test_what_has_no_live_form_is_tried_as_a_patch_with_a_number_that_can_be_written() -> None:
     evidence = Scenario(factors(), ())._evidence(frozenset(), 0.04)
     rare = finding("cadence/evaluation", "less-frequent-evaluation", every_nth=75)
 
@@ -675,7 +675,8 @@ def test_what_has_no_live_form_is_tried_as_a_patch_where_one_can_be_made() -> No
         found = ideas.ideas(evidence, (rare,), have, Limits(allow=allow), (), cannot=cannot)
         return [one.name for one in found.candidates], [one.words for one in found.left_out]
 
-    assert told("semantic", lambda _: "") == (["less-frequent-evaluation=75"], [])
+    few = told("semantic", lambda arm: "" if arm[0].value < 10 else "75 times as rarely is never")
+    assert few == (["less-frequent-evaluation=9"], [])
     most = "up to 2.00x, all that cadence/evaluation costs"
     assert told("semantic", lambda _: "no patch: x") == ([], [f"no patch: x; {most}"])
     assert told("numeric", lambda _: "") == ([], [f"semantic: needs --allow semantic; {most}"])

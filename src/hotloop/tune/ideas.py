@@ -77,7 +77,10 @@ def ideas(
                 left.setdefault(remedy.id, why_not)
                 continue
             candidate = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio or None)
-            why = cannot(candidate.arm) if cannot is not None and edited(tuple(new)) else ""
+            why = ""
+            if cannot is not None and edited(tuple(new)):
+                arm, why = _writable(have, new, cannot)
+                candidate = replace(candidate, arm=arm)
             if why:
                 left.setdefault(remedy.id, _by_hand(remedy, finding, why, ratio))
                 continue
@@ -160,6 +163,20 @@ def _random(evidence: Evidence, draws: Collection[str]) -> str:
         return ""
     varies = may_vary(map(str, loader.dataset.get("transforms") or ()))
     return "samples may be random" if varies or is_random(dataset_text(evidence, loader)) else ""
+
+
+def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tuple[Arm, str]:
+    """The arm with the largest number asked for that a patch can be made with: half of it, half of that, ...
+
+    With why there is none: a run of twelve evaluations cannot keep one in 75, but one in 9.
+    """
+    arm = onto(have, new)
+    why = first = cannot(arm)
+    while why and len(new) == 1 and isinstance(new[0].value, int) and new[0].value > 3:
+        new = [replace(new[0], value=new[0].value // 2)]
+        arm = onto(have, new)
+        why = cannot(arm)
+    return arm, first if why else ""
 
 
 def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:
