@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``.
 BUDGETS = {
-    "audit": 3763,
+    "audit": 3714,
     "bootstrap": 307,
     "cli": 2058,
     "compare": 2457,

@@ -7,10 +7,9 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hotloop.audit.datasets import DatasetClass, is_lazy
+from hotloop.audit.datasets import DatasetClass
 from hotloop.audit.hits import Hit, Rule, at
 from hotloop.audit.loaders import Loader
-from hotloop.audit.module import Module
 from hotloop.audit.patterns import each_loader, each_sample, fixed_file
 from hotloop.audit.program import Program
 from hotloop.audit.rules.workers import RULES as OF_WORKERS
@@ -118,60 +117,12 @@ def _per_sample_conversion(program: Program) -> Iterator[Hit]:
         yield from each_sample("medium", transforms)(program)
 
 
-# A loop over elements
-
-
-def _slow_sample(program: Program) -> Iterator[Hit]:
-    """Nested loops over ranges, in the code of a sample, that write one element at a time."""
-    for dataset in program.datasets:
-        loops = (loop for function in dataset.sample_code for loop in _pixel_loops(dataset.module, function))
-        loop = next(loops, None)
-        if loop is not None:
-            yield at(
-                dataset.module,
-                loop,
-                "medium",
-                "A Python loop goes over the elements of an array for every sample: about 0.1 us to 1 us for "
-                "each element, where NumPy takes 1 ns.",
-            )
-
-
-def _pixel_loops(module: Module, function: ast.AST) -> Iterator[ast.For]:
-    for node in module.nodes(ast.For, function):
-        inner = (one for one in module.nodes(ast.For, node) if one is not node and _is_range(module, one))
-        always = _is_range(module, node) and not is_lazy(module, node, function)
-        if always and any(_indexes_both(module, node, one) for one in inner):
-            yield node
-
-
-def _is_range(module: Module, node: ast.For) -> bool:
-    call = node.iter
-    if not isinstance(call, ast.Call) or module.builtin(call.func) != "range":
-        return False
-    counts = any(isinstance(n, ast.Name) and n.id == "len" for a in call.args for n in ast.walk(a))
-    literal = all(isinstance(a, ast.Constant) for a in call.args)
-    return isinstance(node.target, ast.Name) and not counts and not literal
-
-
-def _indexes_both(module: Module, outer: ast.For, inner: ast.For) -> bool:
-    """Whether ``a[i, j] = ...`` (or ``a[i][j]``) uses both loop variables plainly."""
-    names = {chain(outer.target), chain(inner.target)}
-    for node in module.nodes(ast.Subscript, inner):
-        if isinstance(node.ctx, ast.Store):
-            parts = [node.slice, *([node.value.slice] if isinstance(node.value, ast.Subscript) else [])]
-            inside = {one.id for part in parts for one in module.nodes(ast.Name, part)}
-            if names <= inside:
-                return not module.nodes(ast.Slice, node.slice)
-    return False
-
-
 RULES: Final[dict[str, Rule]] = {
     "input/device-in-dataset": each_sample("medium", _device_in_dataset),
     "input/listing-per-sample": _listing_per_sample,
     "input/opened-per-sample": each_sample("medium", _opened_per_sample),
     "input/per-sample-conversion": _per_sample_conversion,
     "input/single-process": each_loader("medium", _single_process),
-    "input/slow-sample": _slow_sample,
     "input/whole-file-per-sample": each_sample("high", _whole_file_per_sample),
     **OF_WORKERS,
 }
