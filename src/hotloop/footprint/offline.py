@@ -7,7 +7,7 @@ from typing import Any
 
 from hotloop import units
 from hotloop.footprint.budgets import budgets, chosen, fits
-from hotloop.footprint.stages import Dataset, smallest
+from hotloop.footprint.stages import Dataset
 
 
 def document(dataset: Dataset, memory_bytes: int) -> dict[str, Any]:
@@ -57,7 +57,7 @@ def _described(dataset: Dataset) -> dict[str, Any]:
 
 
 def _advice(dataset: Dataset, room: int) -> list[str]:
-    least = smallest(dataset.stages)
+    least = min(dataset.stages, key=lambda stage: stage.sample_bytes)
     last = dataset.stages[-1]
     lines = []
     copies = last.total_bytes(dataset.num_samples) * dataset.num_processes

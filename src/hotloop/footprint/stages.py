@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -123,8 +122,3 @@ class Dataset:
         """Bytes of those batches, of samples as they leave the last stage."""
         last = self.stages[-1].sample_bytes if self.stages else 0.0
         return last * self.batch_size * self.batches_ahead
-
-
-def smallest(stages: Sequence[Stage]) -> Stage:
-    """The stage whose output takes the least."""
-    return min(stages, key=lambda stage: stage.sample_bytes)

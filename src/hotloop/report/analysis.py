@@ -30,10 +30,10 @@ def render(analysis: Analysis, *, width: int = 80, color: bool = False) -> str:
         room = width - len(finding.severity) - len(finding.id) - 4
         at = words.path(where.file, suffix=f":{where.line}", limit=max(8, room)) if where else ""
         lines += ["", f"{_paint(finding.severity, _COLORS[finding.severity], color)}  {finding.id}  {at}"]
-        lines += _indented(finding.message, width)
+        lines += words.hanging("  ", finding.message, width)
         for item in finding.evidence[:4]:
-            lines += _indented(item, width, "  - ")
-        lines += _indented(finding.advice, width, "  > ")
+            lines += words.hanging("  - ", item, width)
+        lines += words.hanging("  > ", finding.advice, width)
     if len(analysis.findings) > _MAX_FINDINGS:
         lines += ["", f"and {len(analysis.findings) - _MAX_FINDINGS} more findings; --json has them all"]
     return "\n".join(lines) + "\n"
@@ -50,9 +50,9 @@ def _part(part: Part, width: int, color: bool) -> list[str]:
     name = words.path(source.file, limit=max(12, width - words.cells(tail)))
     lines = [_paint(name, "1", color) + _paint(tail, "2", color)]
     for item in source.recognized:
-        lines += _indented(item, width)
+        lines += words.hanging("  ", item, width)
     for item in source.notes:
-        lines += _indented(item, width, "  ! ")
+        lines += words.hanging("  ! ", item, width)
     lines += _throughput(part, width)
     lines += _phases([phase for phase in part.phases if phase.of != "stages"], "Where a step goes", width)
     lines += _phases([phase for phase in part.phases if phase.of == "stages"], "Stages", width)
@@ -80,7 +80,7 @@ def _throughput(part: Part, width: int) -> list[str]:
             "    " + ends[0] + " " * max(1, min(len(rates), width - 8) - sum(map(len, ends))) + ends[1]
         )
     for change in part.changes[:_MAX_CHANGES]:
-        lines += _indented(_change(change), width, "    ")
+        lines += words.hanging("    ", _change(change), width)
     if len(part.changes) > _MAX_CHANGES:
         lines.append(f"    and {len(part.changes) - _MAX_CHANGES} more changes")
     return lines
@@ -118,11 +118,6 @@ def _phases(phases: Sequence[Phase], title: str, width: int) -> list[str]:
             f"    {name}{pad}  {units.duration(phase.s_per_step):>8}  {units.share(phase.share):>5}  {bar}"
         )
     return lines
-
-
-def _indented(text: str, width: int, mark: str = "  ") -> list[str]:
-    lines = words.wrap(text, width - len(mark))
-    return [(mark if not i else " " * len(mark)) + line for i, line in enumerate(lines)]
 
 
 def _paint(text: str, code: str, color: bool) -> str:

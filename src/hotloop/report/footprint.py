@@ -94,11 +94,7 @@ def held(fit: Mapping[str, Any]) -> str:
 
 def advice(lines: Sequence[str], width: int) -> Section:
     """What to do, one sentence a paragraph."""
-    return [
-        (("> " if i == 0 else "  ") + line)
-        for text in lines
-        for i, line in enumerate(words.wrap(text, width - 2))
-    ]
+    return [line for text in lines for line in words.hanging("> ", text, width)]
 
 
 def table(rows: Sequence[Sequence[str]], width: int, *, left: Sequence[int] = (0,)) -> Section:
@@ -259,13 +255,8 @@ def _findings(report: Mapping[str, Any], width: int) -> Section:
         lines.append(f"{finding['id']}  {finding['severity']}")
         if finding["where"]:
             lines.append("   " + words.place(finding["where"], report.get("cwd"), limit=width - 3))
-        lines += [f"   {line}" for line in words.wrap(finding["message"], width - 3)]
+        lines += words.hanging("   ", finding["message"], width)
         for proof in finding["evidence"]:
-            lines += [
-                ("   - " if i == 0 else "     ") + line for i, line in enumerate(words.wrap(proof, width - 5))
-            ]
-        lines += [
-            ("   > " if i == 0 else "     ") + line
-            for i, line in enumerate(words.wrap(finding["advice"], width - 5))
-        ]
+            lines += words.hanging("   - ", proof, width)
+        lines += words.hanging("   > ", finding["advice"], width)
     return lines

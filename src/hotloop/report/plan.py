@@ -69,9 +69,9 @@ def _ratio(value: float) -> str:
 def _details(plan: Mapping[str, Any], said: dict[str, str], cwd: str | None, width: int) -> Section:
     """What a plan changes; what an earlier one changes as well is not said again (``said``: text -> plan)."""
     indent = 14
-    lines = _hanging(plan["name"], plan["why"], width, indent)
+    lines = words.hanging(plan["name"].ljust(indent), plan["why"], width)
     if plan["command"] and (same := said.setdefault(plan["command"], plan["name"])) != plan["name"]:
-        return [*lines, *_hanging("", f"the changes of {same}", width, indent)]
+        return [*lines, *words.hanging(" " * indent, f"the changes of {same}", width)]
     for fragment in plan["fragments"] if plan["settings"] or plan["remedies"] else ():
         label = (
             words.path(fragment["where"], cwd, limit=width - indent - 1)
@@ -80,21 +80,16 @@ def _details(plan: Mapping[str, Any], said: dict[str, str], cwd: str | None, wid
         )
         if fragment["format"] == "words":
             at = f"write at {label}: " if fragment["where"] else "write: "
-            lines += _hanging("", at + words.clean(fragment["text"]), width, indent)
+            lines += words.hanging(" " * indent, at + words.clean(fragment["text"]), width)
             continue
         lines.append(" " * indent + f"{label}:")
         lines += [" " * (indent + 2) + words.clean(line) for line in fragment["text"].splitlines()]
     said.update(dict.fromkeys(plan["doubts"] if plan["confirm"] and plan["command"] else (), plan["name"]))
     for text in plan["alters"]:
         if said.setdefault(text, plan["name"]) == plan["name"]:
-            lines += _hanging("", f"may alter: {text}", width, indent)
+            lines += words.hanging(" " * indent, f"may alter: {text}", width)
     if plan["confirm"] and plan["command"]:
-        lines += _hanging("", "measure to confirm: " + "; ".join(plan["doubts"]), width, indent)
+        lines += words.hanging(" " * indent, "measure to confirm: " + "; ".join(plan["doubts"]), width)
     if plan["command"]:
-        lines += _hanging("", "try: " + words.clean(plan["command"]), width, indent)
+        lines += words.hanging(" " * indent, "try: " + words.clean(plan["command"]), width)
     return lines
-
-
-def _hanging(label: str, text: str, width: int, indent: int) -> Section:
-    lines = words.wrap(text, width - indent)
-    return [(label if i == 0 else "").ljust(indent) + line for i, line in enumerate(lines)]

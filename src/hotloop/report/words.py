@@ -94,6 +94,12 @@ def wrap(text: str, width: int) -> list[str]:
     return [*lines, current] if current else lines
 
 
+def hanging(mark: str, text: str, width: int) -> list[str]:
+    """Text behind a mark in lines of at most ``width`` cells, the following ones indented under it."""
+    lines = wrap(text, width - cells(mark))
+    return [(mark if i == 0 else " " * cells(mark)) + line for i, line in enumerate(lines)]
+
+
 def value(item: Any) -> str:
     """A setting's value in one short text."""
     if item is None:

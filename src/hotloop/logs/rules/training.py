@@ -79,7 +79,7 @@ def pauses(log: Log) -> Iterator[Finding]:
     """Evaluation and checkpoints against the time the log covers."""
     span = log.read.pauses.span_s
     for kind, free in _FREE.items():
-        pause, whole = between(log, kind), span
+        pause, whole = log.read.pauses.kinds.get(kind), span
         if pause is None or not whole:
             pause, whole = stated(log, kind)
         if pause is None or whole < 10:
@@ -105,11 +105,6 @@ def pauses(log: Log) -> Iterator[Finding]:
 
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count:,} times"
-
-
-def between(log: Log, kind: str) -> Pause | None:
-    """Pauses of a kind between lines of training."""
-    return log.read.pauses.kinds.get(kind)
 
 
 def stated(log: Log, kind: str) -> tuple[Pause | None, float]:
