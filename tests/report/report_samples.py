@@ -476,7 +476,7 @@ def findings() -> list[Finding]:
         share=0.62,
         severity="high",
         where=data,
-        remedies=("cache-sample", "bake"),
+        remedies=("cache-samples", "bake"),
         gain=Gain(ratio=2.6, ci95=(2.5, 2.7), measured=True),
         data={"line_share": 0.83},
     )

@@ -25,8 +25,9 @@ def wide(text: str) -> int:
 def test_no_line_is_wider_than_the_page(report: dict[str, Any], width: int) -> None:
     for color in (False, True):
         text = ANSI.sub("", terminal.render(report, width=width, color=color))
-        # The path of the page stays in one piece, to be copied.
-        assert wide("\n".join(line for line in text.splitlines() if not line.startswith("report: "))) <= width
+        # The path of the page and what is to be typed stay in one piece, to be copied.
+        whole = ("report: ", "next: ", "      hotloop ")
+        assert wide("\n".join(line for line in text.splitlines() if not line.startswith(whole))) <= width
 
 
 def test_piped_it_holds_no_escape_and_no_trailing_space() -> None:
@@ -173,3 +174,11 @@ def test_the_command_is_shown_as_a_shell_takes_it() -> None:
     report = {**healthy(), "command": ["sh", "-c", "python train.py; echo done", "größe=3", "", "a\n"]}
     first = terminal.render(report).splitlines()[0]
     assert first == r"hotloop  sh -c 'python train.py; echo done' größe=3 '' 'a\n'"
+
+
+def test_it_ends_with_the_commands_to_type_next() -> None:
+    report = full()
+    text = terminal.render(report)
+    assert report["next"][0]["command"] in text and "hotloop tune -- torchrun" in text
+    assert all(("hotloop " in one["next"]) == (one["severity"] != "info") for one in report["findings"])
+    assert not healthy()["next"] and "next: " not in terminal.render(healthy())

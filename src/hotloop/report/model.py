@@ -18,6 +18,7 @@ from hotloop.phases import PHASES
 from hotloop.record import rows as row
 from hotloop.record.recording import Process, Recording
 from hotloop.report import cost, loaders, ranks, system
+from hotloop.report import next as next_
 from hotloop.report.excerpts import Sources
 from hotloop.report.interruptions import interruptions
 from hotloop.report.series import series
@@ -55,6 +56,7 @@ def build(
     main = ranks.lead(measured)
     sources = Sources.of(recording)
     what_if = estimate(recording, main)
+    then = next_.of_findings(findings, recording.folder)
     report = {
         "schema": SCHEMA,
         "hotloop_version": __version__,
@@ -64,7 +66,11 @@ def build(
         "throughput": throughput(main, measured),
         "phases": _phases([main] if main else []),
         "phases_of_all_ranks": _phases(measured) if len(measured) > 1 else [],
-        "findings": [_finding(_with_gain(finding, what_if), sources) for finding in findings],
+        "findings": [
+            {**_finding(_with_gain(finding, what_if), sources), "next": command}
+            for finding, command in zip(findings, then, strict=True)
+        ],
+        "next": next_.of_run(recording.command, then),
         "settings": _settings(main),
         "startup": _startup(main),
         "ranks": ranks.summaries(measured),

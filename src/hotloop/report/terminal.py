@@ -28,7 +28,7 @@ _UNSTEADY: Final = 1.2  # a mean step so many times as long as the steady ones i
 def render(report: Report, *, width: int = 80, color: bool = False) -> str:
     """The report as lines of at most ``width`` columns; without ``color`` it holds no escape sequence."""
     page: list[Line] = []
-    blocks = (_head, _bar, _findings, _settings, _memory, _not_seen, _where)
+    blocks = (_head, _bar, _findings, _settings, _memory, _not_seen, _next, _where)
     for block in blocks:
         lines = block(report, width)
         if lines and page:
@@ -273,6 +273,23 @@ def _not_seen(report: Report, width: int) -> list[Line]:
         lines += _hanging([("!  ", "yellow")], text, "", width)
     if len(report["warnings"]) > _MAX_WARNINGS:
         lines.append([(f"!  and {len(report['warnings']) - _MAX_WARNINGS} more", "yellow")])
+    return lines
+
+
+def _next(report: Report, width: int) -> list[Line]:
+    """Commands in one piece, however long: they are there to be copied."""
+    wide = max((words.cells(one["command"]) for one in report["next"]), default=0)
+    lines: list[Line] = []
+    for one in report["next"]:
+        note = f"  {' ' * (wide - words.cells(one['command']))}# {one['words']}"
+        fits = 6 + wide + words.cells(note) <= width
+        lines.append(
+            [
+                ("next: " if not lines else "      ", "dim"),
+                (one["command"], "bold"),
+                (note if fits else "", "dim"),
+            ]
+        )
     return lines
 
 

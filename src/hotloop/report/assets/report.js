@@ -17,6 +17,11 @@
     if (text !== undefined) node.textContent = text;
     return node;
   };
+  for (const button of document.querySelectorAll("[data-copy]"))
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(button.dataset.copy);
+      button.textContent = "copied";
+    });
   const color = (line) => `var(${line.color})`;
 
   // -- numbers as people read them

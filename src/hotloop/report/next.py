@@ -1,0 +1,56 @@
+"""What to do next, as commands that can be typed."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+
+from hotloop.findings import Finding
+from hotloop.remedy import catalogue
+from hotloop.report import words
+
+
+def of_findings(findings: Sequence[Finding], folder: Path | None) -> list[str]:
+    """For each finding the command that writes its change, or says what to write; "" for what is only noted.
+
+    Findings count as the report's do: what is information comes last.
+    """
+    above = [finding for finding in findings if finding.severity != "info"]
+    numbers = {id(finding): number for number, finding in enumerate(above, start=1)}
+    if folder is None:
+        return [""] * len(findings)
+    run = shlex.quote(_from_here(folder))
+    return [
+        ""
+        if id(finding) not in numbers
+        else f"hotloop fix {run}"
+        if _is_written(finding)
+        else f"hotloop brief {run} {numbers[id(finding)]}"
+        for finding in findings
+    ]
+
+
+def of_run(command: Sequence[str], found: Sequence[str]) -> list[dict[str, str]]:
+    """The commands to type first after reading the report; none where all is well."""
+    first = next(filter(None, found), "")
+    if not first:
+        return []
+    what = "the change as a patch" if first.startswith("hotloop fix") else "what to write, and what judges it"
+    tune = f"hotloop tune -- {words.command(command)}"
+    return [{"command": first, "words": what}, {"command": tune, "words": "try what helps, and measure it"}]
+
+
+def _is_written(finding: Finding) -> bool:
+    """Whether ``fix`` writes one of its remedies without being asked for it by name."""
+    found = map(catalogue.get, finding.remedies)
+    return any(
+        one.source and not one.depends and (one.source_effect or one.effect) == "exact" for one in found
+    )
+
+
+def _from_here(folder: Path) -> str:
+    try:
+        return str(folder.resolve().relative_to(Path.cwd()))
+    except (OSError, ValueError):
+        return str(folder)
