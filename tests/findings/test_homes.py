@@ -54,4 +54,4 @@ def test_a_home_is_complete(finding: str) -> None:
     assert set(entry.remedies) <= known, "a remedy that is not there"
     assert pages.page(finding).startswith(f"# {finding}\n")
     assert entry.title.endswith(".") and entry.advice.endswith(".")
-    assert bool(pages.recipe(finding)) != (finding in IN_WORDS)
+    assert ("```" in pages.what_to_do(finding)) != (finding in IN_WORDS)

@@ -6,6 +6,7 @@ import fcntl
 import os
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from hotloop.launch import scratch as scratches
 from hotloop.launch import throwaway as room
 from hotloop.launch.command import Outcome, run_command
 from hotloop.launch.guard import Guard
-from hotloop.launch.throwaway import Refused, Throwaway, prepare, throwaway
+from hotloop.launch.throwaway import Refused, Throwaway, prepare
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -87,7 +88,7 @@ def launch(found: Throwaway, project: Path, *command: str) -> Outcome:
 @pytest.mark.usefixtures("possible")
 def test_nothing_of_what_a_training_writes_stays_but_the_run_folder(project: Path) -> None:
     before = tree(project.parent)
-    with throwaway(keep=[project / "run"]) as found:
+    with closing(prepare(keep=[project / "run"])) as found:
         outcome = launch(found, project, sys.executable, "-S", "train.py")
         written = {(kind, str(path.relative_to(project.parent))) for kind, path in found.written()}
     assert tree(project.parent) == before
@@ -108,7 +109,7 @@ def test_nothing_of_what_a_training_writes_stays_but_the_run_folder(project: Pat
 
 @pytest.mark.usefixtures("possible")
 def test_a_command_that_is_not_there_is_told_as_ever(project: Path) -> None:
-    with throwaway() as found, pytest.raises(UsageError, match="command not found: no-such-program"):
+    with closing(prepare()) as found, pytest.raises(UsageError, match="command not found: no-such-program"):
         launch(found, project, "no-such-program")
 
 
@@ -118,8 +119,9 @@ def test_it_dies_with_a_launcher_that_is_killed(project: Path) -> None:
 import sys
 from pathlib import Path
 from hotloop.launch.command import run_command
-from hotloop.launch.throwaway import throwaway
-with throwaway() as found:
+from contextlib import closing
+from hotloop.launch.throwaway import prepare
+with closing(prepare()) as found:
     command = ["sh", "-c", "echo ready; exec sleep 600"]
     run_command(command, raw_dir=Path("run/raw"), src_dir=Path({str(SRC)!r}), prefix=found.prefix)
 """
@@ -173,7 +175,7 @@ def test_without_room_nothing_is_started(project: Path, monkeypatch: pytest.Monk
 @pytest.mark.usefixtures("possible")
 def test_what_was_in_a_folder_that_was_replaced_is_told_and_temporary_files_are_not(project: Path) -> None:
     code = "rm -r previous; mkdir previous; touch previous/new; mktemp -d -p /tmp; mkdir shut; chmod 0 shut"
-    with throwaway() as found:
+    with closing(prepare()) as found:
         subprocess.run([*found.prefix, "sh", "-c", code], check=True, capture_output=True)
         written = found.written()
     assert written == [

@@ -3,33 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import numpy as np
 
+from hotloop.compare.items import Check
 from hotloop.compare.trace import Batches, Trace
 
-Outcome = Literal["equal", "differs", "not-measured"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class BatchCheck:
-    """``at`` is the first batch that differs, counted from 1."""
-
-    outcome: Outcome
-    words: str
-    at: int | None = None
-
-
-def order(base: Trace, candidate: Trace) -> BatchCheck:
+def order(base: Trace, candidate: Trace) -> Check:
     """The indices of every batch, in the main process: what the sampler said."""
     pairs = _pairs(base, candidate)
     known = [(a, b) for a, b in pairs if len(a.order) and len(b.order)]
     if not known:
         why = "the loader takes no indices" if pairs and pairs[0][0].loader else "no DataLoader"
-        return BatchCheck(outcome="not-measured", words=f"{why}: only the content can be compared")
+        return Check(outcome="not-measured", words=f"{why}: only the content can be compared")
     total = 0
     for a, b in known:
         count = min(len(a.order), len(b.order))
@@ -37,11 +25,11 @@ def order(base: Trace, candidate: Trace) -> BatchCheck:
         wrong = np.flatnonzero(a.order[:count] != b.order[:count])
         if len(wrong):
             words = f"other samples from batch {wrong[0] + 1} on ({len(wrong):,} of {count:,} batches)"
-            return BatchCheck(outcome="differs", words=words + _whole(a, b), at=int(wrong[0]) + 1)
-    return BatchCheck(outcome="equal", words=f"the same samples in the same order, {total:,} batches")
+            return Check(outcome="differs", words=words + _whole(a, b), at=int(wrong[0]) + 1)
+    return Check(outcome="equal", words=f"the same samples in the same order, {total:,} batches")
 
 
-def content(base: Trace, candidate: Trace) -> BatchCheck:
+def content(base: Trace, candidate: Trace) -> Check:
     """The values in every batch, as they were handed to the script.
 
     What the candidate left out cannot be compared; it may be left out where nothing had read it.
@@ -65,15 +53,15 @@ def content(base: Trace, candidate: Trace) -> BatchCheck:
     if names:
         at = min(at for at, _ in names)
         words = "; ".join(words for _, words in names[:3])
-        return BatchCheck(outcome="differs", words=f"{words}, from batch {at} on", at=at)
+        return Check(outcome="differs", words=f"{words}, from batch {at} on", at=at)
     if not total:
-        return BatchCheck(outcome="not-measured", words="no batch whose values could be read")
+        return Check(outcome="not-measured", words="no batch whose values could be read")
     if missing:
         words = f"{', '.join(missing)} not in the candidate's batches: whether anything read it is not known"
-        return BatchCheck(outcome="not-measured", words=words)
+        return Check(outcome="not-measured", words=words)
     what = "batches" if pairs[0][0].loader else "inputs of the module"
     without = f"; without {', '.join(spared)}, which nothing read" if spared else ""
-    return BatchCheck(outcome="equal", words=f"the same values, {total:,} {what}{without}")
+    return Check(outcome="equal", words=f"the same values, {total:,} {what}{without}")
 
 
 def other_samples(base: Trace, candidate: Trace, baselines: Sequence[Trace]) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,8 +38,14 @@ def checklist(
     """One item per entry of the file, in its order; ``log`` is a text that metrics may stand in."""
     items = []
     for name, limit in asked.items.items():
-        if name in _SPECIAL:
-            items.append(_SPECIAL[name](run, speed, checkpoint, limit))
+        if name in _JUDGED:
+            items.append(_JUDGED[name](run))
+            continue
+        if name == "speedup":
+            items.append(_speedup(speed, limit))
+            continue
+        if name == "checkpoint_loads":
+            items.append(replace(checkpoint, name=name))
             continue
         found = _MEASURED[name](run)
         if isinstance(found, str):
@@ -80,21 +87,7 @@ def loss_converges(run: Run) -> Item:
     return passed("loss_converges", last < first and last - least < 0.5 * (first - least), words, last)
 
 
-def _finite(run: Run, speed: Speed, checkpoint: Item, limit: Limit) -> Item:
-    return finite_loss(run)
-
-
-def _converges(run: Run, speed: Speed, checkpoint: Item, limit: Limit) -> Item:
-    return loss_converges(run)
-
-
-def _checkpoint(run: Run, speed: Speed, checkpoint: Item, limit: Limit) -> Item:
-    return Item(
-        name="checkpoint_loads", status=checkpoint.status, words=checkpoint.words, value=checkpoint.value
-    )
-
-
-def _speedup(run: Run, speed: Speed, checkpoint: Item, limit: Limit) -> Item:
+def _speedup(speed: Speed, limit: Limit) -> Item:
     if speed.ratio is None:
         return unmeasured("speedup", speed.words, limit.words)
     if speed.ci95 is None:
@@ -107,15 +100,6 @@ def _speedup(run: Run, speed: Speed, checkpoint: Item, limit: Limit) -> Item:
     if limit.holds(low) != limit.holds(high):
         return unmeasured("speedup", f"{words} spans the limit: cannot tell", limit.words)
     return passed("speedup", limit.holds(speed.ratio), words, speed.ratio, limit.words)
-
-
-_SPECIAL: Final[Mapping[str, Callable[[Run, Speed, Item, Limit], Item]]] = {
-    "finite_loss": _finite,
-    "loss_converges": _converges,
-    "checkpoint_loads": _checkpoint,
-    "speedup": _speedup,
-    "host_memory_stable": lambda run, speed, checkpoint, limit: host_memory_stable(run),
-}
 
 
 def _last_in(log: Path, names: list[str]) -> dict[str, tuple[float, int]]:
@@ -197,18 +181,12 @@ def _gpu(run: Run) -> Value | str:
     return min(means), f"{share(min(means))} on average while it trained"
 
 
-def _cpu(run: Run) -> Value | str:
-    value = _mean(run, "cpu_ratio")
-    if value is None:
-        return "too few samples while it trained"
-    return value, f"{share(value)} of the machine on average"
+def _mean_of(column: str, words: str, why: str) -> Callable[[Run], Value | str]:
+    def measured(run: Run) -> Value | str:
+        value = _mean(run, column)
+        return why if value is None else (value, words.format(share(value)))
 
-
-def _disk(run: Run) -> Value | str:
-    value = _mean(run, "disk_busy_ratio")
-    if value is None:
-        return "the disk was not sampled"
-    return value, f"busy {share(value)} of the time"
+    return measured
 
 
 def device_memory(run: Run) -> float | None:
@@ -258,8 +236,8 @@ _MEASURED: Final[Mapping[str, Callable[[Run], Value | str]]] = {
     "cache_hit_rate": _cache_hit_rate,
     "device_memory": _device_memory,
     "host_memory": _host_memory,
-    "cpu": _cpu,
-    "disk_busy": _disk,
+    "cpu": _mean_of("cpu_ratio", "{} of the machine on average", "too few samples while it trained"),
+    "disk_busy": _mean_of("disk_busy_ratio", "busy {} of the time", "the disk was not sampled"),
 }
 
 
@@ -277,6 +255,13 @@ def host_memory_stable(run: Run) -> Item:
     if grown >= least and len(last) >= _STABLE_SAMPLES // 2 and 2 * _grown(last) < least / 2:
         return unmeasured(name, f"{words}; the last quarter is at rest, so a longer run would tell")
     return passed(name, grown < least, words, grown)
+
+
+_JUDGED: Final[Mapping[str, Callable[[Run], Item]]] = {
+    "finite_loss": finite_loss,
+    "loss_converges": loss_converges,
+    "host_memory_stable": host_memory_stable,
+}
 
 
 def _grown(line: Floats) -> float:

@@ -7,7 +7,6 @@ import os
 import subprocess
 import sys
 from collections.abc import Sequence
-from math import inf, isfinite
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,19 +18,14 @@ from hotloop.record.recording import Note
 _LOAD_WITHIN_S: Final = 120.0
 #: A file that was written so long after a run ended is another's.
 _LATER_S: Final = 2.0
-#: Of runs that part by rounding, weights stay within this part of their norm; beyond the second they are
-#: others, and between it cannot be told. Biases and moments of optimizers begin at 0: they tell nothing.
-_NEAR: Final = 0.1
-_FAR: Final = 0.5
-
 #: Endings of files that are renamed when they are complete.
 _UNFINISHED: Final = (".partial", ".part", ".tmp", ".temp")
 
 _LOADED: Final = Path(__file__).with_name("loaded.py")
 
 
-def checkpoint(base: Run, candidate: Run, *, alike: bool, need_bits: bool) -> Item:
-    """The last checkpoint of both; ``alike``: what was computed is the same, so values have to be as well."""
+def checkpoint(base: Run, candidate: Run, *, exact: bool) -> Item:
+    """The last checkpoint of both; ``exact``: what was computed is the same, so values have to be as well."""
     mine, other = _last(base.trace), _last(candidate.trace)
     if mine is None or other is None:
         which = "base" if mine is None else "candidate"
@@ -51,44 +45,21 @@ def checkpoint(base: Run, candidate: Run, *, alike: bool, need_bits: bool) -> It
     known = [loaded is not None and not gone for (loaded, _), gone in zip(answers, over, strict=True)]
     if not known[0]:
         return unmeasured("checkpoint", "; ".join(words))
-    if not known[1] or not alike or mine["updates"] != other["updates"]:
+    if not known[1] or not exact or mine["updates"] != other["updates"]:
         return passed("checkpoint", True, "; ".join([*words, "values not compared"]))
     found = _ask(base.trace.executable, "values", [str(note["path"]) for note in (mine, other)])[0]
-    return _values(found, words, None if need_bits else _weights(base.trace, mine))
+    return _values(found, words)
 
 
-def _weights(trace: Trace, note: Note) -> set[str]:
-    """The paths of matrices that were trained."""
-    trained = {item[0] for state in trace.trained.values() for item in state["items"]}
-    paths = [entry[0].split(".") for entry in note["entries"] if len(entry[2] or ()) > 1]
-    return {".".join(p) for p in paths if any(".".join(p[i:]) in trained for i in range(len(p)))}
-
-
-def _values(found: dict[str, Any], words: Sequence[str], weights: set[str] | None) -> Item:
-    """``weights`` may be apart by rounding; None: nothing may."""
+def _values(found: dict[str, Any], words: Sequence[str]) -> Item:
     if "unlike" not in found:
         why = found.get("error") or found.get("untried") or ""
         return passed("checkpoint", True, "; ".join([*words, f"values not compared: {why[:200]}"]))
     unlike, total = found["unlike"], found["total"]
     if not unlike:
         return passed("checkpoint", True, "; ".join([*words, f"{total:,} tensors bit-equal"]))
-    if weights is None:
-        said = f"the candidate's has other values in {len(unlike):,} of {total:,} tensors: {unlike[0][0]!r}"
-        return passed("checkpoint", False, said)
-    shares = [(_share(apart, norm), name) for name, apart, norm in unlike if name in weights]
-    share, name = max(shares, default=(0.0, ""))
-    said = f"{len(unlike):,} of {total:,} tensors differ"
-    said += f", weights by {share:.1%} at most ({name})" if name else ", no weights among them"
-    if share > _FAR:
-        return passed("checkpoint", False, f"the candidate's has other values: {said}")
-    said = "; ".join([*words, said])
-    return passed("checkpoint", True, said) if share <= _NEAR else unmeasured("checkpoint", f"{said}: much")
-
-
-def _share(apart: float, norm: float) -> float:
-    """The distance relative to the norm; what is no number is far."""
-    share = apart / norm if norm else 0.0
-    return share if isfinite(share) else inf
+    said = f"the candidate's has other values in {len(unlike):,} of {total:,} tensors: {unlike[0]!r}"
+    return passed("checkpoint", False, said)
 
 
 def _last(trace: Trace) -> Note | None:

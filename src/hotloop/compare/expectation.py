@@ -80,8 +80,8 @@ def read(path: Path) -> Expectation:
         words = getattr(error, "strerror", None) or error
         raise UsageError(f"{path} cannot be read: {words}", hint="give a TOML or YAML file") from error
     try:
-        data = _yaml(path, text) if path.suffix in (".yaml", ".yml") else tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        data = yaml.safe_load(text) if path.suffix in (".yaml", ".yml") else tomllib.loads(text)
+    except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
         raise UsageError(f"{path}: {error}", hint='a line is: data_wait = "< 10 ms"') from error
     return parse(data, str(path))
 
@@ -170,10 +170,3 @@ def _example(kind: Kind) -> str:
         "number": '">= 120"', "ratio": '">= 1.2x"', "share": '"> 90%"', "duration": '"< 10 ms"',
         "size": '"<= 20 GiB"', "yes": "true",
     }[kind]  # fmt: skip
-
-
-def _yaml(path: Path, text: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise UsageError(f"{path}: {error}", hint='a line is: data_wait: "< 10 ms"') from error

@@ -30,6 +30,23 @@ class Item:
         }
 
 
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """What two runs show beside each other, before it is known what is asked of them.
+
+    ``outcome`` is one word (``equal``, ``bit-equal``, ``close``, ``indistinct``, ``differs``,
+    ``not-measured``); ``at`` the first batch that differs, counted from 1; ``distance`` the largest
+    difference that was looked at, ``limit`` what was allowed; ``missed``: a run has fewer updates.
+    """
+
+    outcome: str
+    words: str
+    at: int | None = None
+    distance: float | None = None
+    limit: float | None = None
+    missed: bool = False
+
+
 def unmeasured(name: str, words: str, limit: Any = None) -> Item:
     """An item nothing is known of, and why."""
     return Item(name=name, status="not-measured", words=words, limit=limit)

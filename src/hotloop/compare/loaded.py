@@ -1,7 +1,7 @@
 """Loads checkpoints in a training run's own Python: a script that ``compare.checkpoint`` runs, not a module.
 
-``python -I loaded.py SOURCE layouts PATH...`` prints what each holds, ``... values BASE CANDIDATE`` how far
-the tensors of one are from the other's, as JSON on the last line.
+``python -I loaded.py SOURCE layouts PATH...`` prints what each holds, ``... values BASE CANDIDATE`` which
+tensors of one are not the other's, as JSON on the last line.
 """
 
 from __future__ import annotations
@@ -28,14 +28,11 @@ def layouts(torch: Any, paths: list[str]) -> list[dict[str, Any]]:
 
 
 def values(torch: Any, paths: list[str]) -> list[dict[str, Any]]:
-    """How many tensors there are, and ``[path, apart, norm]`` of those that differ in any bit."""
+    """How many tensors there are, and the paths of those that differ in any bit."""
     first, second = (dict(_tensors(torch, path)) for path in paths)
-    unlike = []
-    for name, a in first.items():
-        b = second[name]
-        if not torch.equal(_bits(torch, a), _bits(torch, b)):
-            a, b = (one.to(torch.promote_types(one.dtype, torch.float32)) for one in (a, b))
-            unlike.append([name, float((a - b).norm()), max(float(a.norm()), float(b.norm()))])
+    unlike = [
+        name for name, a in first.items() if not torch.equal(_bits(torch, a), _bits(torch, second[name]))
+    ]
     return [{"total": len(first), "unlike": unlike}]
 
 

@@ -13,14 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.compare.items import Check
 from hotloop.compare.trace import TENSOR_FLOAT, Floats, Trace
-
-Outcome = Literal["bit-equal", "close", "differs", "indistinct", "not-measured"]
 
 #: Float noise over the first steps, relative to the loss where that is above 1.
 NOISE: Final = 1e-5
@@ -46,37 +45,27 @@ SPREAD_MORE: Final = 2.0
 POWER: Final = 10.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class LossCheck:
-    """``distance`` is the largest difference that was looked at, ``limit`` what was allowed."""
-
-    outcome: Outcome
-    words: str
-    distance: float | None = None
-    limit: float | None = None
-
-
-def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> LossCheck:
+def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> Check:
     """Compare point by point; both runs have seen the same batches, and so have ``repeats`` of the base.
 
     What the base does not repeat of itself (atomics on a GPU) is allowed to the candidate three times over.
     """
     count = min([len(base.losses), len(candidate.losses), *(len(one.losses) for one in repeats)])
     if count < LEAST:
-        return LossCheck(outcome="not-measured", words=_too_few(base, candidate))
+        return Check(outcome="not-measured", words=_too_few(base, candidate))
     a, b = base.losses[:count], candidate.losses[:count]
     bad = np.flatnonzero(~np.isfinite(b))
     if len(bad) and np.isfinite(a[bad[0]]):
-        return LossCheck(outcome="differs", words=f"not finite from loss {bad[0] + 1} on, the base's is")
+        return Check(outcome="differs", words=f"not finite from loss {bad[0] + 1} on, the base's is")
     if np.array_equal(base.exact[:count], candidate.exact[:count]):
         if count > 1 and np.ptp(np.nan_to_num(a)) == 0:
             words = f"all {count:,} losses are the same number: nothing could be told from them"
-            return LossCheck(outcome="indistinct", words=words, distance=0.0)
-        return LossCheck(outcome="bit-equal", words=f"{count:,} losses bit-equal", distance=0.0)
+            return Check(outcome="indistinct", words=words, distance=0.0)
+        return Check(outcome="bit-equal", words=f"{count:,} losses bit-equal", distance=0.0)
     others = [one.losses[:count] for one in repeats]
     finite = np.all(np.isfinite([a, b, *others]), axis=0)
     if finite.sum() < LEAST:
-        return LossCheck(outcome="not-measured", words="too few finite losses to compare")
+        return Check(outcome="not-measured", words="too few finite losses to compare")
     at = int(np.flatnonzero(base.exact[:count] != candidate.exact[:count])[0])
     return _close(
         Pair(a=a[finite], b=b[finite], at=int(finite[:at].sum()), others=tuple(x[finite] for x in others)),
@@ -118,7 +107,7 @@ class Pair:
         return float(np.abs(mine - smoothed(self.b)).max()), REPEATED * noise
 
 
-def _close(pair: Pair, begins: str, *, sudden: float | None) -> LossCheck:
+def _close(pair: Pair, begins: str, *, sudden: float | None) -> Check:
     """``sudden`` is the relative limit on the first losses that differ, None where precisions differ."""
     scale, learned = pair.scale, learned_at_least(pair.a)
     early, early_noise = pair.early(FIRST)
@@ -126,46 +115,46 @@ def _close(pair: Pair, begins: str, *, sudden: float | None) -> LossCheck:
     widest = max(COURSE * scale, course_noise)
     if apart > widest:
         words = f"apart by {apart:.2g} (smoothed), {widest:.2g} is allowed; {begins}"
-        return LossCheck(outcome="differs", words=words, distance=apart, limit=widest)
+        return Check(outcome="differs", words=words, distance=apart, limit=widest)
     limit = max(OF_LEARNED * learned, course_noise)
     if early <= max(NOISE * scale, early_noise) and apart <= max(limit, NOISE * scale):
         if learned < LEARNED * scale:
             return _indistinct(early, learned)
         words = f"within {early:.1e} over {min(FIRST, len(pair.a) - pair.at)} losses; {begins}"
-        return LossCheck(outcome="close", words=words, distance=early, limit=max(NOISE * scale, early_noise))
+        return Check(outcome="close", words=words, distance=early, limit=max(NOISE * scale, early_noise))
     first, first_noise = pair.early(SUDDEN_FIRST)
     if sudden is not None and first > max(sudden * scale, first_noise):
         words = f"{first:.1e} apart at once: more than rounding, at the same precision; {begins}"
-        return LossCheck(outcome="differs", words=words, distance=first, limit=sudden * scale)
+        return Check(outcome="differs", words=words, distance=first, limit=sudden * scale)
     if apart <= limit:
         words = (
             f"within {apart:.1e} (smoothed), {apart / max(learned, apart):.1%} of what was learned; {begins}"
         )
-        return LossCheck(outcome="close", words=words, distance=apart, limit=min(limit, widest))
+        return Check(outcome="close", words=words, distance=apart, limit=min(limit, widest))
     # Would a change that matters have stood out? Half of what was learned, for a learning rate 1.5 times as
     # high, would.
     if learned < COURSE * scale:
         return _indistinct(apart, learned)
     words = f"apart by {apart:.2g} (smoothed), {apart / learned:.0%} of what was learned; {begins}"
-    return LossCheck(outcome="differs", words=words, distance=apart, limit=limit)
+    return Check(outcome="differs", words=words, distance=apart, limit=limit)
 
 
-def _indistinct(distance: float, learned: float) -> LossCheck:
+def _indistinct(distance: float, learned: float) -> Check:
     words = (
         f"not distinguishable: the losses are within {distance:.1e}, but the loss moved by no more than "
         f"{max(0.0, learned):.1e}, so a change would not show; compare longer runs, or from the start"
     )
-    return LossCheck(outcome="indistinct", words=words, distance=distance)
+    return Check(outcome="indistinct", words=words, distance=distance)
 
 
-def unseeded(baselines: Sequence[Trace], candidate: Trace) -> LossCheck:
+def unseeded(baselines: Sequence[Trace], candidate: Trace) -> Check:
     """Compare with the spread of two or more baselines that differ in their seeds alone."""
     count = min(len(candidate.losses), *(len(one.losses) for one in baselines))
     if count < 2 * FIRST:
         words = f"{count} losses in common: a spread of baselines needs {2 * FIRST}"
-        return LossCheck(outcome="not-measured", words=words)
+        return Check(outcome="not-measured", words=words)
     if not np.isfinite(candidate.losses[:count]).all():
-        return LossCheck(outcome="differs", words="the candidate's losses are not all finite")
+        return Check(outcome="differs", words="the candidate's losses are not all finite")
     courses = [ema(one.losses[:count]) for one in baselines]
     moving = _moving(np.mean(courses, axis=0))
     learned = learned_at_least(np.mean([one.losses[:count] for one in baselines], axis=0))
@@ -177,7 +166,7 @@ def unseeded(baselines: Sequence[Trace], candidate: Trace) -> LossCheck:
     told = f"{len(courses)} baselines over {moving.stop - moving.start:,} losses"
     if distance > allowed:
         words = f"outside the band of {told}: {distance:.2g} from the nearest, {allowed:.2g} is allowed"
-        return LossCheck(outcome="differs", words=words, distance=distance, limit=allowed)
+        return Check(outcome="differs", words=words, distance=distance, limit=allowed)
     short = moving.stop - moving.start < FIRST
     if short or learned < POWER * allowed:
         why = (
@@ -186,12 +175,12 @@ def unseeded(baselines: Sequence[Trace], candidate: Trace) -> LossCheck:
             else f"the band allows {allowed:.2g}, much of the {max(0.0, learned):.2g} that was learned"
         )
         words = f"not distinguishable: inside the band of {told}, but {why}; seeded runs tell finer"
-        return LossCheck(outcome="indistinct", words=words, distance=distance, limit=allowed)
+        return Check(outcome="indistinct", words=words, distance=distance, limit=allowed)
     words = (
         f"inside the band of {told}: {distance:.2g} from the nearest; what moves the loss by less than "
         f"{allowed:.2g} would not show, seeded runs tell finer"
     )
-    return LossCheck(outcome="close", words=words, distance=distance, limit=allowed)
+    return Check(outcome="close", words=words, distance=distance, limit=allowed)
 
 
 def learned_at_least(losses: Floats) -> float:

@@ -3,35 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
+from hotloop.compare.items import Check
 from hotloop.compare.trace import Trace
 from hotloop.record.recording import Note
 
-Outcome = Literal["equal", "differs", "not-measured"]
 
-
-@dataclass(frozen=True, kw_only=True)
-class StateCheck:
-    """Whether what was trained is the same, bit for bit; ``missed``: a run has fewer updates."""
-
-    outcome: Outcome
-    words: str
-    missed: bool = False
-
-
-def parameters(base: Trace, candidate: Trace, *, part: bool = False) -> StateCheck:
+def parameters(base: Trace, candidate: Trace, *, part: bool = False) -> Check:
     """Checksums of all trained parameters and buffers at the end; of a run that was to end early nothing."""
     if not base.trained or not candidate.trained:
         which = "base" if not base.trained else "candidate"
-        return StateCheck(outcome="not-measured", words=f"the {which} left no trained state")
+        return Check(outcome="not-measured", words=f"the {which} left no trained state")
     if None not in (base.updates, candidate.updates) and base.updates != candidate.updates:
         words = f"after {base.updates:,} and {candidate.updates:,} updates"
         # A gradient scaler leaves updates out, by what overflows at its precision.
         if part or base.precision != candidate.precision:
-            return StateCheck(outcome="not-measured", words=f"{words}: not comparable")
-        return StateCheck(outcome="differs", words=words, missed=True)
+            return Check(outcome="not-measured", words=f"{words}: not comparable")
+        return Check(outcome="differs", words=words, missed=True)
     wrong, unread, total = [], 0, 0
     for name, a, b in _pairs(base.trained, candidate.trained):
         mine, other = ({item[0]: item[1:] for item in note["items"]} for note in (a, b))
@@ -41,20 +30,20 @@ def parameters(base: Trace, candidate: Trace, *, part: bool = False) -> StateChe
         apart = [one for one in labels if one not in hidden and mine.get(one) != other.get(one)]
         if apart and a["updates"] != b["updates"]:
             words = f"{name} was read after {a['updates']:,} and {b['updates']:,} updates: not comparable"
-            return StateCheck(outcome="not-measured", words=words)
+            return Check(outcome="not-measured", words=words)
         wrong += [f"{name} {label}" for label in apart]
         unread += len(hidden)
     if wrong:
         more = f" and {len(wrong) - 1:,} more" if len(wrong) > 1 else ""
         words = f"{wrong[0]}{more} of {total:,} parameters and buffers differ"
-        return StateCheck(outcome="differs", words=words)
+        return Check(outcome="differs", words=words)
     if len(base.trained) != len(candidate.trained):
         words = f"{', '.join(base.trained)} in the base and {', '.join(candidate.trained)} in the candidate"
-        return StateCheck(outcome="not-measured", words=f"not the same was trained: {words}")
+        return Check(outcome="not-measured", words=f"not the same was trained: {words}")
     if unread:
         words = f"the values of {unread:,} of {total:,} parameters and buffers could not be read"
-        return StateCheck(outcome="not-measured", words=words)
-    return StateCheck(outcome="equal", words=f"{total:,} parameters and buffers bit-equal")
+        return Check(outcome="not-measured", words=words)
+    return Check(outcome="equal", words=f"{total:,} parameters and buffers bit-equal")
 
 
 def _unread(facts: list[Any] | None) -> bool:

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from hotloop.compare import batches, expectation, losses, state
+from hotloop.compare import batches, losses, state
 from hotloop.compare.checklist import checklist, finite_loss
 from hotloop.compare.checkpoint import checkpoint
 from hotloop.compare.expectation import Expectation
-from hotloop.compare.items import Item, Parity, passed, unmeasured
-from hotloop.compare.run import HOW_TO_GET_EVIDENCE, Run, ended_on_purpose, how_it_failed, run_of
+from hotloop.compare.items import Check, Item, Parity, passed, unmeasured
+from hotloop.compare.run import HOW_TO_GET_EVIDENCE, Run, ended_on_purpose, how_it_failed
 from hotloop.compare.speed import Speed, crowded, speed
 from hotloop.compare.trace import Trace
 from hotloop.errors import UsageError
@@ -74,32 +74,6 @@ class Verdict:
         }
 
 
-def verify(
-    base: Path,
-    candidate: Path,
-    *,
-    effect: Effect | None = None,
-    expect: Mapping[str, Any] | None = None,
-    baselines: Sequence[Path] = (),
-    repeats: Sequence[tuple[Path, Path]] = (),
-) -> Verdict:
-    """Hold two run folders beside each other.
-
-    ``effect`` is what the change may alter; None takes it from the checklist, ``numeric`` where that says
-    nothing. ``expect`` is a checklist (the mapping in such a file), ``baselines`` are further runs of the
-    base with other seeds, ``repeats`` further (base, candidate) launches, for the speed alone.
-    """
-    asked = expectation.parse(expect) if expect is not None else None
-    return judge(
-        run_of(base),
-        run_of(candidate),
-        effect=effect,
-        asked=asked,
-        baselines=[run_of(path) for path in baselines],
-        repeats=[(run_of(a), run_of(b)) for a, b in repeats],
-    )
-
-
 def judge(
     base: Run,
     candidate: Run,
@@ -110,7 +84,12 @@ def judge(
     repeats: Sequence[tuple[Run, Run]] = (),
     log: Path | None = None,
 ) -> Verdict:
-    """``verify`` on runs that are read already. Raises UsageError where nothing could be compared."""
+    """Hold two runs beside each other. Raises UsageError where nothing could be compared.
+
+    ``effect`` is what the change may alter; None takes it from the checklist, ``numeric`` where that says
+    nothing. ``asked`` is a checklist, ``log`` a text that its metrics may stand in, ``baselines`` are further
+    runs of the base with other seeds, ``repeats`` further (base, candidate) launches, for the speed alone.
+    """
     asked = asked or Expectation()
     wanted = effect or asked.effect or "numeric"
     for run in (base, candidate, *baselines):
@@ -122,8 +101,7 @@ def judge(
         enough = _ENOUGH["numeric"]  # bits cannot be asked of a change to a run that does not repeat its own
     pace = speed([base, *(a for a, _ in repeats)], [candidate, *(b for _, b in repeats)])
     parity, checks = compare_results(base, candidate, baselines, enough)
-    alike = parity in ("exact", "within-noise") and not (baselines and _other_seed(checks))
-    saved = checkpoint(base, candidate, alike=alike, need_bits="within-noise" not in enough)
+    saved = checkpoint(base, candidate, exact=parity == "exact")
     items = [
         _completed(base, candidate, enough),
         *_applied(candidate),
@@ -174,11 +152,6 @@ def compare_results(
     return worst, [_of_ranks(ranks, items) for items in by_name]
 
 
-def _other_seed(checks: Sequence[Item]) -> bool:
-    """Whether the two runs saw other batches, so that no value of one is one of the other's."""
-    return any(item.name in ("order", "content") and item.status != "passed" for item in checks)
-
-
 def _of_ranks(ranks: Sequence[int], items: Sequence[Item]) -> Item:
     """The worst of one check over all ranks, with the rank it is of."""
     at = max(range(len(items)), key=lambda i: ("passed", "not-measured", "failed").index(items[i].status))
@@ -209,10 +182,10 @@ def _rank(
     alike = "differs" not in enough
     required = alike and not same and not banded
     checks = [
-        _batch_item("order", fed, required=required or (alike and strange)),
-        _batch_item("content", held, required=required),
+        _item("order", fed, required=required or (alike and strange)),
+        _item("content", held, required=required),
         _loss_item(loss, enough, need_bits),
-        _parameter_item(parameters, need_bits or (alike and parameters.missed)),
+        _item("parameters", parameters, required=need_bits or (alike and parameters.missed)),
     ]
     return parity, checks
 
@@ -225,9 +198,7 @@ def _repeats(base: Trace, again: Trace) -> bool:
     return losses.seeded(base, again).outcome in ("bit-equal", "indistinct")
 
 
-def _parity(
-    order: str, content: str, loss: losses.LossCheck, parameters: state.StateCheck, *, banded: bool
-) -> Parity:
+def _parity(order: str, content: str, loss: Check, parameters: Check, *, banded: bool) -> Parity:
     if loss.outcome == "differs" or parameters.missed:
         return "differs"
     if banded:
@@ -244,32 +215,26 @@ def _parity(
     return "within-noise" if loss.outcome == "close" else "not-measured"
 
 
-def _other_batches(base: Trace, candidate: Trace) -> losses.LossCheck:
+def _other_batches(base: Trace, candidate: Trace) -> Check:
     hint = (
         "give the base's other runs with --baseline" if base.seed != candidate.seed else "see order, content"
     )
-    return losses.LossCheck(
+    return Check(
         outcome="not-measured", words=f"the two runs saw other batches, so losses cannot be compared: {hint}"
     )
 
 
-def _batch_item(name: str, check: batches.BatchCheck, *, required: bool) -> Item:
+def _item(name: str, check: Check, *, required: bool) -> Item:
     if check.outcome == "not-measured" or (check.outcome == "differs" and not required):
         return unmeasured(name, check.words)
     return passed(name, check.outcome == "equal", check.words, check.at)
 
 
-def _loss_item(check: losses.LossCheck, enough: Sequence[Parity], need_bits: bool) -> Item:
+def _loss_item(check: Check, enough: Sequence[Parity], need_bits: bool) -> Item:
     if check.outcome in ("not-measured", "indistinct"):
         return unmeasured("loss", check.words, check.limit)
     ok = check.outcome == "bit-equal" or (check.outcome == "close" and not need_bits) or "differs" in enough
     return passed("loss", ok, check.words, check.distance, 0.0 if need_bits else check.limit)
-
-
-def _parameter_item(check: state.StateCheck, need_bits: bool) -> Item:
-    if check.outcome == "not-measured" or (check.outcome == "differs" and not need_bits):
-        return unmeasured("parameters", check.words)
-    return passed("parameters", check.outcome == "equal", check.words)
 
 
 def _completed(base: Run, candidate: Run, enough: Sequence[Parity]) -> Item:
@@ -337,22 +302,11 @@ def _redrawn(base: Run, candidate: Run, checks: Sequence[Item]) -> list[str]:
             "differs may come of that; set one, or give --baseline runs of the base"
         ]
     workers = [_workers(run) for run in (base, candidate)]
-    if workers[0] == workers[1] or (status.get("order"), status.get("content")) == ("passed", "passed"):
-        return []
-    then = "then give --baseline runs of the base under other seeds"
-    if status.get("order") == "passed":
-        return [
-            f"the same samples, made by {workers[0]} and {workers[1]} workers: where they draw random "
-            f"numbers (augmentation), other workers draw others; {then}"
-        ]
-    at = batches.order(base.trace, candidate.trace).at or 1
-    later = any(one.first[at - 1 : at].any() for one in base.trace.loaders)
-    if at == 1 or not later or 0 not in workers:
+    if workers[0] == workers[1] or status.get("order") != "passed" or status.get("content") == "passed":
         return []
     return [
-        f"the same order up to the end of a pass, made by {workers[0]} and {workers[1]} workers: without "
-        "workers, samples that draw random numbers move torch's own generator on, from which the next order "
-        f"is drawn; {then}"
+        f"the same samples, made by {workers[0]} and {workers[1]} workers: where they draw random numbers "
+        "(augmentation), other workers draw others; then give --baseline runs of the base under other seeds"
     ]
 
 

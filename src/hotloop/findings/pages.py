@@ -10,7 +10,6 @@ from typing import Final
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _FOLDERS: Final = (_PACKAGE / "docs" / "rules", _PACKAGE.parents[1] / "docs" / "rules")
 _SECTION: Final = re.compile(r"^## What to do\n(.*?)(?=^## |\Z)", re.M | re.S)
-_BLOCK: Final = re.compile(r"^```\w*\n(.*?)^```", re.M | re.S)
 
 
 @lru_cache(maxsize=256)
@@ -18,11 +17,6 @@ def page(finding_id: str) -> str:
     """The page in Markdown; empty where there is none."""
     found = (folder / f"{finding_id}.md" for folder in _FOLDERS)
     return next((file.read_text(encoding="utf-8") for file in found if file.is_file()), "")
-
-
-def recipe(finding_id: str) -> str:
-    """What to write before and after, as code: the blocks of the page's «What to do»; empty for none."""
-    return "\n".join(_BLOCK.findall(what_to_do(finding_id))).rstrip()
 
 
 def what_to_do(finding_id: str) -> str:

@@ -22,7 +22,7 @@ from hotloop.launch.machine import facts
 from hotloop.launch.oom_kills import oom_kills, since
 from hotloop.launch.output import last_words
 from hotloop.launch.system import Sampler
-from hotloop.launch.throwaway import Refused, Throwaway, throwaway
+from hotloop.launch.throwaway import Refused, Throwaway, prepare
 from hotloop.launch.within import REFUSED
 from hotloop.record.store import Store
 
@@ -142,8 +142,7 @@ def throwing_away(
 ) -> Iterator[Throwaway]:
     """A run whose writes are dropped, those to ``folder`` kept. Raises UsageError where it cannot be."""
     try:
-        room = throwaway(command, keep=[folder])
-        found = room.__enter__()
+        room = prepare(command, keep=[folder])
     except Refused as refused:
         with suppress(OSError):  # nothing ran: leave no empty folder
             (folder / "raw").rmdir()
@@ -154,9 +153,9 @@ def throwing_away(
             hint=f"run it on a copy, or {way_out}: then it writes where it always does",
         ) from refused
     try:
-        yield found
+        yield room
     finally:
-        room.__exit__(None, None, None)
+        room.close()
 
 
 def say_dropped(outcome: Outcome) -> None:

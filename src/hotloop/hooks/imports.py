@@ -21,7 +21,6 @@ class AfterImport:
 
     def __init__(self) -> None:
         self._callbacks: dict[str, list[Callback]] = {}
-        self._searching = False
 
     def add(self, module: str, callback: Callback) -> None:
         """Call ``callback(module)`` after the module's import; at once where it is imported already."""

@@ -36,10 +36,6 @@ _OURS: Final = frozenset(
 )
 
 
-#: Descriptors to put in the place of others: (from, to).
-Redirects = Sequence[tuple[int, int]]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Outcome:
     """How the command ended. Times are of ``hotloop.clock`` except ``start_unix_s``."""
@@ -151,34 +147,28 @@ def _spawn(
 ) -> int:
     """Start the command without a shell, with the signal state hotloop itself was started with."""
     try:
-        return _posix_spawn(command, environment, mask, redirects)
+        return os.posix_spawnp(
+            command[0],
+            list(command),
+            dict(environment),
+            file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in redirects],
+            setsigmask=mask,
+            setsigdef=[
+                signal.SIGPIPE,
+                signal.SIGXFSZ,
+            ],  # Python ignores these two; what a shell starts does not
+        )
     except FileNotFoundError as error:
         raise UsageError(f"command not found: {command[0]}", hint=_hint_not_found(command[0])) from error
     except PermissionError as error:
         raise UsageError(f"not executable: {command[0]}", hint=_hint_not_executable(command[0])) from error
     except OSError as error:
-        if error.errno != errno.ENOEXEC:
-            raise UsageError(f"cannot run {command[0]}: {error.strerror}") from error
-    # A script without a #! line: shells run it themselves.
-    return _posix_spawn(["/bin/sh", *command], environment, mask, redirects)
-
-
-def _posix_spawn(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    mask: Iterable[int],
-    redirects: Sequence[tuple[int, int]],
-) -> int:
-    # Python ignores these two; a command started by a shell does not.
-    restored = [signal.SIGPIPE, signal.SIGXFSZ]
-    return os.posix_spawnp(
-        command[0],
-        list(command),
-        dict(environment),
-        file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in redirects],
-        setsigmask=mask,
-        setsigdef=restored,
-    )
+        hint = (
+            "a script begins with #! and the name of its interpreter"
+            if error.errno == errno.ENOEXEC
+            else None
+        )
+        raise UsageError(f"cannot run {command[0]}: {error.strerror}", hint=hint) from error
 
 
 def _descriptor(stream: IO[str] | int) -> int:

@@ -34,9 +34,10 @@ class Host:
         counters = _counters()
         if self._before_ns and seconds > 0:
             found |= self._rates(counters, seconds)
-            found |= self._cpu(counters)
+            found |= _cpu()
             found |= self._disk_busy(seconds)
         else:
+            _cpu()
             self._disk_busy(1.0)
         self._before, self._before_ns = counters, now_ns
         return found
@@ -44,27 +45,10 @@ class Host:
     def _rates(self, counters: dict[str, float], seconds: float) -> dict[str, float]:
         found = {}
         for name, value in counters.items():
-            if name.startswith("cpu."):
-                continue
             change = max(0.0, value - self._before.get(name, value))
             column, _, unit = name.partition(":")
             found[column if unit == "ratio" else f"{column}_per_s"] = change / seconds
         return found
-
-    def _cpu(self, counters: dict[str, float]) -> dict[str, float]:
-        change = {
-            name: max(0.0, value - self._before.get(name, value))
-            for name, value in counters.items()
-            if name.startswith("cpu.")
-        }
-        total = change.get("cpu.total", 0.0)
-        if total <= 0:
-            return {}
-        return {
-            "cpu_ratio": change["cpu.busy"] / total,
-            "iowait_ratio": change["cpu.iowait"] / total,
-            "steal_ratio": change["cpu.steal"] / total,
-        }
 
     def _disk_busy(self, seconds: float) -> dict[str, float]:
         try:
@@ -105,18 +89,16 @@ def _swap_used() -> float:
         return 0.0
 
 
-def _counters() -> dict[str, float]:
-    cpu = psutil.cpu_times()
-    # guest time is inside user time
-    total = sum(cpu) - getattr(cpu, "guest", 0.0) - getattr(cpu, "guest_nice", 0.0)
+def _cpu() -> dict[str, float]:
+    """Shares since the last call."""
+    cpu = psutil.cpu_times_percent()
     iowait, steal = getattr(cpu, "iowait", 0.0), getattr(cpu, "steal", 0.0)
-    found = {
-        "cpu.total": total,
-        "cpu.iowait": iowait,
-        "cpu.steal": steal,
-        "cpu.busy": total - cpu.idle - iowait - steal,
-        "context_switches": float(psutil.cpu_stats().ctx_switches),
-    }
+    busy = max(0.0, 100.0 - cpu.idle - iowait - steal)
+    return {"cpu_ratio": busy / 100, "iowait_ratio": iowait / 100, "steal_ratio": steal / 100}
+
+
+def _counters() -> dict[str, float]:
+    found = {"context_switches": float(psutil.cpu_stats().ctx_switches)}
     disk = psutil.disk_io_counters()
     if disk is not None:
         found |= {"disk_read_bytes": disk.read_bytes, "disk_write_bytes": disk.write_bytes}

@@ -18,7 +18,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -71,21 +71,11 @@ class Throwaway:
         self.lock.close()
 
 
-@contextlib.contextmanager
-def throwaway(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Iterator[Throwaway]:
-    """A folder of writes for one run, dropped at the end; ``keep`` are folders that stay really written.
+def prepare(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Throwaway:
+    """A folder of writes for one run, to be closed; ``keep`` are folders that stay really written.
 
     Raises Refused where the machine does not allow it.
     """
-    found = prepare(command, keep=keep)
-    try:
-        yield found
-    finally:
-        found.close()
-
-
-def prepare(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Throwaway:
-    """Like ``throwaway``; to be closed by the caller. Raises Refused."""
     if sys.platform != "linux":
         raise Refused(f"needs Linux, this is {sys.platform}")
     needed = _needed(command)

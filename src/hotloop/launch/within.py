@@ -13,7 +13,6 @@ stay what they are. ``frozen`` [[mount point, flags]] become read-only as far as
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import os
@@ -104,9 +103,7 @@ def _escaped(path: str) -> str:
 
 def _become(command: Sequence[str]) -> NoReturn:
     try:
-        with contextlib.suppress(OSError):
-            os.execvp(command[0], list(command))
-        os.execvp("/bin/sh", ["/bin/sh", *command])  # a script without a #! line: shells run it themselves
+        os.execvp(command[0], list(command))
     except OSError as error:
         sys.stderr.write(f"hotloop: cannot run {command[0]}: {error.strerror}\n")
         raise SystemExit(127) from None

@@ -7,7 +7,7 @@ worker had nothing to do although it was asked, and how long it took from made t
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
@@ -41,18 +41,6 @@ class Handover:
     later_s: float | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Times:
-    """The same, every batch that shows it."""
-
-    ready_s: Floats
-    late_s: Floats
-    between_s: Floats
-    wake_s: Floats
-    first_s: Floats
-    later_s: Floats
-
-
 def handover(process: Process, loader: int, prefetch: int) -> Handover:
     """Follows the batches of one loader through all its epochs."""
     crews = {
@@ -74,12 +62,13 @@ def handover(process: Process, loader: int, prefetch: int) -> Handover:
         if crew and all(pid in made for pid in crew):
             makes = [_within(made[pid], begin, end) for pid in crew]
             epochs.append(_epoch(makes, _within(fetches, begin, end), int(starts.end[number]), prefetch))
-    least = {field.name: _LEAST for field in fields(_Times)} | {"wake_s": 1}
-    means = {name: _mean([getattr(one, name) for one in epochs], num) for name, num in least.items()}
+    least = {name: 1 if name == "wake_s" else _LEAST for name in (epochs[0] if epochs else ())}
+    means = {name: _mean([one[name] for one in epochs], num) for name, num in least.items()}
     return Handover(**means, stop_s=stop_s)
 
 
-def _epoch(makes: list[Table], fetches: Table, started: int, prefetch: int) -> _Times:
+def _epoch(makes: list[Table], fetches: Table, started: int, prefetch: int) -> dict[str, Floats]:
+    """The fields of ``Handover``, of every batch that shows them."""
     workers, num = len(makes), len(fetches)
     begun, done = np.full(num, np.nan), np.full(num, np.nan)
     for worker, its in enumerate(makes):
@@ -91,14 +80,14 @@ def _epoch(makes: list[Table], fetches: Table, started: int, prefetch: int) -> _
     asked[ahead:] = fetches.end[: max(0, num - ahead)]
     before[workers:] = done[: max(0, num - workers)]
     first = np.arange(num) < workers
-    return _Times(
-        ready_s=fetches.duration[done < fetches.start] / 1e9,
-        late_s=(fetches.end - done)[done > fetches.start] / 1e9,
-        between_s=(begun - np.maximum(asked, before))[~first] / 1e9,
-        wake_s=(begun - started)[first] / 1e9,
-        first_s=np.concatenate([its.duration[:1] for its in makes]) / 1e9,
-        later_s=np.concatenate([its.duration[1:] for its in makes]) / 1e9,
-    )
+    return {
+        "ready_s": fetches.duration[done < fetches.start] / 1e9,
+        "late_s": (fetches.end - done)[done > fetches.start] / 1e9,
+        "between_s": (begun - np.maximum(asked, before))[~first] / 1e9,
+        "wake_s": (begun - started)[first] / 1e9,
+        "first_s": np.concatenate([its.duration[:1] for its in makes]) / 1e9,
+        "later_s": np.concatenate([its.duration[1:] for its in makes]) / 1e9,
+    }
 
 
 def _table(process: Process, kind: int, clock: Process) -> Table:
