@@ -97,19 +97,6 @@ def test_whether_samples_have_numbers_is_asked_of_the_loader_that_the_finding_sp
     assert [one.remedy.id for one in (*taken, *waiting)] == indexed
 
 
-def test_a_constant_is_not_multiplied_again_in_a_file_that_has_no_checksum(tmp_path: Path) -> None:
-    """A module of constants stands in no stack: its time says whether it is what the run began with."""
-    case = case_of("every_constant_imported")
-    case.write(tmp_path / "project")
-    settings = tmp_path / "project" / "settings.py"
-    scene = scene_of(tmp_path / "project", case.facts)
-    scene.process.notes["source"] = [n for n in scene.process.notes["source"] if n["file"] != str(settings)]
-    began = settings.stat().st_mtime
-    replace(scene, started_unix_s=began + 1).unchanged(settings)
-    with pytest.raises(Cannot, match="changed since the run"):
-        replace(scene, started_unix_s=began - 1).unchanged(settings)
-
-
 def test_a_constant_of_a_file_that_changed_since_is_not_written(tmp_path: Path) -> None:
     """A module of constants is in no stack: the run has no checksum of it."""
     case = case_of("constant_that_others_read")
@@ -152,28 +139,6 @@ def test_what_is_written_already_asks_for_nothing(name: str, tmp_path: Path) -> 
     patch = patch_of(case.write(tmp_path / "before"), case.facts)
     again = patch_of(case.write(tmp_path / "after", after=True), after_run(case.facts, patch))
     assert {one.write for one in again.left} == {"nothing is left to write"}
-
-
-@pytest.mark.parametrize(
-    "tell",
-    [
-        "log.full if verbose else log.quiet",
-        "verbose and log.full or log.quiet",
-        "lambda *given: log.full(*given)",
-        "[each.full for each in (log,)][0]",
-        "(taken := log.full)",
-    ],
-)
-def test_a_method_that_has_another_name_may_be_called_from_anywhere(tmp_path: Path, tell: str) -> None:
-    case = case_of("log_in_a_method_handed_on")
-    facts = case.facts
-    facts["rows"]["log"] = [["train.py: self.writer.add_scalar(name"]]
-    text = case.text()
-    text = text.replace("def scalar(", "def full(").replace("log.scalar(", "tell(")
-    (tmp_path / "train.py").write_text(text.replace("tell = log.scalar", f"tell = {tell}"))
-    patch = patch_of(tmp_path, facts)
-    assert not patch.files
-    assert "full is " in patch.left[0].why
 
 
 @pytest.mark.parametrize("written", ["import torch, gc", "import torch; import gc"])

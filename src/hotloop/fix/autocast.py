@@ -14,7 +14,7 @@ from hotloop.fix.scene import Already, Cannot, Site
 from hotloop.measure.places import Frame
 from hotloop.record import rows as row
 from hotloop.source.code import Code
-from hotloop.source.nodes import argument, last_name, targets_of
+from hotloop.source.nodes import argument, last_name
 
 #: What must not run in lower precision, or not twice.
 _OUTSIDE = ("step", "backward", "unscale_")
@@ -83,8 +83,6 @@ def _wrapped(plan: Plan, dtype: str) -> tuple[Code, ast.stmt]:
         end -= 1  # it need not be inside
     wrapped = body[min(inside) : end]
     _check(code, wrapped, frame)
-    if dtype == "bfloat16":
-        _require_no_numpy(code, wrapped, backward)
     torch = torch_name(plan, code)
     blocks.wrap(plan, code, wrapped, f'with {torch}.autocast("{plan.scene.device}", dtype={torch}.{dtype}):')
     return code, backward
@@ -102,20 +100,6 @@ def _check(code: Code, statements: Sequence[ast.stmt], frame: Frame) -> None:
             if "\n" in code.source(text):
                 words = "a text of several lines stands between forward and backward"
                 raise Cannot(words, frame.file, code.line(statement))
-
-
-def _require_no_numpy(code: Code, wrapped: Sequence[ast.stmt], backward: ast.stmt) -> None:
-    """Raises Cannot where numpy, which has no bfloat16, reads behind backward what is computed before it."""
-    names = {one.id for each in wrapped for one in targets_of(each) if isinstance(one, ast.Name)}
-    body = code.block_of(backward)
-    for statement in body[body.index(backward) :]:
-        text = code.source(statement)
-        for read in code.nodes(ast.Name, statement):
-            if read.id in names and "numpy" in text and f"{read.id}.float()" not in text:
-                words = f"{read.id} may be bfloat16 here, which numpy does not have"
-                write = f"write {read.id}.float() there; then autocast around the forward pass and the loss"
-                raise Cannot(words, str(code.path), code.line(read), write=write)
-        names -= {one.id for one in targets_of(statement) if isinstance(one, ast.Name)}
 
 
 def _statement(site: Site, beside: ast.stmt, code: Code) -> ast.stmt | None:

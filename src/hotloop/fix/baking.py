@@ -7,13 +7,9 @@ import re
 import shutil
 from typing import Any, Final
 
-from hotloop.diagnose.line_kinds import is_random
 from hotloop.fix.feeds import dataset_of, imported
 from hotloop.fix.plan import Plan
-from hotloop.fix.samples import all_codes, maker
 from hotloop.fix.scene import Built, Cannot
-from hotloop.source.code import Code
-from hotloop.source.nodes import FUNCTIONS, last_name
 from hotloop.units import size
 
 #: A disk is not filled beyond this share of what is free.
@@ -26,7 +22,7 @@ def bake(plan: Plan, value: Any) -> None:
     place = str(code.path), code.line(dataset)
     if any(one.id != built.id and one.site.frames[-1] == built.site.frames[-1] for one in plan.scene.loaders):
         raise Cannot("the same call builds other loaders, whose samples are others", *place)
-    _require_same_samples(plan, built)
+    _require_samples_only(plan)
     num_bytes = _num_bytes(plan, built, place)
     free = shutil.disk_usage(plan.scene.started).free
     if num_bytes > _MOST_OF_DISK * free:
@@ -58,33 +54,10 @@ def _num_bytes(plan: Plan, built: Built, place: tuple[str, int]) -> int:
     return round(max(seen) / int(batch_size) * int(num_samples))
 
 
-def _require_same_samples(plan: Plan, built: Built) -> None:
-    """Raises Cannot where a sample may come out otherwise later on, or the dataset is asked for more."""
-    where, owner, _ = maker(plan, built)
-    for name in (built.settings.get("dataset") or {}).get("transforms") or ():
-        if is_random(str(name)):
-            words = f"its samples go through {str(name).rpartition('.')[2]}: bake what comes before that"
-            raise Cannot(words, str(where.path), where.line(owner))
-    for one, text in _texts(all_codes(plan), where, owner):
-        if is_random(text):
-            raise Cannot("its samples may be random: bake what comes before that", str(where.path), one)
+def _require_samples_only(plan: Plan) -> None:
+    """Raises Cannot where the dataset is asked for more than samples; ``bake`` refuses random ones itself."""
     for other in plan.scene.codes(".dataset."):
         for node in other.nodes(ast.Attribute):
             if isinstance(node.value, ast.Attribute) and node.value.attr == "dataset":
                 words = "more than its samples is asked of the loader's dataset here"
                 raise Cannot(words, str(other.path), other.line(node))
-
-
-def _texts(codes: list[Code], where: Code, owner: ast.ClassDef) -> list[tuple[int, str]]:
-    """The dataset's class, and what it calls of the user's, with the line in the class."""
-    found = [(where.line(owner), where.source(owner))]
-    functions = {one.name: other.source(one) for other in codes for one in other.nodes(FUNCTIONS)}
-    left = [(where.line(call), last_name(call.func)) for call in where.nodes(ast.Call, owner)]
-    seen: set[str] = set()
-    while left:
-        line, name = left.pop()
-        if name in functions and name not in seen:
-            seen.add(name)
-            found.append((line, functions[name]))
-            left += [(line, word) for word in re.findall(r"\b(\w+)\(", functions[name])]
-    return found

@@ -1,4 +1,4 @@
-"""What stands under ``if step % N == 0`` done more rarely: N multiplied where it is written."""
+"""What stands under ``if step % N == 0`` done more rarely: N is multiplied there."""
 
 from __future__ import annotations
 
@@ -6,36 +6,27 @@ import ast
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any, Final
 
 from hotloop.diagnose.intervals import What, asks
 from hotloop.findings import Place
-from hotloop.fix.callers import only_caller
+from hotloop.fix.calls import called
 from hotloop.fix.conditions import counted, counter, ifs_around, remainders, zeros
-from hotloop.fix.follow import Entry, Follower, Literal
 from hotloop.fix.plan import Plan
-from hotloop.fix.readers import readers
 from hotloop.fix.scene import Cannot
-from hotloop.measure.places import Frame
+from hotloop.fix.targets import Literal
 from hotloop.source.code import Code
-from hotloop.source.flow import binds, loops_around
-from hotloop.source.nodes import FUNCTIONS, last_name, targets_of
+from hotloop.source.flow import loops_around
+from hotloop.source.nodes import last_name
 from hotloop.source.tokens import atom, tokens_of
-from hotloop.source.values import keys_of
-from hotloop.torch_facts import INTERVAL, meaning_of
 
 #: Where the finding asks for no other number.
 _USUAL: Final = 4
-#: How many functions are left behind on the way to the ``if``.
-_CALLERS: Final = 2
 #: Calls that change what is trained, or with what.
 _TRAINS: Final = frozenset([
     "step", "backward", "zero_grad", "unscale_", "clip_grad_norm_", "clip_grad_value_", "update_parameters",
     "load_state_dict", "manual_seed", "set_epoch", "copy_", "lerp_", "requires_grad_",
 ])  # fmt: skip
-#: Models that follow the one that is trained: ``ema.update(model)``, ``update_target(...)``.
-_AVERAGES: Final = re.compile(r"(?i)(ema|swa|teacher|target)\w*\.update|update_(ema|swa|teacher|target)")
 #: Calls that only report what they are given, and those that make words or a number of it.
 _REPORTS: Final = re.compile(
     r"^(print|write|set_postfix\w*|set_description\w*|log(_\w+)?|add_(scalars?|text|hparams)|info|debug"
@@ -45,12 +36,11 @@ _REPORTS: Final = re.compile(
 
 @dataclass(frozen=True, kw_only=True)
 class _Condition:
-    """``if COUNT % EVERY == 0``, and the calls of the run that led there."""
+    """``if COUNT % EVERY == 0``."""
 
     code: Code
     branch: ast.If
     part: ast.BinOp
-    frames: tuple[Frame, ...]
 
     def cannot(self, why: str, node: ast.AST | None = None, write: str = "") -> Cannot:
         """What a change is not made for, with the line of a node."""
@@ -73,8 +63,14 @@ def rarer(plan: Plan, value: Any) -> None:
     found = _condition(plan, place)
     _guards_only_it(plan, found)
     _leaves_some(plan, found, times, factor)
-    _multiply(plan, found, factor)
-    code, body = found.code, found.branch.body
+    code, body, every = found.code, found.branch.body, found.part.right
+    text = code.source(every)
+    if isinstance(every, ast.Constant) and type(every.value) is int:
+        new = str(every.value * factor)
+    else:
+        new = f"{atom(every, text)} * {factor}"
+        new = new if tokens_of(code).outer(every) != code.span(every) else f"({new})"
+    plan.replace(code, every, new, f"% {text} → % {new}")
     if len(body) > 1:
         lines = f"{code.path.name}:{code.line(body[0])}-{code.end(body[-1])[0]}"
         plan.remark(f"{plan.remedy}: all of {lines} stands under the same `if` and is done less often")
@@ -97,18 +93,13 @@ def _keyword(plan: Plan, place: Place) -> Literal | None:
 
 
 def _condition(plan: Plan, place: Place) -> _Condition:
-    """The innermost ``if`` with a remainder around a line, or around the only call of its function."""
-    code = plan.scene.code(place.file)
-    frames = next(iter(plan.scene.through(place)), ())
-    node: ast.AST | None = next(reversed(code.at_line(place.line)), None)
-    for _ in range(_CALLERS + 1):
-        if node is None:
-            break
+    """The innermost ``if`` with a remainder on the run's way to a line. Raises Cannot."""
+    for code, node in _way(plan, place):
         for branch, inside in ifs_around(code, node):
             parts = remainders(code, branch.test)
             if not parts:
                 continue
-            found = _Condition(code=code, branch=branch, part=parts[0], frames=frames)
+            found = _Condition(code=code, branch=branch, part=parts[0])
             test = code.source(branch.test)
             if not inside:
                 raise found.cannot(f"it stands in the else of `if {test}`")
@@ -116,12 +107,20 @@ def _condition(plan: Plan, place: Place) -> _Condition:
                 raise found.cannot(f"`if {test}` is no plain `% N == 0`")
             counted(code, parts[0].left)
             return found
-        function = code.function_of(node)
-        caller = only_caller(plan.scene, code, function) if function is not None else None
-        if caller is None:
-            break
-        code, node = caller
     raise Cannot("no `if ... % N == 0` stands around it", place.file, place.line)
+
+
+def _way(plan: Plan, place: Place) -> Iterator[tuple[Code, ast.AST]]:
+    """What stands at a line, then the calls that the run reached it by, the innermost first."""
+    code = plan.scene.code(place.file)
+    here = next(reversed(code.at_line(place.line)), None)
+    if here is not None:
+        yield code, here
+    for frame in reversed(plan.scene.callers(place.file, place.line)):
+        outer = plan.scene.code(frame.file)
+        call = called(outer, frame)
+        if call is not None:
+            yield outer, call
 
 
 # -- what else it guards -------------------------------------------------------------------------------------
@@ -140,34 +139,11 @@ def _guards_only_it(plan: Plan, found: _Condition) -> None:
         for frame in frames:
             if frame.file == str(code.path) and frame.line in lines:
                 raise Cannot(f"{what} stands under the same `if`", frame.file, frame.line)
-    for where, node in _reached(plan, found):
-        for call in where.nodes(ast.Call, node):
-            if last_name(call.func) in _TRAINS or _AVERAGES.search(where.source(call.func)):
-                words = f"{where.source(call.func)}() is done under the same `if`"
-                raise Cannot(words, str(where.path), where.line(call))
-        for one in where.nodes(ast.Attribute, node):
-            if one.attr == "param_groups":
-                raise Cannot("the optimizer is changed under the same `if`", str(where.path), where.line(one))
+    for call in (one for statement in branch.body for one in code.nodes(ast.Call, statement)):
+        if last_name(call.func) in _TRAINS:
+            raise found.cannot(f"{code.source(call.func)}() is done under the same `if`", call)
     _ends_nothing(found)
-    _changes_nothing(plan, found)
-
-
-def _reached(plan: Plan, found: _Condition) -> list[tuple[Code, ast.AST]]:
-    """What stands under the ``if``, and the user's functions that are called from there by their name."""
-    code, branch = found.code, found.branch
-    reached: list[tuple[Code, ast.AST]] = [(code, one) for one in branch.body]
-    for statement in branch.body:
-        for call in code.nodes(ast.Call, statement):
-            name, func = last_name(call.func), call.func
-            if isinstance(func, ast.Attribute) and code.qualified(func):
-                name = ""  # of a library, or of a module of the user's
-            for other in plan.scene.codes(name) if name else ():
-                for function in other.nodes(FUNCTIONS):
-                    is_method = isinstance(other.parents.get(function), ast.ClassDef)
-                    named = function.name == name and isinstance(func, ast.Attribute) == is_method
-                    if named and not other.holds(function, branch if other is code else function.args):
-                        reached.append((other, function))
-    return [one for one in reached if one[0] is not code or not code.holds(one[1], branch)]
+    _changes_nothing(found)
 
 
 def _ends_nothing(found: _Condition) -> None:
@@ -182,53 +158,17 @@ def _ends_nothing(found: _Condition) -> None:
             raise found.cannot(f"{what} under the same `if`", jump)
 
 
-def _changes_nothing(plan: Plan, found: _Condition) -> None:
-    """Raises Cannot where what is set under the ``if`` is read outside of it, other than to report it."""
+def _changes_nothing(found: _Condition) -> None:
+    """Raises Cannot where a name that is set under the ``if`` is read outside, other than to report it."""
     code, branch = found.code, found.branch
-    grown = {code.source(one.target) for one in code.nodes(ast.AugAssign) if not code.holds(branch, one)}
-    for statement in (one for inner in branch.body for one in code.nodes(ast.stmt, inner)):
-        if code.function_of(statement) is not code.function_of(branch):
-            continue
-        for target in targets_of(statement):
-            if code.source(target) in grown and isinstance(statement, ast.Assign):
-                words = f"{code.source(target)} is begun anew under the same `if`: it would add up more"
-                raise found.cannot(words, target)
-            for other, read in _reads(plan, code, target):
-                inside = other is code and code.holds(branch, read)
-                if not inside and not _is_reported(other, read) and not _set_anew(found, other, target, read):
-                    words = f"{code.source(target)} is set under the same `if` and read here"
-                    raise Cannot(words, str(other.path), other.line(read))
-
-
-def _reads(plan: Plan, code: Code, target: ast.expr) -> Iterator[tuple[Code, ast.expr]]:
-    """Where a name, or an attribute of any object, is read."""
-    if isinstance(target, ast.Name):
-        for one in code.bindings(target, target.id)[:1]:
-            yield from ((code, read) for read in code.references(one))
-    elif isinstance(target, ast.Attribute):
-        for other in plan.scene.codes(target.attr):
-            same = [one for one in other.nodes(ast.Attribute) if one.attr == target.attr]
-            yield from ((other, one) for one in same if isinstance(one.ctx, ast.Load))
-
-
-def _is_reported(code: Code, node: ast.AST) -> bool:
-    """Whether a value is given to a call that only reports it."""
-    call = code.above(node, ast.Call)
-    return call is not None and _REPORTS.search(last_name(call.func)) is not None
-
-
-def _set_anew(found: _Condition, code: Code, target: ast.expr, read: ast.expr) -> bool:
-    """Whether another statement of the loop's body gives a name a value in each round before it is read."""
-    if not isinstance(target, ast.Name) or code is not found.code:
-        return False
-    at, branch = code.span(read)[0], code.span(found.branch)[0]
-    for loop in loops_around(code, found.branch)[:1]:
-        for one in loop.body:
-            start = code.span(one)[0]
-            sets = isinstance(one, ast.Assign | ast.With) and target.id in binds(code, one)
-            if sets and start < at and not start < branch < at and not code.holds(one, read):
-                return True
-    return False
+    for name in (one for one in code.nodes(ast.Name, branch) if isinstance(one.ctx, ast.Store)):
+        for bound in code.bindings(name, name.id)[:1]:
+            for read in code.references(bound):
+                call = code.above(read, ast.Call)
+                reported = call is not None and _REPORTS.search(last_name(call.func))
+                reads = isinstance(read.ctx, ast.Load) or isinstance(code.parents[read], ast.AugAssign)
+                if reads and not code.holds(branch, read) and not reported:
+                    raise found.cannot(f"{name.id} is set under the same `if` and read here", read)
 
 
 # -- how often it is left ------------------------------------------------------------------------------------
@@ -248,51 +188,3 @@ def _leaves_some(plan: Plan, found: _Condition, times: int, factor: int) -> None
         each = "" if passes == 1 else f" in {passes} passes"
         words = f"it was done {times} times in the run{each}: {factor} times as rarely is never"
         raise found.cannot(words, write="take a smaller number, or none")
-
-
-# -- the number ----------------------------------------------------------------------------------------------
-
-
-def _multiply(plan: Plan, found: _Condition, factor: int) -> None:
-    """At the place it is written, or at the ``if`` alone where it serves others or is computed."""
-    code, every = found.code, found.part.right
-    follower = Follower(plan.scene, found.frames)
-    try:
-        target = follower.expression(code, every, follower.frame_of(code, every))
-    except Cannot:
-        _at_the_if(plan, found, factor)
-        return
-    old: int | None = None
-    keys: tuple[str, ...] = ()
-    if isinstance(target, Entry):
-        keys = tuple(str(target.note.get("key")).split("."))
-        asked = follower.way[-1][2] or keys_of(every)[1]
-        if keys == asked or (asked and meaning_of(asked[-1]) == INTERVAL):
-            old = _whole(target.note.get("value"))
-    elif isinstance(target, Literal):
-        old = _whole(target.code.source(target.node))
-        plan.scene.unchanged(target.code.path)
-    others = readers(plan.scene, follower.way, keys, code, found.branch.test)
-    if others:
-        where = ", ".join(dict.fromkeys(f"{Path(file).name}:{line}" for file, line in others[:3]))
-        plan.remark(f"{plan.remedy}: {code.source(every)} is used at {where} too and stays as it is")
-    if old is None or others:
-        _at_the_if(plan, found, factor)
-    else:
-        plan.put(target, "every", old * factor)
-
-
-def _whole(value: Any) -> int | None:
-    try:
-        number = int(str(value).strip("'\""), 0) if not isinstance(value, float) else int(value)
-    except ValueError:
-        return None
-    return number if number > 0 else None
-
-
-def _at_the_if(plan: Plan, found: _Condition, factor: int) -> None:
-    code, every = found.code, found.part.right
-    text = code.source(every)
-    new = f"{text if isinstance(every, ast.Constant) else atom(every, text)} * {factor}"
-    new = new if tokens_of(code).outer(every) != code.span(every) else f"({new})"
-    plan.replace(code, every, new, f"% {text} → % {new}")

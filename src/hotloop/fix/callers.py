@@ -6,10 +6,10 @@ import ast
 from collections.abc import Sequence
 from pathlib import Path
 
-from hotloop.fix.scene import Cannot, Scene
+from hotloop.fix.scene import Scene
 from hotloop.measure.places import Frame
 from hotloop.source.code import Code
-from hotloop.source.nodes import Function, decorators, last_name
+from hotloop.source.nodes import Function, last_name
 
 
 class Callers:
@@ -65,46 +65,3 @@ class Callers:
 def _called(code: Code, function: Function) -> str:
     owner = code.class_of(function) if function.name == "__init__" else None
     return owner.name if owner is not None else function.name
-
-
-def only_caller(scene: Scene, code: Code, function: Function) -> tuple[Code, ast.Call] | None:
-    """The call of a function where all of the user's files hold one only. Raises Cannot for several, and
-    where it is called without its name.
-    """
-    name = function.name
-    is_method = isinstance(code.parents.get(function), ast.ClassDef)
-    unnamed = is_method and name.startswith("__") and name != "__init__"
-    if unnamed or any("property" in one for one in decorators(function)):
-        raise Cannot(f"from where {name} is called cannot be told", str(code.path), code.line(function))
-    found = []
-    for other in scene.codes(name):
-        calls = [call for call in other.calls(name) if _may_call(scene, other, call, is_method)]
-        found += [(other, call) for call in calls]
-        for call in calls:
-            if other.above(call, ast.Lambda) is not None:
-                raise Cannot(f"{name} is called in a lambda", str(other.path), other.line(call))
-        reads: list[ast.Name | ast.Attribute] = [*other.names(), *other.nodes(ast.Attribute)]
-        for read in reads:
-            above = other.parents[read]
-            mine = isinstance(read, ast.Attribute) if is_method else _is_function(other, read)
-            called = isinstance(above, ast.Call) and above.func is read
-            loaded = isinstance(read.ctx, ast.Load) and not isinstance(above, ast.Attribute)
-            if last_name(read) == name and mine and loaded and not called:
-                raise Cannot(f"{name} is handed on as a value", str(other.path), other.line(read))
-    if len(found) > 1:
-        places = ", ".join(f"{other.path.name}:{other.line(call)}" for other, call in found[:3])
-        words = f"{name}() is called from several places ({places})"
-        raise Cannot(words, str(code.path), code.line(function))
-    return found[0] if found else None
-
-
-def _is_function(code: Code, read: ast.Name | ast.Attribute) -> bool:
-    return isinstance(read, ast.Name) or bool(code.qualified(read))
-
-
-def _may_call(scene: Scene, code: Code, call: ast.Call, is_method: bool) -> bool:
-    """Whether a call may mean the user's method, or function, of its name: ``model.train()`` no function."""
-    whole = code.qualified(call.func).lstrip(".")
-    if whole:
-        return scene.module(whole.rpartition(".")[0], code.path) is not None
-    return is_method == isinstance(call.func, ast.Attribute)

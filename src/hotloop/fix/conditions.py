@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from typing import Final
 
 from hotloop.fix.scene import Cannot
 from hotloop.source.code import Code
+from hotloop.source.flow import loops_around
 from hotloop.source.nodes import DEFINITIONS, last_name, targets_of
 from hotloop.source.values import value
 
-_COUNTS: Final = re.compile(r"step|iter|epoch|batch|update|round|episode|tick", re.IGNORECASE)
-#: Words of names that number other things.
-_NUMBERS: Final = frozenset(
-    ["rank", "gpu", "device", "node", "worker", "shard", "process", "proc", "layer", "head", "size", "id"]
-)
 #: How many calls may stand around what is iterated over.
 _WRAPPED: Final = 4
 _RANGES: Final = frozenset(["range", "trange"])
@@ -88,35 +83,26 @@ def counted(code: Code, node: ast.expr) -> ast.expr:
         if not isinstance(node.right, ast.Constant):
             break
         node = node.left
-    name = last_name(node)
-    other = not _NUMBERS.isdisjoint(name.lower().split("_"))
-    if name and not other and (_COUNTS.search(name) or counts_in(code, node, _loop_that_counts(code, node))):
+    if any(counts_in(code, node, loop) for loop in [*loops_around(code, node), None]):
         return node
     raise Cannot(f"what {code.source(node)} counts is not known", str(code.path), code.line(node))
 
 
-def _loop_that_counts(code: Code, node: ast.AST) -> ast.AST | None:
-    loops = [one for one in code.ancestors(node) if isinstance(one, ast.For | ast.While)]
-    return loops[0] if loops else None
-
-
 def counts_in(code: Code, node: ast.expr, loop: ast.AST | None) -> bool:
-    """Whether a plain name or attribute is one more in each round of a loop, as far as its name or a
-    ``+= 1`` says.
+    """Whether a plain name or attribute is one more in each round of a loop: its counter, or by ``+= 1``, or
+    computed in it; without a loop a parameter may be.
     """
     name = last_name(node)
-    if not name or "epoch" in name.lower():
-        return False
     found = counter(code, loop)
-    if found is not None and found.id == name:
-        return True
+    if not name or (found is not None and found.id == name):
+        return bool(name)
     added = [one for one in code.nodes(ast.AugAssign) if last_name(one.target) == name]
-    if added:
-        return all(isinstance(one.op, ast.Add) and code.source(one.value) == "1" for one in added)
-    if isinstance(node, ast.Name):
-        bound = code.bindings(node, name)
-        if loop is None:
-            return bool(bound) and all(isinstance(one.node, ast.arg) for one in bound)
-        computed = [one.value for one in bound if code.holds(loop, one.node)]
-        return any(isinstance(one, ast.BinOp) and not isinstance(one.op, ast.Div) for one in computed)
-    return isinstance(node, ast.Attribute) and _COUNTS.search(name) is not None
+    if added or not isinstance(node, ast.Name):
+        return bool(added) and all(
+            isinstance(one.op, ast.Add) and code.source(one.value) == "1" for one in added
+        )
+    bound = code.bindings(node, name)
+    if loop is None:
+        return bool(bound) and all(isinstance(one.node, ast.arg) for one in bound)
+    computed = [one.value for one in bound if code.holds(loop, one.node)]
+    return any(isinstance(one, ast.BinOp) and not isinstance(one.op, ast.Div) for one in computed)

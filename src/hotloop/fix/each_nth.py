@@ -10,7 +10,6 @@ from typing import Any, Final
 import numpy as np
 
 from hotloop.fix import blocks
-from hotloop.fix.callers import only_caller
 from hotloop.fix.conditions import counter, counts_in, ifs_around, remainders
 from hotloop.fix.plan import Plan
 from hotloop.fix.scene import Cannot, Site
@@ -167,7 +166,7 @@ def _put(plan: Plan, code: Code, call: ast.Call, value: int, kinds: Mapping[str,
         if inner is not call and last_name(inner.func) in ACTS | {"next"}:
             raise Cannot(f"{code.source(inner)} is done among its arguments", file, code.line(inner))
     if loop is None:
-        _called_from_one_place(plan, code, call)  # others would log less often too
+        plan.scene.callers(file, code.line(call))  # others would log less often too
     step = _step(code, call, loop, kinds[last_name(call.func)])
     if step is None:
         text = " ".join(code.source(statement).split())
@@ -180,19 +179,6 @@ def _put(plan: Plan, code: Code, call: ast.Call, value: int, kinds: Mapping[str,
         raise Cannot(words, file, code.line(call), write=_WRITE_FIGURE)
     _require_plain(code, statement, loop)
     return _Put(nodes=[statement], step=step)
-
-
-def _called_from_one_place(plan: Plan, code: Code, node: ast.AST) -> None:
-    """Raises Cannot where a function around a call, or one on the way to it, has several callers."""
-    seen: set[ast.AST] = set()
-    function = code.function_of(node)
-    while function is not None and function not in seen and _training_loop(plan, code, node) is None:
-        seen.add(function)
-        caller = only_caller(plan.scene, code, function)
-        if caller is None:
-            return
-        code, node = caller
-        function = code.function_of(node)
 
 
 def _step(code: Code, call: ast.Call, loop: ast.AST | None, position: int) -> str | None:

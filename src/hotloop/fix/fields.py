@@ -11,14 +11,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
 from hotloop.fix import blocks
 from hotloop.fix.loaders import driving
 from hotloop.fix.plan import Plan
-from hotloop.fix.samples import all_codes, maker, require_default_collate
 from hotloop.fix.scene import Built, Cannot
 from hotloop.source.code import Code
 from hotloop.source.flow import is_pure
-from hotloop.source.nodes import is_self, text_of
+from hotloop.source.nodes import Function, is_self, text_of
 
 
 def drop_unused_fields(plan: Plan, value: Any) -> None:
@@ -57,8 +57,8 @@ def drop_unused_fields(plan: Plan, value: Any) -> None:
 
 def _dictionary(plan: Plan, built: Built) -> tuple[Code, ast.ClassDef, ast.Dict]:
     """The one dictionary that the ``__getitem__`` of the loader's dataset returns."""
-    require_default_collate(built)
-    code, owner, function = maker(plan, built)
+    _require_default_collate(built)
+    code, owner, function = _getitem(plan, built)
     returns = [one for one in code.nodes(ast.Return, function) if code.function_of(one) is function]
     if len(returns) != 1 or not isinstance(returns[0].value, ast.Dict):
         why = "__getitem__ does not return one dictionary that stands there"
@@ -73,7 +73,7 @@ def _check(plan: Plan, code: Code, owner: ast.ClassDef, value: ast.expr, field: 
         raise Cannot(why, str(code.path), code.line(value))
     if any(_names(note.get("value"), field) for note in plan.scene.config):
         raise Cannot(f"{field} is named in the configuration", str(code.path), code.line(value))
-    for other in all_codes(plan):
+    for other in _all_codes(plan):
         for node in _mentions(other, field):
             if other is not code or not code.holds(owner, node):
                 raise Cannot(f"{field} is named here too", str(other.path), other.line(node))
@@ -101,3 +101,35 @@ def _of_the_same_samples(plan: Plan, built: Built) -> frozenset[int]:
     notes = plan.scene.process.notes.get("loader", ())
     alike = (int(one["id"]) for one in notes if kind and (one.get("dataset") or {}).get("class") == kind)
     return frozenset([built.id, *alike])
+
+
+def _getitem(plan: Plan, built: Built) -> tuple[Code, ast.ClassDef, Function]:
+    """The ``__getitem__`` of a loader's dataset, with its class. Raises Cannot."""
+    facts = built.settings.get("dataset") or {}
+    file, line = facts.get("file"), facts.get("line")
+    if not file:
+        raise Cannot("the samples are not made by a __getitem__ of yours")
+    code = plan.scene.code(str(file))
+    found = code.function_at("__getitem__", int(line or 0))
+    owner = code.class_of(found) if found is not None else None
+    if found is None or owner is None:
+        raise Cannot("the __getitem__ of the dataset cannot be told", str(file), int(line or 0))
+    return code, owner, found
+
+
+def _require_default_collate(built: Built) -> None:
+    """Raises Cannot where a function of the user's makes the batches of samples."""
+    facts = built.settings.get("dataset") or {}
+    if collate_name(built.settings) not in DEFAULT_COLLATE:
+        file, line = facts.get("file"), facts.get("line")
+        raise Cannot("a collate_fn of yours makes the batches of samples", str(file or ""), int(line or 0))
+
+
+def _all_codes(plan: Plan) -> list[Code]:
+    """Every file of the user's that was loaded. Raises Cannot where one cannot be read as it was."""
+    found = []
+    for file in plan.scene.loaded():
+        if file.suffix == ".py" and not {"site-packages", "dist-packages"} & set(file.parts):
+            found.append(plan.scene.code(file))
+            plan.scene.unchanged(file)
+    return found

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hotloop.fix import reading
 from hotloop.fix.follow import Absent, Entry, Follower, Literal
 from hotloop.fix.plan import Plan
-from hotloop.fix.readers import Step, readers
 from hotloop.fix.scene import Already, Built, Cannot
 from hotloop.fix.targets import definition
 from hotloop.measure.loaders import changes_of, written_of
@@ -23,8 +21,6 @@ from hotloop.torch_facts import OF_WORKERS
 
 #: What a loader may be made by, beside a class of its own name.
 _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsDataLoader"])
-#: Places that a note lists.
-_MOST_READERS = 4
 #: Arguments that torch refuses without workers.
 _NONE_WITHOUT_WORKERS = ("prefetch_factor", "multiprocessing_context")
 
@@ -180,7 +176,7 @@ def _give(plan: Plan, name: str, value: Any) -> None:
             raise Cannot(cannot.why, cannot.file, cannot.line, write=write) from None
         if entry is None:
             raise
-        target, follower.way = entry, []
+        target = entry
     if written_down is not None and not isinstance(target, Entry):
         read = _read(plan, follower, target, name, wanted, written_down)
     else:
@@ -194,7 +190,8 @@ def _give(plan: Plan, name: str, value: Any) -> None:
                 raise Cannot(words, str(code.path), code.line(call), write=write)
         plan.put(target, name, wanted)
         plan.beside.update({(other.id, name): wanted for other in others})
-        _remark(plan, target, others, follower.way, (code, argument(call, its_name) or call))
+        if others:
+            plan.remark(f"the same call builds {len(others)} more of this run's loaders")
     plan.expect(built, name, wanted)
 
 
@@ -299,26 +296,6 @@ def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, n
     if not same(note.get("value"), wanted):
         plan.put(Entry(note), name, wanted)
     return True
-
-
-def _remark(
-    plan: Plan,
-    target: Literal | Absent | Entry,
-    others: Sequence[Built],
-    way: Sequence[Step],
-    asked: tuple[Code, ast.AST],
-) -> None:
-    """Say who else reads the value that was followed from what is ``asked`` on this way."""
-    if not isinstance(target, Absent):
-        key = str(target.note.get("key")) if isinstance(target, Entry) else ""
-        found = readers(plan.scene, way, tuple(key.split(".")) if key else (), *asked)
-        places = list(dict.fromkeys(f"{Path(file).name}:{line}" for file, line in found))
-        shown = ", ".join(places[:_MOST_READERS]) + (", ..." if len(places) > _MOST_READERS else "")
-        named = key or (target.name if isinstance(target, Literal) else "") or "the value"
-        if len(places) > (not way):  # where no way is known, one of them is it
-            plan.remark(f"{named} is read at {shown}" + " too" * bool(way))
-    if others:
-        plan.remark(f"the same call builds {len(others)} more of this run's loaders")
 
 
 def _beside(plan: Plan, target: Literal | Absent | Entry, built: Built) -> list[Built]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import ast
+from collections.abc import Iterator
 
 from hotloop.fix.follow import Follower
-from hotloop.fix.readers import chains
 from hotloop.record.recording import Note
 from hotloop.source.code import Code
-from hotloop.source.values import keys_of
+from hotloop.source.values import keys_of, looked_up
 
 
 def expression(code: Code, at: ast.AST, follower: Follower, note: Note) -> str | None:
@@ -21,7 +21,7 @@ def expression(code: Code, at: ast.AST, follower: Follower, note: Note) -> str |
     path = tuple(str(note.get("key")).split("."))
     function = code.function_of(at)
     best: tuple[int, str] | None = None
-    for chain, keys in chains(code):
+    for chain, keys in _chains(code):
         root = keys_of(chain)[0]
         if code.function_of(chain) not in (function, None) or not isinstance(root, ast.Name):
             continue
@@ -59,3 +59,16 @@ def _neighbour(
     quote = '"' if "'" not in code.source(chain) else "'"
     tail = "".join(f"[{quote}{key}{quote}]" if subscript else f".{key}" for key in path[shared:])
     return code.source(node) + tail
+
+
+def _chains(code: Code) -> Iterator[tuple[ast.expr, tuple[str, ...]]]:
+    """Every longest chain of keys, with these: ``cfg["data"]["root"]``."""
+    for node in code.nodes((ast.Attribute, ast.Subscript, ast.Call)):
+        if isinstance(node, ast.Call) and looked_up(node) is None:
+            continue
+        above = code.parents.get(node)
+        longer = isinstance(above, ast.Attribute | ast.Subscript) and above.value is node
+        called = isinstance(above, ast.Call) and above.func is node
+        keys = keys_of(node)[1]
+        if keys and not longer and not called:
+            yield node, keys

@@ -133,12 +133,15 @@ class Scene(Sources):
         found = (self.site(int(numbers[i])) for i in np.argsort(-counts, kind="stable"))
         return [site for site in found if site is not None]
 
-    def through(self, place: Place) -> list[tuple[Frame, ...]]:
-        """The stacks of calls that a line made, itself or further in."""
-        stacks = (stack.frames for stack in self.places.sites.values())
-        return [
-            frames for frames in stacks if any((f.file, f.line) == (place.file, place.line) for f in frames)
-        ]
+    def callers(self, file: str, line: int) -> tuple[Frame, ...]:
+        """The frames by which the run reached a line. Raises Cannot where they were not always the same."""
+        ways = set()
+        for stack in self.places.sites.values():
+            at = [i for i, one in enumerate(stack.frames) if (one.file, one.line) == (file, line)]
+            ways |= {stack.frames[: at[-1]]} if at else set()
+        if len(ways) > 1:
+            raise Cannot("it is called from several places", file, line)
+        return ways.pop() if ways else ()
 
     @cached_property
     def updating(self) -> tuple[Frame, ...]:

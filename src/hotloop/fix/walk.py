@@ -61,8 +61,6 @@ class Walk:
         self.scene, self._value = scene, value
         self.callers = Callers(scene, frames)
         self.left = DEPTH
-        #: The expressions passed on the way, each with the keys that were still to be read of it.
-        self.way: list[tuple[Code, ast.expr, tuple[str, ...]]] = []
 
     def constant(self, code: Code, keys: tuple[str, ...]) -> Target:
         """Where a file of constants gives a dotted name its value. Raises Cannot."""
@@ -101,7 +99,6 @@ class Walk:
     def keys(self, code: Code, node: ast.expr, keys: tuple[str, ...], at: int | None) -> Target | Loaded:
         """What ``node[keys[0]][keys[1]]...`` is."""
         self.left -= 1
-        self.way.append((code, node, keys))
         if self.left < 0:
             raise cannot(code, node, "the value is passed on too often to follow")
         if isinstance(node, ast.Subscript | ast.Attribute) or looked_up(node) is not None:
