@@ -16,7 +16,6 @@ from golden import after_run, case_of, names, patch_of, scene_of
 
 from hotloop.findings import Finding, Severity
 from hotloop.fix.patch import from_findings, make, with_values
-from hotloop.fix.scene import Cannot
 from hotloop.remedy import catalogue
 
 REWRITE = bool(os.environ.get("REWRITE_GOLDEN"))

@@ -109,16 +109,10 @@ def test_garbage_is_held_to_what_a_collection_left(
     assert len(full) == 15
 
 
-def test_tensors_of_every_device_count(context: Any, full: list[int]) -> None:
+def test_tensors_of_the_device_count(context: Any, full: list[int]) -> None:
     held = [0, 0]
 
-    def stats(device: int) -> Any:
-        return {"allocated_bytes": {"all": {"current": held[device]}}} if held[device] else {}
-
-    cuda = SimpleNamespace(
-        is_initialized=lambda: True, device_count=lambda: 2, memory_stats_as_nested_dict=stats
-    )
-    cuda.memory_allocated = lambda device=0: held[device]
+    cuda = SimpleNamespace(is_initialized=lambda: True, memory_allocated=lambda: sum(held))
     context.torch = SimpleNamespace(cuda=cuda)
     form_of(context, 1000)
     for _ in range(12):
@@ -126,16 +120,6 @@ def test_tensors_of_every_device_count(context: Any, full: list[int]) -> None:
         held[1] += 20 << 20
         gc.collect()
     assert len(full) == 3
-
-
-def test_an_answer_that_is_read_and_young_objects_are_the_scripts(context: Any, full: list[int]) -> None:
-    form_of(context, 1000)
-    told = []
-    for _ in range(5):
-        context.count.rounds += 1
-        told.append(gc.collect())
-        gc.collect(0)
-    assert len(full) == 5
 
 
 def test_what_a_library_calls_for_is_done(context: Any, full: list[int]) -> None:
@@ -182,9 +166,9 @@ if __name__ == "__main__":
 
 
 def test_an_unmodified_script_trains_bit_for_bit_as_before(tmp_path: Path) -> None:
-    """With what else leaves out calls of its own code: prints, a viewer."""
+    """With what else leaves out calls of its own code: prints."""
     plain = run_observed(SCRIPT, folder=tmp_path / "plain", observed=False)
-    asked = ("rarer-gc-collect", "fewer-prints", "throttle-viewer=train.py:Viewer.poll")
+    asked = ("rarer-gc-collect", "fewer-prints")
     env = catalogue.environment(map(catalogue.parse, asked))
     done = run_observed(SCRIPT, folder=tmp_path / "rarer", env=env)
     *steps, last = done.stdout.splitlines()
@@ -192,8 +176,8 @@ def test_an_unmodified_script_trains_bit_for_bit_as_before(tmp_path: Path) -> No
     assert plain.stdout.splitlines()[-1].endswith(f" 40 {loss}")
     assert steps == ["step 0"]
     assert int(full) < 10
-    assert int(served) <= 10
+    assert int(served) == 40
     said = {note["id"]: note["status"] for note in done.notes["remedy"]}
     assert all(status.startswith("in effect") for status in said.values()), said
-    assert len(said) == 3
+    assert len(said) == 2
     assert not done.notes.get("disabled")

@@ -273,17 +273,6 @@ def test_a_cache_ends_where_samples_are_others_when_read_again(
     assert form.failed
 
 
-def test_evaluation_is_cached_from_the_second_time_on(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    form = cached_by(context, monkeypatch)
-    loader = DataLoader(TensorDataset(torch.arange(4.0)))
-    found = [form.elsewhere(loader, loader.__dict__) for _ in range(3)]
-    assert found[0] is None
-    assert found[1] is not None and found[2] is not None
-    assert found[1]["dataset"].cached is found[2]["dataset"].cached
-    loader.dataset.tensors = (torch.zeros(4),)
-    assert form.elsewhere(loader, loader.__dict__) is None
-
-
 class _Pinned(NonBlocking):
     """Every tensor is page-locked."""
 

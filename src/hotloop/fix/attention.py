@@ -20,9 +20,7 @@ from hotloop.source.tokens import atom, tokens_of
 
 _CALL: Final = "scaled_dot_product_attention"
 #: Derivatives that the kernels do not have, and what may read the weights by another way.
-_OTHER_WAYS: Final = re.compile(
-    r"\b(create_graph|functorch|torch\.func|autograd\.functional|jvp|vmap|hvp|register_\w*forward_hook|locals\()"
-)
+_OTHER_WAYS: Final = re.compile(r"\b(create_graph|torch\.func|vmap|register_\w*forward_hook|locals\()")
 _NAMES: Final = {"F": "torch.nn.functional", "nn": "torch.nn", "torch": "torch"}
 
 
@@ -37,7 +35,10 @@ def fused_attention_dropout(plan: Plan, value: Any) -> None:
 
 
 def _fuse(plan: Plan, *, dropout: bool) -> None:
-    _require_supported(plan)
+    for code in plan.scene.codes(""):
+        if found := _OTHER_WAYS.search(code.text.text):
+            words = f"{found[1]} stands here: other derivatives, or another reader of the weights"
+            raise Cannot(words, str(code.path), code.text.line(found.start()))
     asked = plan.scene.where.get(plan.remedy)
     refused: list[Cannot] = []
     written = False
@@ -64,15 +65,6 @@ def _fuse(plan: Plan, *, dropout: bool) -> None:
         raise refused[0] if refused else none
     for one in refused:
         plan.remark(f"{plan.remedy}: {one.file.rpartition('/')[2]}:{one.line} stays as it is: {one.why}")
-
-
-def _require_supported(plan: Plan) -> None:
-    """Raises Cannot where gradients of gradients are asked for, or something else may read the weights."""
-    for code in plan.scene.codes(""):
-        found = _OTHER_WAYS.search(code.text.text)
-        if found is not None:
-            words = f"{found[1]} stands here: other derivatives, or another reader of the weights"
-            raise Cannot(words, str(code.path), code.text.line(found.start()))
 
 
 class _Call:
@@ -185,9 +177,8 @@ class _Call:
             target = Follower(self._plan.scene, ()).expression(self._code, rate, None)
         except Cannot:
             return False
-        if not isinstance(target, Literal) or not isinstance(target.node, ast.Constant):
-            return False
-        return isinstance(target.node.value, int | float) and not target.node.value
+        node = target.node if isinstance(target, Literal) else getattr(target, "default", None)
+        return isinstance(node, ast.Constant) and isinstance(node.value, int | float) and not node.value
 
     def _scale(self, found: Attention) -> str:
         """What the scores are multiplied by."""

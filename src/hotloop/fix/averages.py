@@ -22,7 +22,6 @@ from hotloop.source.code import Code
 from hotloop.source.nodes import last_name, literal
 from hotloop.units import size
 
-_EXACT_DTYPES: Final = frozenset(["float32", "float64"])
 _ROUNDING: Final = 1e-9
 
 
@@ -90,8 +89,6 @@ def _write(plan: Plan, *, numeric: bool) -> None:
     average = _read(loop, {"E": first, "P": second}) or _read(loop, {"E": second, "P": first})
     if average is None:
         raise cannot("what the loop does is no moving average")
-    _require_own_names(code, loop, cannot)
-    _require_supported(plan, cannot)
     calls = _calls(plan, code, sides, average, cannot, numeric=numeric)
     blocks.require_own_line(code, loop)
     start, end = code.span(loop)
@@ -197,30 +194,6 @@ def _are_one(decay: ast.expr, weight: ast.expr) -> bool:
 # -- whether it may be written -------------------------------------------------------------------------------
 
 
-def _require_own_names(code: Code, loop: ast.For, cannot: Callable[[str], Cannot]) -> None:
-    """Raises Cannot where what the loop leaves in its names is read outside of it."""
-    for name in code.nodes(ast.Name, loop.target):
-        for bound in code.bindings(loop, name.id)[:1]:
-            if any(not _within_a_loop_over(code, read) for read in code.references(bound)):
-                raise cannot(f"{name.id} is read outside of the loop too")
-
-
-def _within_a_loop_over(code: Code, read: ast.Name) -> bool:
-    """Whether a loop around a read binds its name."""
-    loops = (one for one in code.ancestors(read) if isinstance(one, ast.For | ast.comprehension))
-    generators = (one for one in code.ancestors(read) if hasattr(one, "generators"))
-    targets = [one.target for one in loops] + [g.target for one in generators for g in one.generators]
-    return any(name.id == read.id for target in targets for name in code.nodes(ast.Name, target))
-
-
-def _require_supported(plan: Plan, cannot: Callable[[str], Cannot]) -> None:
-    notes = plan.scene.process.notes.get("module", ())
-    if any(note.get("sharded") for note in notes):
-        raise cannot("ranks hold parts of the parameters: whether these have a list form is not known")
-    if any(note.get("overlapping") for note in notes):
-        raise cannot("parameters share each other's memory")
-
-
 def _calls(
     plan: Plan,
     code: Code,
@@ -232,20 +205,13 @@ def _calls(
 ) -> list[tuple[str, ...]]:
     """The calls in place of the loop, each with its arguments. Raises Cannot."""
     notes = plan.scene.process.notes.get("module", ())
-    dtypes = {str(kind) for note in notes for kind in note.get("param_dtypes", ())}
     over = {name.id: code.source(call) for name, call in sides}
     into, given = (_list(code, node, over) for node in (average.into, average.given))
     weight = code.source(average.weight)
     if average.is_lerp and ((average.decay is None and average.exact) or numeric):
-        if numeric and dtypes - {"float32"}:
-            raise cannot(
-                f"parameters are {min(dtypes - {'float32'})}, which may differ from the average's type"
-            )
         return [("_foreach_lerp_", into, given, weight)]
     if average.decay is None or not (average.exact or numeric):
         raise cannot("list forms round otherwise: foreach-lerp writes it")
-    if not numeric and dtypes - _EXACT_DTYPES:
-        raise cannot(f"parameters are {min(dtypes - _EXACT_DTYPES)}, which list forms round otherwise")
     whole = max((float(note.get("param_bytes") or 0) for note in notes), default=0.0)
     if plan.scene.device != "cuda" and whole > Limits().list_operands_bytes:
         raise cannot(

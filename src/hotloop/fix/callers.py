@@ -48,19 +48,6 @@ class Callers:
         found = self.through(function, code) if function is not None else []
         return found[0] if len(found) == 1 else None
 
-    def shared(self, code: Code, function: Function, at: int | None) -> bool:
-        """Whether another loader was built through this function, from another place."""
-        through = [at] if at is not None and self._is(at, code, function) else self.through(function, code)
-        if len(through) != 1 or not through[0]:
-            return False
-        mine = self._frames[through[0] - 1]
-        for other in self._scene.loaders:
-            frames = other.site.frames
-            inside = Callers(self._scene, frames).through(function, code)
-            if any(i and (frames[i - 1].line, frames[i - 1].col) != (mine.line, mine.col) for i in inside):
-                return True
-        return False
-
 
 def _called(code: Code, function: Function) -> str:
     owner = code.class_of(function) if function.name == "__init__" else None

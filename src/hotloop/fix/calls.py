@@ -38,13 +38,6 @@ def _says_whether_to_wait(call: ast.Call) -> bool:
 
 def fused_optimizer(plan: Plan, value: Any) -> None:
     """``fused=True``."""
-    for name in ("Embedding", "EmbeddingBag"):
-        for code, call in calls_in(plan, name):
-            sparse = argument(call, "sparse")
-            if sparse is not None and code.source(sparse) != "False":
-                words = "gradients of this layer are sparse: no fused kernel takes them"
-                write = "leave the optimizer as it is"
-                raise Cannot(words, str(code.path), code.line(call), write=write)
     _optimizer(plan, "fused", "foreach")
 
 

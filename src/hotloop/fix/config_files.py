@@ -116,7 +116,16 @@ def _dotted(text: str) -> list[str]:
     return [part.strip().strip("\"'") for part in text.split(".")]
 
 
-def _leaves(text: str, syntax: str) -> list[Any]:
+def paths(text: Text) -> list[tuple[str, ...]]:
+    """The keys that lead to each value of a file; nothing of one that cannot be read."""
+    try:
+        return [path for path, _ in _leaves(text.text, _SYNTAX.get(text.path.suffix.lower(), "yaml"))]
+    except (yaml.YAMLError, ValueError):
+        return []
+
+
+def _leaves(text: str, syntax: str) -> list[tuple[tuple[str, ...], Any]]:
+    """Every value of a file with its keys, in order."""
     if syntax == "yaml":
         return list(_walk(yaml.load(text, _Loader)))
     return list(_walk(tomllib.loads(text) if syntax == "toml" else json.loads(text)))
@@ -129,14 +138,12 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_multi_constructor("!", lambda loader, name, node: name)
 
 
-def _walk(node: Any) -> Iterator[Any]:
-    """Every key and value of a tree, in order."""
+def _walk(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
     if not isinstance(node, dict | list):
-        yield node
+        yield path, node
         return
     for key, value in node.items() if isinstance(node, dict) else enumerate(node):
-        yield key
-        yield from _walk(value)
+        yield from _walk(value, (*path, str(key)))
 
 
 def in_command(text: Text, option: str, raw: str) -> tuple[int, int]:

@@ -143,7 +143,7 @@ def _changed(plan: Plan, flag: str, value: Any, setting: str) -> bool:
     target = follower.expression(code, node, None)
     new = None
     if configured is not None and isinstance(target, Literal) and configured.get("value") == value:
-        new = reading.expression(target.code, target.node, follower, configured)
+        new = reading.expression(plan.scene, target.code, target.node, configured)
     plan.put(target, flag, value, new)
     if isinstance(target, Entry):
         plan.remark(f"{target.note.get('key')} may be read elsewhere too")

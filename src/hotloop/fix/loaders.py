@@ -178,7 +178,7 @@ def _give(plan: Plan, name: str, value: Any) -> None:
             raise
         target = entry
     if written_down is not None and not isinstance(target, Entry):
-        read = _read(plan, follower, target, name, wanted, written_down)
+        read = _read(plan, target, name, wanted, written_down)
     else:
         read = False
     if not read:
@@ -254,7 +254,7 @@ def _holder(plan: Plan, built: Built, name: str, value: Any) -> tuple[Code, ast.
         words = several or f"{built.by.partition('.')[0]} builds the loader"
         raise Cannot(words, frame.file, frame.line, write=write)
     code, call = found[0]
-    return code, call, Follower(plan.scene, built.site.frames).frame_of(code, call), its_name
+    return code, call, Follower(plan.scene, built.site.frames).callers.frame_of(code, call), its_name
 
 
 def _handed_on(plan: Plan, built: Built, name: str) -> tuple[Code, ast.Call, int, str] | None:
@@ -276,15 +276,13 @@ def _compare(target: Any, current: Any) -> None:
             raise Cannot(f"{old} stands here, {current} was in effect", str(target.code.path), line)
 
 
-def _read(plan: Plan, follower: Follower, target: Any, name: str, wanted: Any, note: Note) -> bool:
+def _read(plan: Plan, target: Any, name: str, wanted: Any, note: Note) -> bool:
     """Write the expression that reads the configured value; change that where another one is wanted.
 
     False where the configuration is not at hand: the value itself is to be written then.
     """
-    # A default is made before there is a configuration: the call that did not give it is the place.
-    target = (isinstance(target, Literal) and target.ungiven) or target
     node = target.node if isinstance(target, Literal) else target.call
-    expression = reading.expression(target.code, node, follower, note)
+    expression = reading.expression(plan.scene, target.code, node, note)
     if expression is None:
         where = Path(str(note.get("file"))).name if note.get("file") else note.get("option")
         plan.remark(

@@ -60,7 +60,9 @@ def _switched(plan: Plan, code: Code, line: ast.stmt, frames: tuple[Frame, ...])
     if plan.remedy not in ("compile", "cuda-graphs") or len(choices) != 1:
         raise Already("torch.compile stands here already", str(code.path), code.line(line))
     follower = Follower(plan.scene, frames, False)
-    plan.put(follower.expression(code, choices[0].test, follower.frame_of(code, line)), "compile", True)
+    plan.put(
+        follower.expression(code, choices[0].test, follower.callers.frame_of(code, line)), "compile", True
+    )
 
 
 def _made(

@@ -14,7 +14,7 @@ from typing import Final
 from hotloop.fix.scene import Cannot
 from hotloop.fix.sources import shown
 from hotloop.source.code import Code
-from hotloop.source.flow import binds, is_pure, reads, writes
+from hotloop.source.flow import binds, writes
 from hotloop.source.nodes import Function, argument, is_of_self, last_name
 from hotloop.source.values import bound_to_self
 
@@ -237,22 +237,8 @@ class Reader:
         inner, number = node.left, node.right
         if isinstance(node.op, ast.Mult) and factors(self.code, node.right) is not None:
             inner, number = node.right, node.left
-        self._require_number(number)
         found.factors.append(("*" if isinstance(node.op, ast.Mult) else "/", Piece(node=number, at=at)))
         return inner
-
-    def _require_number(self, node: ast.expr) -> None:
-        owner = self.code.class_of(self._function)
-        texts = [self.code.source(node)]
-        for one in self.code.nodes(ast.Attribute, node):
-            if is_of_self(one) and owner is not None:
-                values = bound_to_self(self.code, owner, one.attr)
-                texts += [self.code.source(value) for value in values if value is not None]
-        for name in self.code.nodes(ast.Name, node):
-            values = [bound.value for bound in self.code.bindings(name, name.id)]
-            texts += [self.code.source(value) for value in values if value is not None]
-        if any(re.search(r"Parameter\(|\btorch\.", text) for text in texts):
-            raise self.cannot("what scales the scores may be no plain number", node)
 
     def _transposed(self, node: ast.expr) -> ast.expr:
         """``k`` of ``k.transpose(-2, -1)``."""
@@ -282,20 +268,9 @@ class Reader:
     def text(self, piece: Piece) -> str:
         """A piece as it can be written at the product. Raises Cannot where it may be another one there."""
         code = self.code
-        if piece.at != self._at:
-            if not is_pure(code, piece.node):
-                raise self.cannot(
-                    f"{shown(self.code.source(piece.node))} may draw or change something: it keeps its order"
-                )
-            names = {one.id for one in ast.walk(piece.node) if isinstance(one, ast.Name)}
-            for statement in self._block[piece.at + 1 : self._at]:
-                if statement in self.gone:
-                    continue
-                changed = writes(code, statement)
-                changed |= set() if is_pure(code, statement) else reads(code, statement)
-                if names & changed:
-                    raise self.cannot(f"{min(names & changed)} is another one by the product", statement)
-            gone = {name for one in self.gone for name in binds(code, one)}
-            if names & gone:
-                raise self.cannot(f"{min(names & gone)} is computed on the way", piece.node)
+        names = {one.id for one in ast.walk(piece.node) if isinstance(one, ast.Name)}
+        for statement in self._block[piece.at + 1 : self._at] if piece.at != self._at else ():
+            changed = names & (binds(code, statement) | writes(code, statement))
+            if changed:
+                raise self.cannot(f"{min(changed)} is another one by the product", statement)
         return code.source(piece.node)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from hotloop.fix.scene import Cannot, Scene
@@ -21,7 +20,6 @@ class Literal:
     code: Code
     node: ast.expr
     name: str = ""  # the name it is bound to, where it is
-    ungiven: Absent | None = None  # of a parameter's default: the call that did not give it
 
 
 @dataclass(frozen=True)
@@ -31,6 +29,7 @@ class Absent:
     code: Code
     call: ast.Call
     name: str
+    default: ast.expr | None = None  # what counts instead
 
 
 @dataclass(frozen=True)
@@ -43,39 +42,15 @@ class Entry:
 Target = Literal | Absent | Entry
 
 
-@dataclass(frozen=True)
-class Loaded:
-    """What was read from a file of configuration, or the parsed arguments, and the keys into it."""
-
-    source: str  # "argparse", or "file"
-    keys: tuple[str, ...]
-
-
-def entry_of(scene: Scene, found: Loaded, value: Any, code: Code, node: ast.AST) -> Entry:
-    """The configured value that an expression reads. Raises Cannot."""
-    note = only_note(scene, found.keys, found.source, value)
-    if note is not None:
-        return Entry(note)
-    key = ".".join(found.keys)
-    read = next((n for n in scene.config if n.get("file") and n.get("key") == key), None)
-    if read is not None:
-        where = f"{read.get('value')} in {Path(str(read['file'])).name}, {value} was in effect"
-        raise cannot(code, node, f"{key} is {where}")
-    raise cannot(code, node, f"which setting {key or 'it'} is cannot be told")
-
-
-def only_note(scene: Scene, keys: tuple[str, ...], source: str | None, value: Any) -> Note | None:
+def only_note(scene: Scene, keys: tuple[str, ...], value: Any) -> Note | None:
     """The one configured value of these keys that is in effect."""
     key = ".".join(keys)
     found: dict[tuple[Any, ...], Note] = {}
     for note in scene.config:
         name = str(note.get("key", ""))
-        is_argument = note.get("source") == "argparse" and bool(note.get("option"))
-        is_word = is_argument and not str(note["option"]).startswith("-")  # data.num_workers=4
-        fits = name == key or name.endswith("." + key) or (source is None and name == keys[-1])
-        meant = not is_argument or is_word if source == "file" else is_argument or source is None
-        if meant and fits and (value is None or same(note.get("value"), value)):
-            if is_word:
+        fits = name == key or name.endswith("." + key) or name == keys[-1]
+        if fits and (value is None or same(note.get("value"), value)):
+            if note.get("option") and not str(note["option"]).startswith("-"):  # data.num_workers=4
                 return note
             found[str(note.get("file")), name] = note
     exact = [note for note in found.values() if note.get("key") == key]

@@ -135,14 +135,6 @@ THROTTLE_VIEWER = Remedy(
         "seldom, and what it asks for (a pause) is seen later"
     ),
     answers=("host/viewer-in-loop",),
-    parameter=Parameter(
-        name="function",
-        kind="text",
-        words="FILE.py:FUNCTION, as the finding names it",
-        finding_key="function",
-        needed=True,
-    ),
-    live="hotloop.remedy.live.every_nth:ThrottledViewer",
     words=(
         "before: viewer.poll() in each step; after: if step % 50 == 0: viewer.poll(), or only while a "
         "client is connected"
@@ -154,7 +146,7 @@ RARER_GC_COLLECT = Remedy(
     effect="exact",
     alters=(
         "objects that hold each other are freed later, after 64 MiB more of memory at the latest, and what "
-        "they do when they go comes later"
+        "they do when they go comes later; a call that is left out answers 0"
     ),
     answers=("host/gc-pauses",),
     where_named=True,

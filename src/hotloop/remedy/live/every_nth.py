@@ -9,20 +9,14 @@ import builtins
 import functools
 import gc
 import sys
-from _thread import get_ident
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import lru_cache
-from opcode import opmap
 from types import CodeType, FrameType
 from typing import Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.observers.memory import resident_bytes
-from hotloop.remedy.live.exchanged import copied, functions, through
 from hotloop.remedy.live.form import Form
-from hotloop.state.generators import random_states
-from hotloop.state.identity import Known
 
 #: Places that call; any further one is left as it is.
 _MOST_PLACES: Final = 1_000
@@ -30,17 +24,9 @@ _MOST_PLACES: Final = 1_000
 _SCREEN: Final = (1, 2)
 #: Among the arguments of ``tqdm.write``, behind its class and the line.
 _FILE_OF_WRITE: Final = 2
-#: Bytes by which the process, or what is allocated on its devices, may have grown since the last collection.
+#: Bytes by which the process, or its tensors on the CUDA device, may have grown since the last collection.
 _MOST_GROWN: Final = 64 << 20
 _FULL: Final = 2
-#: Steps between two that serve a viewer; calls of its function that are looked at before one is left out, as
-#: some train in each Nth call only.
-_EVERY: Final = 50
-_LOOKED: Final = 10
-#: What makes a function more than a viewer, in the order of ``ThrottledViewer._state``.
-_MORE: Final = ("trains", "draws random numbers", "changes what is trained")
-_CACHE, _POP_TOP = opmap.get("CACHE", 0), opmap["POP_TOP"]
-
 _CALL = """
 def {name}(*args, **kwargs):
     if is_compiling() or not form.active or get_ident() != owner[0]:
@@ -104,17 +90,6 @@ class EveryNth(Form):
         known = len(self._rounds) < _MOST_PLACES
         return bool(self.probe.count.rounds) and known and self.probe.user_frame(frame) is frame
 
-    def is_due(self, frame: FrameType, *, seldom: bool = True) -> bool:
-        """Whether the call is to be made; ``seldom``: also where none came in the round before."""
-        now, place = self.probe.count.rounds, (frame.f_code, frame.f_lasti)
-        last, made = self._rounds.get(place, (-self.every, -self.every))
-        due = now - made >= self.every or (seldom and (now - last > 1 or now == made))
-        self._calls += 1
-        self._rounds[place] = (now, now if due else made)
-        if not due:
-            self.took()
-        return due
-
 
 @dataclass
 class _Step:
@@ -176,8 +151,8 @@ class FewerPrints(EveryNth):
 
 
 class RarerCollections(EveryNth):
-    """Full collections that the script's own code calls for and whose answer it drops: one in N rounds, and
-    at once where memory has grown.
+    """Full collections that the script's own code calls for: one in N rounds, and at once where the process
+    has grown. One that is left out answers 0.
     """
 
     switchable = False
@@ -185,17 +160,22 @@ class RarerCollections(EveryNth):
 
     def install(self) -> None:
         """Around ``gc.collect``; what was imported from ``gc`` before torch is not seen."""
-        self._level: int | None = None  # after the last collection done; None until it has run
+        self._level: int | None = None  # after the last collection done
         self.wrap(gc, "collect", self._wanted, instead=0)
 
     def _wanted(self, frame: FrameType, args: Any, kwargs: Any) -> bool:
-        full = kwargs.get("generation", args[0] if args else _FULL) == _FULL
-        if not full or not self.is_own(frame) or not dropped(frame.f_code, frame.f_lasti):
+        if kwargs.get("generation", args[0] if args else _FULL) != _FULL or not self.is_own(frame):
             return True
-        if self._level is None or self._held_bytes() > self._level + _MOST_GROWN:
-            self._rounds.pop((frame.f_code, frame.f_lasti), None)
-        due = self.is_due(frame, seldom=False)
-        self._level = None if due else self._level
+        now, place = self.probe.count.rounds, (frame.f_code, frame.f_lasti)
+        _, made = self._rounds.get(place, (0, -self.every))
+        grown = self._level is None or self._held_bytes() > self._level + _MOST_GROWN
+        due = grown or now - made >= self.every
+        self._calls += 1
+        self._rounds[place] = (now, now if due else made)
+        if due:
+            self._level = None
+        else:
+            self.took()
         return due
 
     def done(self) -> None:
@@ -204,113 +184,9 @@ class RarerCollections(EveryNth):
             self._level = self._held_bytes()
 
     def _held_bytes(self) -> int:
-        """Of the process, and of tensors on every CUDA device."""
+        """Of the process, and of tensors on the CUDA device."""
         cuda = self.torch.cuda
-        devices = range(cuda.device_count()) if cuda.is_initialized() else ()
-        found = (cuda.memory_stats_as_nested_dict(device) for device in devices)
-        held = [stats.get("allocated_bytes", {}).get("all", {}).get("current", 0) for stats in found]
-        return resident_bytes() + int(sum(held))
-
-
-class ThrottledViewer(EveryNth):
-    """Leaves out calls of the function that ``value`` names (``FILE.py:FUNCTION``), where nobody reads the
-    answer.
-
-    One that trains, draws random numbers, or changes parameters, gradients or learning rates is no viewer.
-    """
-
-    every = _EVERY
-
-    def install(self) -> None:
-        """Once the script trains, its functions are there."""
-        self._no_viewer = False
-        self._looked: dict[CodeType, int] = {}
-        self._optimizers: Known[bool] = Known()
-        self.probe.on_update(self.name, self._find)
-
-    def status(self) -> str:
-        """As every form."""
-        return Form.status(self)
-
-    def _find(self) -> None:
-        self.probe.off_update(self._find)
-        found = functions(str(self.value or ""))
-        if not found:
-            self.say(f"no function {self.value!r} was found; write FILE.py:FUNCTION")
-            return
-        register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
-        self.probe.hooks.at_undo(register(self.guard(self._steps)).remove)
-        for function in found:
-            code = function.__code__
-            if code.co_freevars:
-                self.say(f"{function.__qualname__} holds variables of another function")
-                continue
-            self.probe.hooks.at_undo(functools.partial(setattr, function, "__code__", code))
-            function.__code__ = through(code, self._around(copied(function)))
-
-    def _steps(self, optimizer: Any, args: Any, kwargs: Any) -> None:
-        if not self.torch.compiler.is_compiling() and self._optimizers.get(optimizer) is None:
-            self._optimizers.put(optimizer, True)
-
-    def _around(self, original: Any) -> Callable[..., Any]:
-        wanted, state, look = self.guard(self._wanted), self.guard(self._state), self.guard(self._look)
-        code: CodeType = original.__code__
-
-        def call(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-            due = wanted(sys._getframe(2), code)
-            if due is False:
-                return None
-            before = state() if due else None
-            result = original(*args, **kwargs)
-            if before is not None:
-                look(code, before)
-            return result
-
-        return call
-
-    def _wanted(self, frame: FrameType, code: CodeType) -> bool | None:
-        """Whether it is served, and looked at; None: called as ever."""
-        is_new = self._looked.get(code, 0) < _LOOKED
-        if self._no_viewer or not (self.active or is_new) or self.probe.hooks.owner != get_ident():
-            return None
-        if is_new:
-            self._rounds[frame.f_code, frame.f_lasti] = (self.probe.count.rounds, self.probe.count.rounds)
-            return True
-        return self.is_due(frame) if dropped(frame.f_code, frame.f_lasti) else None
-
-    def _state(self) -> tuple[Any, ...]:
-        count = self.probe.count
-        return (count.backwards, count.rounds, count.updates), random_states(), self._trained()
-
-    def _trained(self) -> list[Any]:
-        """What tells that parameters, gradients or learning rates were changed; they are not kept alive."""
-        found: list[Any] = []
-        for optimizer, _ in self._optimizers.values():
-            for group in optimizer.param_groups:
-                rate = group.get("lr")
-                found.append(getattr(rate, "_version", rate))
-                for parameter in group["params"]:
-                    gradient = parameter.grad
-                    found += (id(parameter), parameter._version)
-                    found += (id(gradient), 0 if gradient is None else gradient._version)
-        return found
-
-    def _look(self, code: CodeType, before: tuple[Any, ...]) -> None:
-        self._looked[code] = self._looked.get(code, 0) + 1
-        for what, was, now in zip(_MORE, before, self._state(), strict=True):
-            if was != now and not self._no_viewer:
-                self._no_viewer = True
-                until = f", {self.count} calls were left out before" if self.count else ""
-                self.say(f"{self.value} {what}: it is left as it is{until}")
-
-
-@lru_cache(maxsize=_MOST_PLACES)
-def dropped(code: CodeType, at: int) -> bool:
-    """Whether the call at an instruction (``f_lasti``) is a statement of its own: nobody reads its answer."""
-    behind, at = code.co_code, at + 2
-    while at < len(behind) and behind[at] == _CACHE:
-        at += 2
-    return at < len(behind) and behind[at] == _POP_TOP
+        return resident_bytes() + (int(cuda.memory_allocated()) if cuda.is_initialized() else 0)
 
 
 def _is_shown(file: Any) -> bool:

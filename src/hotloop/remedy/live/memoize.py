@@ -10,13 +10,15 @@ from __future__ import annotations
 import functools
 import importlib
 import inspect
+import sys
 import threading
-from types import FunctionType
+from collections.abc import Callable
+from pathlib import Path
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.remedy.live.arguments import Arguments, Unfit
-from hotloop.remedy.live.exchanged import copied, functions, through
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.results import Results
 from hotloop.remedy.live.rows import Rows
@@ -87,16 +89,16 @@ class Memoize(Form):
         if self._calls or self._why:
             return
         named = str(self.value or "").split(",")
-        for function in [one for name in named for one in functions(name)]:
+        for function in [one for name in named for one in _functions(name)]:
             why = unfit(function)
             if why:
                 self.say(why)
                 continue
             code = function.__code__
-            call = Call(self, copied(function), _room() / len(named))
+            call = Call(self, _copied(function), _room() / len(named))
             self._calls.append(call)
             self.probe.hooks.at_undo(functools.partial(setattr, function, "__code__", code))
-            function.__code__ = through(code, call.__call__)
+            function.__code__ = _through(code, call.__call__)
 
     def status(self) -> str:
         """Also what workers did."""
@@ -215,3 +217,41 @@ def _room() -> float:
     """Bytes that results may take."""
     budget = importlib.import_module("hotloop.feed.budget")
     return float(_ROOM_PART * budget.usable_memory_bytes() / budget.local_world_size())
+
+
+def _functions(named: str) -> list[FunctionType]:
+    """Functions of loaded modules that ``FILE.py:FUNCTION`` names; decorated ones as they were written."""
+    file, _, name = named.rpartition(":")
+    found: dict[int, FunctionType] = {}
+    for module in list(sys.modules.values()):
+        if not file or Path(getattr(module, "__file__", None) or "").name != Path(file).name:
+            continue
+        try:
+            one: Any = functools.reduce(getattr, name.split("."), module)
+        except AttributeError:
+            continue
+        while hasattr(one, "__wrapped__"):
+            one = one.__wrapped__
+        one = getattr(one, "__func__", one)
+        if isinstance(one, FunctionType):
+            found[id(one)] = one
+    return list(found.values())
+
+
+def _copied(function: FunctionType) -> FunctionType:
+    """Another function that does the same, whatever becomes of this one's code."""
+    other = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
+    other.__kwdefaults__ = function.__kwdefaults__
+    return other
+
+
+def _through(code: CodeType, call: Callable[..., Any]) -> CodeType:
+    """Code that hands its arguments to ``call(args, kwargs)``, under the name of ``code``."""
+
+    def stand_in(*args: Any, **kwargs: Any) -> Any:
+        call: Any = 0.5  # its place among the constants
+        return call(args, kwargs)
+
+    made = stand_in.__code__
+    constants = tuple(call if one == 0.5 else one for one in made.co_consts)
+    return made.replace(co_consts=constants, co_name=code.co_name, co_qualname=code.co_qualname)
