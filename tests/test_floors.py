@@ -53,7 +53,7 @@ IN_PROCESS = {
     """,
     "remedy/live": """
         __init__ allocator applying arguments autocast batches checkpoint checkpointing compiled every_nth
-        exchanged flags form layout loader logged memoize optimizer outermost packed persistent
+        flags form layout loader logged memoize optimizer outermost packed persistent
         results ring rows shelf strides transfer trial
     """,
     "whatif/live": """

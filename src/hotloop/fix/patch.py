@@ -129,13 +129,14 @@ def from_findings(
     was configured and ignored, it is that value. Of what is information, no fault, only what alters nothing
     is taken, and only what can be written: a busy machine must not leave its mark in the source.
     """
+    known = {remedy.id: remedy for remedy in catalogue.remedies()}
     taken: dict[str, Applied] = {}
     waiting: dict[str, Applied] = {}
     for finding in findings:
         limit = EFFECTS.index("exact" if finding.severity == "info" else allowed)
         chosen = False
         for name in finding.remedies:
-            remedy = catalogue.get(name)
+            remedy = known[name]
             built = scene.asked_of(name)
             stream = built is not None and bool(built.settings.get("iterable"))
             if (stream and remedy.indexed) or (finding.severity == "info" and not remedy.source):
@@ -147,7 +148,7 @@ def from_findings(
             may = EFFECTS.index(remedy.source_effect or remedy.effect) <= limit and not remedy.depends
             if name in taken:
                 chosen = True
-            elif may and (not chosen or name in _TOGETHER) and not _excluded(name, taken):
+            elif may and (not chosen or name in _TOGETHER) and not _excluded(remedy, taken.values()):
                 taken[name] = one
                 chosen = chosen or bool(remedy.source)
             else:
@@ -166,7 +167,7 @@ def with_values(applied: Iterable[Applied], findings: Iterable[Finding]) -> list
         for other in found:
             if other.remedy.id == one.remedy.id:
                 raise UsageError(f"{one.remedy.id} is asked for twice", hint="give it once")
-            if _excluded(one.remedy.id, [other.remedy.id]):
+            if _excluded(one.remedy, [other]):
                 raise UsageError(f"{other.remedy.id} and {one.remedy.id} exclude each other", hint="give one")
         value = one.value
         if value is None:
@@ -193,8 +194,8 @@ def _usual(remedy: Remedy) -> Any:
     return remedy.parameter.default if remedy.parameter else None
 
 
-def _excluded(name: str, taken: Iterable[str]) -> bool:
-    return any(catalogue.exclude_each_other(name, other) for other in taken)
+def _excluded(remedy: Remedy, taken: Iterable[Applied]) -> bool:
+    return any(remedy.id in one.remedy.excludes or one.remedy.id in remedy.excludes for one in taken)
 
 
 def _rewrite(remedy: Remedy) -> Any:
