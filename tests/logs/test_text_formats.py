@@ -196,6 +196,11 @@ def test_a_long_log_is_thinned_and_says_the_same(tmp_path: Path) -> None:
     assert part.source.lines == 150_000
 
 
+def test_one_nan_of_a_long_log_is_found(tmp_path: Path) -> None:
+    lines = [f"step={i} loss={'nan' if i == 150_003 else '0.5'} time=0.3\n" for i in range(200_000)]
+    assert analyzed(tmp_path, lines).findings[0].data["first_line"] == 150_004
+
+
 def test_a_slow_rank_among_files(tmp_path: Path) -> None:
     paths = []
     for rank in range(4):

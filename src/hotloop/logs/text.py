@@ -103,10 +103,10 @@ class _TextReader:
             stride = self._strides.get(signature, 1)
             chosen = set(sorted(i for _, own in shapes for i in own)[::stride])
             for shape, own in shapes:
-                some = own if stride == 1 else [i for i in own if i in chosen]
-                if some:
+                every = 1 if any(column.at < 0 for column in shape.columns) else stride  # NaN, infinity
+                if some := own if every == 1 else [i for i in own if i in chosen]:
                     columns = shape.take([lines[i] for i in some])
-                    taken.append((shape, starts[np.array(some)], columns, stride))
+                    taken.append((shape, starts[np.array(some)], columns, every))
         self.hand_on(chunk, taken)
 
     def _learn(self, alike: dict[bytes, list[int]], lines: list[bytes]) -> None:
