@@ -6,7 +6,6 @@ import numpy as np
 
 from hotloop.record import rows as r
 from hotloop.record.owners import Facts, assign
-from hotloop.record.progress import Count
 from hotloop.record.recording import ROW_DTYPE
 
 
@@ -14,10 +13,10 @@ def facts(pid: int, *, start: int = 0, ppid: int = 1, active: bool = True, **mor
     return Facts(key=f"{pid}-{start}", pid=pid, ppid=ppid, start_ns=start, active=active, **more)
 
 
-def roles(*everyone: Facts) -> dict[int, tuple[str, int, str | None]]:
+def roles(*everyone: Facts, parents: dict[int, int] | None = None) -> dict[int, tuple[str, int, str | None]]:
     return {
         int(key.partition("-")[0]): (seat.role, seat.rank, seat.owner)
-        for key, seat in assign(everyone).items()
+        for key, seat in assign(everyone, parents).items()
     }
 
 
@@ -53,6 +52,8 @@ def test_a_forked_worker_belongs_to_the_process_it_was_forked_from() -> None:
 
 
 def test_a_worker_of_a_forkserver_is_found_through_the_processes_above_it() -> None:
+    found = roles(facts(10), facts(20, start=5, role="worker", ppid=15), parents={15: 10})
+    assert found[20] == ("worker", 0, "10-0")
     # the forkserver itself reached torch, and did nothing with it
     found = roles(
         facts(10), facts(15, ppid=10, start=2, active=False), facts(20, start=5, role="worker", ppid=15)
@@ -95,13 +96,13 @@ def test_steps_are_counted_while_rows_come_in() -> None:
 
     fetch, end, backward = (r.FETCH, 1, 0), (r.FETCH, 1, r.FETCH_END), (r.BACKWARD, 0, 0)
     generator, critic = (r.OPTIMIZER, 1, 0), (r.OPTIMIZER, 2, 0)
-    fed = Count()
-    fed.add(rows(fetch, backward, backward, fetch))  # the next backward comes with the next tick
-    fed.add(rows(backward, generator, end, fetch))
+    fed = Facts(key="1-0", pid=1, start_ns=0)
+    fed.look_at(rows(fetch, backward, backward, fetch), 1)  # the next backward comes with the next tick
+    fed.look_at(rows(backward, generator, end, fetch), 2)
     assert fed.steps == 2
-    unfed = Count()
-    unfed.add(rows(backward, critic, critic, backward, generator, critic))
+    unfed = Facts(key="2-0", pid=2, start_ns=0)
+    unfed.look_at(rows(backward, critic, critic, backward, generator, critic), 1)
     assert unfed.steps == 3
-    bare = Count()
-    bare.add(rows(backward, backward))
+    bare = Facts(key="3-0", pid=3, start_ns=0)
+    bare.look_at(rows(backward, backward), 1)
     assert bare.steps == 2

@@ -33,8 +33,8 @@ def finished(folder: Path, steps: int = 5) -> Path:
     return folder
 
 
-def killed(folder: Path, *, steps: int = 5) -> tuple[Path, int]:
-    """A run whose launcher was killed: raw files."""
+def killed(folder: Path, *, take_in: bool = True, steps: int = 5) -> tuple[Path, int]:
+    """A run whose launcher was killed: part of it in SQLite with its journal, the rest in raw files."""
     code = f"""
 import os, sys
 sys.path.insert(0, {str(TESTS)!r})
@@ -45,7 +45,9 @@ from hotloop.record import rows as r
 from hotloop.record.store import Store
 store = Store(Path({str(folder)!r}))
 store.begin(["python", "train.py"], {{"cores": 2}})
-writer = crafted.write(store.raw_dir, os.getpid(), steps=600, close=False)
+writer = crafted.write(store.raw_dir, os.getpid(), steps=600 if {take_in} else 0, close=False)
+if {take_in}:
+    store.take_in()
 for step in range({steps}):
     writer.row(r.SAVE, (1 << 40) + step, 5)
 writer.note("exit", reason="exit")
@@ -55,7 +57,7 @@ os.kill(os.getpid(), 9)
         [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     )
     assert done.returncode == -signal.SIGKILL
-    return folder, 600 * len(crafted.STEP) + steps
+    return folder, 600 * len(crafted.STEP) * take_in + steps
 
 
 def rows_of(recording: Recording) -> int:
@@ -96,8 +98,9 @@ def test_a_command_that_never_reached_torch_is_a_recording_without_ranks(tmp_pat
     assert recording.exit_code == 0
 
 
-def test_what_a_killed_launcher_left_is_taken_in_once(tmp_path: Path) -> None:
-    folder, num_rows = killed(tmp_path / "run")
+@pytest.mark.parametrize("take_in", [False, True])
+def test_what_a_killed_launcher_left_is_taken_in_once(tmp_path: Path, take_in: bool) -> None:
+    folder, num_rows = killed(tmp_path / "run", take_in=take_in)
     for _ in range(2):
         recording = open_recording(folder)
         assert rows_of(recording) == num_rows
@@ -106,8 +109,11 @@ def test_what_a_killed_launcher_left_is_taken_in_once(tmp_path: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["rank-0.sqlite", "run.json"]
 
 
-def test_a_killed_run_in_a_folder_that_cannot_be_written_is_read_as_it_is(tmp_path: Path) -> None:
-    folder, num_rows = killed(tmp_path / "run")
+@pytest.mark.parametrize("take_in", [False, True])
+def test_a_killed_run_in_a_folder_that_cannot_be_written_is_read_as_it_is(
+    tmp_path: Path, take_in: bool
+) -> None:
+    folder, num_rows = killed(tmp_path / "run", take_in=take_in)
     before = sorted(path.relative_to(folder) for path in folder.rglob("*"))
     code = (
         "import sys; from hotloop.record.read import open_recording as o;"
@@ -130,7 +136,7 @@ def test_a_killed_run_in_a_folder_that_cannot_be_written_is_read_as_it_is(tmp_pa
 
 
 def test_a_recording_of_another_machine_is_read_without_touching_its_raw_files(tmp_path: Path) -> None:
-    folder, num_rows = killed(tmp_path / "run")
+    folder, num_rows = killed(tmp_path / "run", take_in=False)
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(json.dumps({**run, "system_id": "elsewhere"}))
     assert rows_of(open_recording(folder)) == num_rows
@@ -141,10 +147,12 @@ def test_a_run_that_goes_on_is_read_without_disturbing_it(tmp_path: Path) -> Non
     store = Store(tmp_path)
     store.begin(["python", "train.py"], {})
     writer = crafted.write(store.raw_dir, crafted.own_pid(), steps=600, close=False)
+    store.take_in()
     for _ in range(3):
         writer.row(r.SAVE, 1 << 40, 5)
     assert rows_of(open_recording(tmp_path)) == 2403
     writer.close()
+    store.take_in()
     store.finish(crafted.Ended(pid=crafted.own_pid()))
     assert rows_of(open_recording(tmp_path)) == 2403
 
@@ -220,6 +228,15 @@ def test_a_damaged_run_file_is_named(tmp_path: Path, text: str) -> None:
         open_recording(tmp_path)
 
 
+def test_a_file_that_was_only_begun_is_no_obstacle(tmp_path: Path) -> None:
+    crafted.write(tmp_path / "raw", crafted.gone_pid())
+    (tmp_path / "rank-0.sqlite").touch()
+    (tmp_path / "system.sqlite").touch()
+    assert rows_of(open_recording(tmp_path)) == 12
+    with pytest.raises(RecordingError, match="rank-0"):
+        open_recording(tmp_path / "rank-0.sqlite")
+
+
 def test_one_damaged_rank_among_others_is_a_warning_and_alone_an_error(tmp_path: Path) -> None:
     finished(tmp_path)
     (tmp_path / "rank-1.sqlite").write_bytes(b"junk" * 1000)
@@ -249,7 +266,7 @@ def test_rows_are_sorted_in_runs_as_they_would_be_at_once(late: list[int], at_on
     wanted = backwards[np.argsort(backwards["start"], kind="stable")]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(read, "_SORT_ROWS", at_once)
-        np.testing.assert_array_equal(read._sorted(rows.copy()), wanted)
+        np.testing.assert_array_equal(read._sorted([rows.copy()] if len(rows) else []), wanted)
 
 
 def test_iterators_that_were_not_noted_are_like_the_one_before_of_their_loader(tmp_path: Path) -> None:

@@ -88,7 +88,7 @@ def observe(
         def tick(pid: int) -> None:
             if guard is not None:
                 guard.look(pid)
-            sampler.sample(pid)
+            sampler.sample(pid, extra_pids=store.living_pids)
             samples = sampler.drain()
             store.take_in(samples)
             trainer, step = store.progress

@@ -19,7 +19,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, perf_counter_ns, time
+from time import monotonic, perf_counter_ns, sleep, time
 from typing import IO, Final
 
 from hotloop.errors import UsageError
@@ -29,6 +29,8 @@ from hotloop.launch.group import GroupSentinel
 PATIENCE_S: Final = 1.0
 
 _WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
+#: Where the kernel cannot wait for a signal with a timeout (macOS), signals are looked for this often.
+_POLL_S: Final = 0.02
 #: Set for every run; what an outer hotloop set does not leak into an inner one.
 _OURS: Final = frozenset(
     f"HOTLOOP_{name}"
@@ -246,8 +248,16 @@ class _Wait:
 
 def _next_signal(timeout_s: float) -> int:
     """The next signal that hotloop waits for, 0 when none came."""
-    info = signal.sigtimedwait({*_WATCHED, signal.SIGCHLD}, timeout_s)
-    return info.si_signo if info is not None else 0
+    wanted = {*_WATCHED, signal.SIGCHLD}
+    if hasattr(signal, "sigtimedwait"):
+        info = signal.sigtimedwait(wanted, timeout_s)
+        return info.si_signo if info is not None else 0
+    until = monotonic() + timeout_s
+    while not signal.sigpending() & wanted:
+        if monotonic() >= until:
+            return 0
+        sleep(_POLL_S)
+    return int(signal.sigwait(wanted))
 
 
 @dataclass

@@ -1,12 +1,16 @@
-"""The command's processes as samples, read from ``/proc``: psutil knows no faults and walks every process."""
+"""The command's processes as samples, read from ``/proc`` (psutil where there is none)."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Final
+
+import psutil
 
 #: Proportional memory is asked for from this age on, when a process's start is over,
 _PSS_FROM_NS: Final = 2_000_000_000
@@ -14,8 +18,8 @@ _PSS_FROM_NS: Final = 2_000_000_000
 #: this share of the time.
 _PSS_COST_RATIO: Final = 0.0005
 
-_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
 @dataclass
@@ -36,10 +40,10 @@ class Processes:
         self._pss_every_ns = int(pss_every_s * 1e9)
         self._pss_cost_ratio = pss_cost_ratio
 
-    def sample(self, root_pid: int, now_ns: int) -> list[dict[str, float]]:
+    def sample(self, root_pid: int, extra_pids: Iterable[int], now_ns: int) -> list[dict[str, float]]:
         """One row of ``launch.system``'s process columns for every living process, without time."""
         rows = []
-        pids = _tree({root_pid, *self._known})
+        pids = _tree({root_pid, *extra_pids, *self._known})
         for pid in sorted(pids):
             row = self._row(pid, now_ns)
             if row is not None:
@@ -49,7 +53,7 @@ class Processes:
         return rows
 
     def _row(self, pid: int, now_ns: int) -> dict[str, float] | None:
-        read = _read(pid)
+        read = _read_proc(pid) if sys.platform == "linux" else _read_psutil(pid)
         if read is None:
             self._known.pop(pid, None)
             return None
@@ -63,7 +67,7 @@ class Processes:
         if known.cpu_s >= 0 and now_ns > known.at_ns:
             row["cpu_ratio"] = max(0.0, cpu_s - known.cpu_s) / ((now_ns - known.at_ns) / 1e9)
         known.cpu_s, known.at_ns = cpu_s, now_ns
-        if now_ns >= known.pss_due_ns:
+        if now_ns >= known.pss_due_ns and sys.platform == "linux":
             begin = perf_counter_ns()
             row |= _proportional(pid)
             cost = perf_counter_ns() - begin
@@ -90,17 +94,26 @@ def _children(pid: int) -> list[int] | None:
     try:
         tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
     except OSError:
-        return None
+        return None if sys.platform == "linux" else _children_psutil(pid)
     found: list[int] = []
     for task in tasks:
         try:
             found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii").split())
-        except OSError:
+        except FileNotFoundError:
             continue  # the thread ended
+        except OSError:
+            return _children_psutil(pid)
     return found
 
 
-def _read(pid: int) -> tuple[float, float, dict[str, float]] | None:
+def _children_psutil(pid: int) -> list[int] | None:
+    try:
+        return [child.pid for child in psutil.Process(pid).children()]
+    except psutil.Error:
+        return None
+
+
+def _read_proc(pid: int) -> tuple[float, float, dict[str, float]] | None:
     """Start time, CPU seconds and the columns of one process; None when it is gone or a zombie."""
     try:
         stat = _text(pid, "stat").rpartition(")")[2].split()
@@ -151,6 +164,20 @@ def _proportional(pid: int) -> dict[str, float]:
         return {}
     private = sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0) + sizes.get("Private_Hugetlb", 0)
     return {"pss_bytes": float(sizes["Pss"]), "uss_bytes": float(private)}
+
+
+def _read_psutil(pid: int) -> tuple[float, float, dict[str, float]] | None:
+    try:
+        process = psutil.Process(pid)
+        with process.oneshot():
+            cpu = process.cpu_times()
+            row = {
+                "rss_bytes": float(process.memory_info().rss),
+                "num_threads": float(process.num_threads()),
+            }
+            return process.create_time(), cpu.user + cpu.system, row
+    except psutil.Error:
+        return None
 
 
 def _text(pid: int, name: str) -> str:

@@ -64,9 +64,10 @@ class Sampler:
     def __post_init__(self) -> None:
         self._family = Processes(pss_every_s=1.0, pss_cost_ratio=0.02) if self.closely else Processes()
 
-    def sample(self, root_pid: int) -> bool:
-        """Sample the machine and the processes under ``root_pid``; False while the interval has not
-        passed.
+    def sample(self, root_pid: int, *, extra_pids: tuple[int, ...] = ()) -> bool:
+        """Sample the machine and the processes under ``root_pid``; False while the interval has not passed.
+
+        ``extra_pids`` are processes of the run that may have left the tree.
         """
         now = perf_counter_ns()
         # A tick that comes a little early is still this interval's tick.
@@ -75,18 +76,18 @@ class Sampler:
         self._last_ns = now
         self._count += 1
         try:
-            self._take(now, root_pid)
+            self._take(now, root_pid, extra_pids)
         except (OSError, ValueError, LookupError, RuntimeError, psutil.Error) as error:
             self.failure = f"{type(error).__name__}: {error}"
             return False
         return True
 
-    def _take(self, now: int, root_pid: int) -> None:
+    def _take(self, now: int, root_pid: int, extra_pids: tuple[int, ...]) -> None:
         if self._gpus is None:  # without GPUs it is empty, and not to be asked for anew
             self._gpus = Gpus()
         gpus = self._gpus
         found = {"t_ns": now, **self._host.sample(now), **gpus.sample()}
-        self.processes += [{"t_ns": now, **row} for row in self._family.sample(root_pid, now)]
+        self.processes += [{"t_ns": now, **row} for row in self._family.sample(root_pid, extra_pids, now)]
         found["sample_s"] = (perf_counter_ns() - now) / 1e9
         self.machine.append(found)
         del self.machine[:-THIN_AFTER], self.processes[: -64 * THIN_AFTER]

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.record import raw
 from hotloop.record import rows as r
 from hotloop.record.recording import Note
 
@@ -37,7 +36,17 @@ class Facts:
     parent_main_pid: int | None = None
     worker_pids: set[int] = field(default_factory=set)
     active: bool = False  # it left a row of training's work
+    first_ns: int = 0
     last_ns: int = 0
+    fetched: bool = False  # a batch was handed out since the last backward
+    batches: int = 0  # that a backward followed
+    backwards: int = 0
+    updates: dict[int, int] = field(default_factory=dict)  # optimizer -> steps
+
+    @property
+    def steps(self) -> int:
+        """Steps so far, counted as the probe counts them (``probe.counting``)."""
+        return max([self.batches, *self.updates.values()]) or self.backwards
 
     def learn(self, notes: Iterable[Note]) -> None:
         """Take in what its notes say."""
@@ -49,10 +58,27 @@ class Facts:
                 self.worker_pids.update(pid for pid in note["workers"] if isinstance(pid, int))
             self.saw(_int(note.get("t"), 0))
 
-    def look_at(self, rows: npt.NDArray[Any]) -> None:
-        """Take in what its rows say."""
-        self.saw(raw.last_ns(rows))
-        self.active = self.active or bool(np.isin(rows["kind"], _WORK).any())
+    def look_at(self, rows: npt.NDArray[Any], last_ns: int) -> None:
+        """Take in what its rows say; ``last_ns`` is when the last of them closed."""
+        if len(rows):
+            self.saw(last_ns)
+            self.active = self.active or bool(np.isin(rows["kind"], _WORK).any())
+            self._count(rows)
+
+    def _count(self, rows: npt.NDArray[Any]) -> None:
+        kinds = rows["kind"]
+        ends = (kinds == r.FETCH) & ((rows["flags"] & r.FETCH_END) != 0)
+        picked = rows[((kinds == r.FETCH) & ~ends) | (kinds == r.BACKWARD)]["kind"]
+        if len(picked):
+            before = np.concatenate([[r.FETCH if self.fetched else r.BACKWARD], picked[:-1]])
+            backward = picked == r.BACKWARD
+            self.batches += int((backward & (before == r.FETCH)).sum())
+            self.backwards += int(backward.sum())
+            self.fetched = bool(picked[-1] == r.FETCH)
+        for optimizer, count in zip(
+            *np.unique(rows[kinds == r.OPTIMIZER]["obj"], return_counts=True), strict=True
+        ):
+            self.updates[int(optimizer)] = self.updates.get(int(optimizer), 0) + int(count)
 
     def saw(self, at_ns: int) -> None:
         """It was alive at this time."""
@@ -76,18 +102,9 @@ class Seat:
     owner: str | None = None
 
 
-def facts_of(files: raw.RawFiles) -> Facts:
-    """What raw files tell."""
-    facts = Facts(key=files.key, pid=files.pid, start_ns=files.start_ns, last_ns=files.start_ns)
-    facts.learn(raw.read_notes(files.notes)[0])
-    for rows in raw.all_rows(files.rows):
-        facts.look_at(rows)
-    return facts
-
-
-def assign(everyone: Sequence[Facts]) -> dict[str, Seat]:
-    """Seat every process by key."""
-    family = _Family(everyone)
+def assign(everyone: Sequence[Facts], parents: Mapping[int, int] | None = None) -> dict[str, Seat]:
+    """Seat every process by key. ``parents`` are pid -> ppid of processes that were not observed."""
+    family = _Family(everyone, parents or {})
     mains = [facts for facts in everyone if facts.role == "main"]
     ranks = _numbered(family.training(mains))
     seats = {
@@ -107,8 +124,9 @@ def assign(everyone: Sequence[Facts]) -> dict[str, Seat]:
 class _Family:
     """The processes by pid; a pid may come again, so a lookup says when."""
 
-    def __init__(self, everyone: Sequence[Facts]) -> None:
+    def __init__(self, everyone: Sequence[Facts], parents: Mapping[int, int]) -> None:
         self._everyone = sorted(everyone, key=lambda facts: facts.start_ns)
+        self._parents = parents
         self._mains = [facts for facts in self._everyone if facts.role == "main"]
         self._by_pid: dict[int, list[Facts]] = {}
         for facts in self._everyone:
@@ -143,10 +161,13 @@ class _Family:
         pid, before = facts.parent_main_pid or facts.ppid, facts.start_ns
         for _ in range(64):
             parent = self._at(pid, before)
-            if parent is None or parent is facts:
+            if parent is not None and parent is not facts:
+                found.append(parent)
+                pid, before = parent.parent_main_pid or parent.ppid, parent.start_ns
+            elif pid in self._parents:
+                pid = self._parents[pid]
+            else:
                 break
-            found.append(parent)
-            pid, before = parent.parent_main_pid or parent.ppid, parent.start_ns
         return found
 
     def _at(self, pid: int, before_ns: int) -> Facts | None:

@@ -1,4 +1,4 @@
-"""Raw files as the probe leaves them: found, read, never trusted to be whole."""
+"""Raw files as the probe leaves them: found, read from an offset, never trusted to be whole."""
 
 from __future__ import annotations
 
@@ -21,8 +21,10 @@ _NAME: Final = re.compile(r"^(\d+)-(\d+)\.(rows|notes)$")
 _KIND_AT: Final = ROW.size - 1
 #: Rows are read in pieces: the file is reserved ahead of the last row, and reading the reserve is waste.
 _PIECE: Final = ROW.size * 4096
-#: Rows that one call reads at most: a long run's file is larger than memory should be.
+#: Rows that one call reads at most: a crashed run's file may be larger than memory should be.
 LIMIT: Final = 1 << 20
+#: A place left empty this many rows ago is not going to be filled any more.
+_FILL_BEHIND: Final = 16
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -65,25 +67,21 @@ def find(folder: Path) -> list[RawFiles]:
     return sorted(found, key=lambda raw: (raw.start_ns, raw.pid))
 
 
-def read_rows(path: Path, offset: int = 0) -> tuple[npt.NDArray[Any], int]:
+def read_rows(path: Path, offset: int, *, live: bool) -> tuple[npt.NDArray[Any], int]:
     """Rows written from byte ``offset`` on, dtype ROW_DTYPE, and the offset behind them; at most LIMIT rows.
 
-    A place that was taken but never filled (an exception came in between) is skipped.
+    A place that was taken but never filled (an exception came in between) is skipped. While the writer lives,
+    such a place may still be filled, so rows behind it wait until many follow; the newest row waits too.
     """
     data = _written(path, offset)
     rows = np.frombuffer(data, ROW_DTYPE)
-    return rows[rows["kind"] != 0], offset + len(data)
-
-
-def all_rows(path: Path) -> Iterator[npt.NDArray[Any]]:
-    """All rows of a file, at most LIMIT at once."""
-    at = 0
-    while True:
-        rows, behind = read_rows(path, at)
-        if behind == at:
-            return
-        at = behind
-        yield rows
+    end = len(rows)
+    if live:
+        empty = np.flatnonzero(rows["kind"] == 0)
+        late = empty[empty >= end - _FILL_BEHIND]
+        end = int(late[0]) if len(late) else max(0, end - 1)
+    taken = rows[:end]
+    return taken[taken["kind"] != 0], offset + end * ROW.size
 
 
 def _written(path: Path, offset: int) -> bytes:
@@ -113,15 +111,23 @@ def _last_filled(piece: bytes | bytearray) -> int:
     return (int(filled[-1]) + 1) * ROW.size if len(filled) else 0
 
 
-def read_notes(path: Path) -> tuple[list[Note], int]:
-    """The notes of all whole lines, and how many lines were no notes."""
+def read_notes(path: Path, offset: int) -> tuple[list[Note], int, int]:
+    """Whole lines from byte ``offset``: the notes, the offset behind them, how many lines were no notes."""
     try:
-        data = path.read_bytes()
+        with path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            data = file.read()
     except FileNotFoundError:
-        return [], 0
-    lines = data[: data.rfind(b"\n") + 1].splitlines()
-    notes = [note for note in map(parse_note, lines) if note is not None]
-    return notes, len(lines) - len(notes)
+        return [], offset, 0
+    end = data.rfind(b"\n") + 1
+    notes, bad = [], 0
+    for line in data[:end].splitlines():
+        note = parse_note(line)
+        if note is None:
+            bad += 1
+        else:
+            notes.append(note)
+    return notes, offset + end, bad
 
 
 def parse_note(line: bytes | str) -> Note | None:
@@ -145,3 +151,9 @@ def last_ns(rows: npt.NDArray[Any]) -> int:
     if not len(rows):
         return 0
     return int((rows["start"].astype(np.int64) + durations_ns(rows)).max())
+
+
+def pieces(rows: npt.NDArray[Any], size: int) -> Iterator[npt.NDArray[Any]]:
+    """The rows in runs of at most ``size``."""
+    for at in range(0, len(rows), size):
+        yield rows[at : at + size]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
+import tempfile
 import zlib
 from collections.abc import Callable, Mapping
 from contextlib import closing
@@ -14,14 +16,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.errors import RecordingError
-from hotloop.record import raw, runfile, system
-from hotloop.record.owners import Facts, Seat, assign, facts_of
-from hotloop.record.recording import InForce, Note, Process, Recording
-from hotloop.record.rows import ITER, ROW
+from hotloop.record import raw, runfile
+from hotloop.record.bucket import read_processes
+from hotloop.record.owners import Facts, Seat, assign
+from hotloop.record.recording import ROW_DTYPE, InForce, Note, Process, Recording
+from hotloop.record.rows import ITER
+from hotloop.record.schema import is_empty, unpack
 from hotloop.record.spill import empty_rows, in_turn, release
 from hotloop.record.store import Store
-from hotloop.record.system import Columns
-from hotloop.record.tables import rank_files, unpack
 
 #: Rows are sorted in runs of this many.
 _SORT_ROWS: Final = 1 << 16
@@ -33,10 +35,13 @@ _DAMAGED: Final = (sqlite3.DatabaseError, zlib.error, ValueError, KeyError, Type
 
 @dataclass(kw_only=True)
 class _Part:
-    """What is known of one process, from SQLite or from its raw files."""
+    """What is known of one process, from SQLite and from what its raw files hold beyond that."""
 
     facts: Facts
-    rows: npt.NDArray[Any]
+    end_ns: int | None = None
+    rows_taken: int = 0
+    notes_taken: int = 0
+    rows: list[npt.NDArray[Any]] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
 
 
@@ -48,14 +53,13 @@ def open_recording(path: Path | str) -> Recording:
     if not path.is_dir():
         raise RecordingError(f"{path} does not exist", hint=_WAY_OUT)
     run = runfile.read(path)
-    if not run and not rank_files(path) and not raw.find(path / "raw"):
+    if not run and not _files(path) and not raw.find(path / "raw"):
         raise RecordingError(f"{path} holds no hotloop recording", hint=_WAY_OUT)
     warnings: list[str] = list(run.get("warnings", ()))
     _recover(path, run)
-    parts = _raw_parts(path, warnings)  # first: what a launcher takes in meanwhile is in SQLite then
-    parts |= _stored_parts(path, warnings)
-    columns = _system(path, int(run.get("start_ns") or 0), warnings)
-    return _recording(path, run, parts, columns, warnings)
+    parts = _load_folder(path, warnings)
+    columns, per_process = _system(path / "system.sqlite", int(run.get("start_ns") or 0), warnings)
+    return _recording(path, run, parts, columns, per_process, warnings)
 
 
 def _from_file(path: Path) -> Recording:
@@ -64,8 +68,12 @@ def _from_file(path: Path) -> Recording:
         raise RecordingError(f"{path} holds no hotloop recording", hint=_WAY_OUT)
     run = runfile.read(path.parent) if path.parent.joinpath(runfile.NAME).exists() else {}
     warnings = list(run.get("warnings", ()))
-    columns = _system(path.parent, int(run.get("start_ns") or 0), warnings)
-    return _recording(path.parent if run else None, run, parts, columns, warnings)
+    columns, per_process = _system(path.parent / "system.sqlite", int(run.get("start_ns") or 0), warnings)
+    return _recording(path.parent if run else None, run, parts, columns, per_process, warnings)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted([*folder.glob("rank-*.sqlite"), *folder.glob("other-*.sqlite")])
 
 
 def _recover(folder: Path, run: Mapping[str, Any]) -> None:
@@ -73,17 +81,30 @@ def _recover(folder: Path, run: Mapping[str, Any]) -> None:
     if not raw.find(folder / "raw") or run.get("system_id", "") != runfile.system_id():
         return
     try:
-        Store(folder).recover(int(run.get("start_ns") or 0))
+        Store(folder).recover()
     except (OSError, sqlite3.Error, ValueError, KeyError):
         # A read-only folder, a full disk, a damaged file: what is there is read in memory instead.
         return
 
 
-def _stored_parts(folder: Path, warnings: list[str]) -> dict[str, _Part]:
+def _load_folder(folder: Path, warnings: list[str]) -> dict[str, _Part]:
+    for _ in range(8):
+        before = raw.find(folder / "raw")
+        parts = _load_sqlite(folder, warnings)
+        bad = sum(_add_raw(parts, files) for files in before)
+        # A live launcher may have moved a file into SQLite between the two looks.
+        if raw.find(folder / "raw")[: len(before)] == before:
+            break
+    if bad:
+        warnings.append(f"{bad} notes could not be read and are left out")
+    return parts
+
+
+def _load_sqlite(folder: Path, warnings: list[str]) -> dict[str, _Part]:
     """The parts in all files; a damaged file among others is a warning, alone it is an error."""
     parts: dict[str, _Part] = {}
     damaged: list[RecordingError] = []
-    for path in rank_files(folder):
+    for path in _files(folder):
         try:
             parts |= {part.facts.key: part for part in _from_sqlite(path, _read_rank)}
         except RecordingError as error:
@@ -94,23 +115,24 @@ def _stored_parts(folder: Path, warnings: list[str]) -> dict[str, _Part]:
     return parts
 
 
-def _raw_parts(folder: Path, warnings: list[str]) -> dict[str, _Part]:
-    """What a run that goes on, or that nothing could be taken in of, holds in its raw files."""
-    parts, damaged = {}, 0
-    for files in raw.find(folder / "raw"):
-        size = files.rows.stat().st_size if files.rows.exists() else 0
-        rows, at = empty_rows(size // ROW.size, folder), 0
-        for piece in raw.all_rows(files.rows):
-            piece = piece[: len(rows) - at]  # it may go on meanwhile
-            rows[at : at + len(piece)] = piece
-            at += len(piece)
-            release(rows)
-        notes, bad = raw.read_notes(files.notes)
-        damaged += bad
-        parts[files.key] = _Part(facts=facts_of(files), rows=rows[:at], notes=notes)
-    if damaged:
-        warnings.append(f"{damaged} notes could not be read and are left out")
-    return parts
+def _add_raw(parts: dict[str, _Part], files: raw.RawFiles) -> int:
+    """Add what the raw files hold beyond what is in SQLite; returns how many notes were damaged."""
+    part = parts.get(files.key)
+    if part is None:
+        part = parts[files.key] = _Part(
+            facts=Facts(key=files.key, pid=files.pid, start_ns=files.start_ns, last_ns=files.start_ns)
+        )
+    notes, _, bad = raw.read_notes(files.notes, part.notes_taken)
+    part.notes += notes
+    part.facts.learn(notes)
+    at = part.rows_taken
+    while True:
+        rows, behind = raw.read_rows(files.rows, at, live=False)
+        if behind == at:
+            return bad
+        at = behind
+        part.rows.append(rows)
+        part.facts.look_at(rows, raw.last_ns(rows))
 
 
 def _from_sqlite(path: Path, read: Callable[[sqlite3.Connection, Path], _T]) -> _T:
@@ -118,8 +140,29 @@ def _from_sqlite(path: Path, read: Callable[[sqlite3.Connection, Path], _T]) -> 
     try:
         with closing(sqlite3.connect(f"{path.resolve().as_uri()}?mode=ro", uri=True, timeout=5.0)) as db:
             return read(db, path)
+    except sqlite3.OperationalError as error:
+        if not _journal(path).exists():
+            raise _unreadable(path, error) from error
     except _DAMAGED as error:
         raise _unreadable(path, error) from error
+    return _from_copy(path, read)
+
+
+def _journal(path: Path) -> Path:
+    return path.with_name(path.name + "-wal")
+
+
+def _from_copy(path: Path, read: Callable[[sqlite3.Connection, Path], _T]) -> _T:
+    """A killed launcher leaves a journal and SQLite must write beside it: where it cannot, a copy is read."""
+    with tempfile.TemporaryDirectory(prefix="hotloop-") as scratch:
+        copy = Path(scratch) / path.name
+        try:
+            shutil.copyfile(path, copy)
+            shutil.copyfile(_journal(path), _journal(copy))
+            with closing(sqlite3.connect(copy)) as db:
+                return read(db, path)
+        except (OSError, *_DAMAGED) as error:
+            raise _unreadable(path, error) from error
 
 
 def _unreadable(path: Path, error: Exception) -> RecordingError:
@@ -133,38 +176,54 @@ def _check(db: sqlite3.Connection, path: Path) -> dict[str, str]:
 
 
 def _read_rank(db: sqlite3.Connection, path: Path) -> list[_Part]:
+    if is_empty(db):
+        return []
     _check(db, path)
-    parts = {}
-    for number, key, pid, ppid, start_ns, end_ns, active in db.execute(
-        "SELECT id, key, pid, ppid, start_ns, end_ns, active FROM processes ORDER BY id"
+    db.execute("BEGIN")  # one view of the file, while its launcher may go on writing
+    ends = dict(db.execute("SELECT key, end_ns FROM processes"))
+    numbers = dict(db.execute("SELECT id, key FROM processes"))
+    parts = {
+        facts.key: _Part(facts=facts, end_ns=ends[facts.key], rows_taken=rows, notes_taken=notes)
+        for facts, rows, notes in read_processes(db)
+    }
+    for process, num_rows in db.execute(
+        "SELECT process, sum(num_rows) FROM chunks GROUP BY process"
     ).fetchall():
-        facts = Facts(key=key, pid=pid, ppid=ppid, start_ns=start_ns, last_ns=end_ns, active=bool(active))
-        of_it = " WHERE process = ? ORDER BY "
-        ((num_rows,),) = db.execute(
-            "SELECT coalesce(sum(num_rows), 0) FROM chunks WHERE process = ?", (number,)
-        )
         rows, at = empty_rows(num_rows, path.parent), 0  # once, not as pieces beside it
-        for length, data in db.execute(f"SELECT num_rows, data FROM chunks{of_it} seq", (number,)):
+        chunks = "SELECT num_rows, data FROM chunks WHERE process = ? ORDER BY seq"
+        for length, data in db.execute(chunks, (process,)):
             rows[at : at + length] = unpack(data)
             at += length
             if at % _SORT_ROWS < length:
                 release(rows)
-        texts = db.execute(f"SELECT json FROM notes{of_it} rowid", (number,))
-        notes = [note for (text,) in texts if (note := raw.parse_note(text)) is not None]
-        facts.learn(notes)
-        parts[key] = _Part(facts=facts, rows=rows, notes=notes)
+        parts[numbers[process]].rows.append(rows)
+    for process, text in db.execute("SELECT process, json FROM notes ORDER BY rowid"):
+        note = raw.parse_note(text)
+        if note is not None:
+            parts[numbers[process]].notes.append(note)
     return list(parts.values())
 
 
-def _system(folder: Path, start_ns: int, warnings: list[str]) -> tuple[Columns, Columns]:
-    """The samples; a run without them still has its steps, so a damaged file is a warning."""
-    path = folder / "system.sqlite"
-    if not path.exists():
-        return system.read(folder / "raw", start_ns)
+_Columns = dict[str, npt.NDArray[Any]]
 
-    def read(db: sqlite3.Connection, path: Path) -> tuple[Columns, Columns]:
-        _check(db, path)
-        return _table(db, "machine"), _table(db, "process")
+
+def _system(path: Path, start_ns: int, warnings: list[str]) -> tuple[_Columns, dict[int, _Columns]]:
+    """The samples; a run without them still has its steps, so a damaged file is a warning."""
+    if not path.exists():
+        return {}, {}
+
+    def read(db: sqlite3.Connection, path: Path) -> tuple[_Columns, dict[int, _Columns]]:
+        if is_empty(db):
+            return {}, {}
+        origin = int(_check(db, path).get("start_ns", 0))
+        shift = (origin - start_ns) / 1e9 if start_ns else 0.0
+        machine = _table(db, "SELECT * FROM machine ORDER BY t_s", shift)
+        everyone = _table(db, "SELECT * FROM process ORDER BY t_s", shift)
+        pids = everyone.pop("pid", np.zeros(0))
+        return machine, {
+            int(pid): {name: values[pids == pid] for name, values in everyone.items()}
+            for pid in np.unique(pids)
+        }
 
     try:
         return _from_sqlite(path, read)
@@ -173,19 +232,22 @@ def _system(folder: Path, start_ns: int, warnings: list[str]) -> tuple[Columns, 
         return {}, {}
 
 
-def _table(db: sqlite3.Connection, name: str) -> Columns:
-    cursor = db.execute(f"SELECT * FROM {name} ORDER BY t_s")
+def _table(db: sqlite3.Connection, query: str, shift_s: float) -> _Columns:
+    cursor = db.execute(query)
     names = [column[0] for column in cursor.description]
     rows = cursor.fetchall()
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
-    return {name: table[:, number] for number, name in enumerate(names)}
+    columns = {name: table[:, number] for number, name in enumerate(names)}
+    columns["t_s"] = columns["t_s"] + shift_s
+    return columns
 
 
 def _recording(
     folder: Path | None,
     run: Mapping[str, Any],
     parts: Mapping[str, _Part],
-    columns: tuple[Columns, Columns],
+    columns: _Columns,
+    per_process: dict[int, _Columns],
     warnings: list[str],
 ) -> Recording:
     seats = assign([part.facts for part in parts.values()])
@@ -201,7 +263,7 @@ def _recording(
     ]
     ranks.sort(key=lambda process: (process.rank, process.start_ns))
     start_ns = int(run.get("start_ns") or min((part.facts.start_ns for part in parts.values()), default=0))
-    last_ns = max((part.facts.last_ns for part in parts.values()), default=start_ns)
+    last_ns = max((part.end_ns or part.facts.last_ns for part in parts.values()), default=start_ns)
     wall_s = run.get("wall_s")
     return Recording(
         folder=folder,
@@ -212,8 +274,8 @@ def _recording(
         start_unix_s=float(run.get("start_unix_s") or 0.0),
         ranks=tuple(ranks),
         machine=dict(run.get("machine") or {}),
-        system=columns[0],
-        process_system=system.by_pid(columns[1]),
+        system=columns,
+        process_system=per_process,
         warnings=tuple(dict.fromkeys(warnings)),
         complete=bool(run.get("complete", False)),
         without_torch=tuple(map(str, run.get("without_torch") or ())),
@@ -248,7 +310,7 @@ def _process(part: _Part, seat: Seat, workers: list[Process] | tuple[()]) -> Pro
         role=seat.role,
         rank=seat.rank,
         start_ns=facts.start_ns,
-        end_ns=max(facts.last_ns, facts.start_ns),
+        end_ns=max(part.end_ns or 0, facts.last_ns, facts.start_ns),
         rows=rows,
         notes=notes,
         workers=tuple(sorted(workers, key=lambda worker: worker.start_ns)),
@@ -285,10 +347,11 @@ def _iterators(notes: list[Note], rows: npt.NDArray[Any]) -> list[Note]:
     return found
 
 
-def _sorted(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+def _sorted(pieces: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
     """Rows by start; of two that start together the later written is the outer one and comes first."""
-    if not len(rows):
-        return rows
+    if not pieces:
+        return np.zeros(0, ROW_DTYPE)
+    rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces)
     starts = rows["start"]
     blocks = range(0, len(rows), _SORT_ROWS)
     lowest = []

@@ -1,8 +1,8 @@
-"""The launching side of a recording: raw files become SQLite once the run is over.
+"""The launching side of a recording: raw files go into SQLite while the run goes on.
 
-The raw files are the truth until all of a training process is in its file, which appears whole: a crash at
-any point loses nothing. Nothing here raises once the run has begun: a full disk ends in ``warnings`` and the
-raw files stay.
+The raw files are the truth until their bytes are committed; a crash at any point loses nothing, because every
+file says how far into the raw files it has read. Nothing here raises once the run has begun: a full disk ends
+in ``warnings`` and the raw files stay.
 """
 
 from __future__ import annotations
@@ -11,18 +11,18 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
-from contextlib import closing
+from functools import partial
 from pathlib import Path
 from time import perf_counter_ns, time
 from typing import Any, Final, Protocol
 
 import numpy.typing as npt
-import psutil
 
 from hotloop.errors import UsageError
-from hotloop.record import raw, runfile, system, tables
-from hotloop.record.owners import Facts, assign, facts_of
-from hotloop.record.progress import Progress
+from hotloop.record import raw, runfile
+from hotloop.record.bucket import Bucket
+from hotloop.record.intake import Intake
+from hotloop.record.samples import Samples, SystemFile
 
 #: With less room than this an observed process cannot reserve its next piece.
 _FULL: Final = 512 << 10
@@ -53,7 +53,8 @@ class Store:
         self.raw_dir = folder / "raw"
         self.warnings: list[str] = []
         self._lock = runfile.Lock(self.raw_dir)
-        self._progress = Progress(self.raw_dir)
+        self._intake = Intake(folder)
+        self._system = SystemFile(folder / "system.sqlite")
         self._run: dict[str, Any] = {}
 
     def begin(self, command: Sequence[str], machine: Mapping[str, Any], **more: Any) -> None:
@@ -73,17 +74,14 @@ class Store:
             "machine": dict(machine),
             **more,
         }
+        self._system.start_ns = start_ns
         try:
             self.raw_dir.mkdir(parents=True, exist_ok=True)
             if not self._lock.take():
                 raise UsageError(
                     f"{self.folder} is in use by another run", hint="give another folder with --out"
                 )
-            if (
-                raw.find(self.raw_dir)
-                or tables.rank_files(self.folder)
-                or (self.folder / runfile.NAME).exists()
-            ):
+            if raw.find(self.raw_dir) or self._intake.sqlite_files() or (self.folder / runfile.NAME).exists():
                 raise UsageError(
                     f"{self.folder} already holds a recording", hint="give another folder with --out"
                 )
@@ -98,19 +96,30 @@ class Store:
         """Facts of the machine that were learned after the command had started."""
         self._run["machine"].update(facts)
 
-    def take_in(self, samples: system.Samples) -> None:
-        """Keep ``samples`` of the system, at every tick."""
+    def take_in(self, samples: Samples | None = None) -> None:
+        """Move what the raw files hold so far, and ``samples`` of the system, into SQLite, at every tick."""
         try:
             if shutil.disk_usage(self.folder).free < _FULL:
                 self._warn(f"the disk of {self.folder} was full for some time: steps are missing")
-            system.append(self.raw_dir, samples)
-        except OSError as error:
+            self._intake.take_in()
+            if samples is not None:
+                self._system.add(*samples)
+        except (OSError, sqlite3.Error) as error:
             self._warn(f"not all could be stored: {error}")
+
+    @property
+    def living_pids(self) -> tuple[int, ...]:
+        """Observed processes that have not ended, wherever they are in the process tree."""
+        return tuple(member.facts.pid for member in self._intake.members if not member.gone_ns)
 
     @property
     def progress(self) -> tuple[int, int]:
         """Pid and steps so far of the living process that has trained longest; zeros before any has."""
-        return self._progress.look()
+        training = [
+            member.facts for member in self._intake.members if not member.gone_ns and member.facts.steps
+        ]
+        leading = max(training, key=lambda facts: facts.steps, default=None)
+        return (leading.pid, leading.steps) if leading is not None else (0, 0)
 
     def finish(self, outcome: Ending) -> None:
         """Take in the rest, give every file its final name, and say in ``run.json`` how it ended."""
@@ -118,6 +127,7 @@ class Store:
         self._run["torch_failed"] = self._told("torch-failed")
         if "patch" in self._run:
             self._run["patch"]["met"] = self._told("patch-met")
+        self._close(outcome.pid, outcome.end_ns)
         self._run.update(
             start_ns=outcome.start_ns,
             start_unix_s=outcome.start_unix_s,
@@ -125,11 +135,17 @@ class Store:
             wall_s=(outcome.end_ns - outcome.start_ns) / 1e9,
             complete=True,
         )
-        try:
-            self._convert(outcome.start_ns, outcome.pid, outcome.end_ns)
-        except (OSError, sqlite3.Error) as error:
-            self._warn(f"not all could be stored: {error}")
-        self._clear()
+        bad_notes = sum(member.bad_notes for member in self._intake.members)
+        if bad_notes:
+            self.warnings.append(f"{bad_notes} notes of the run could not be read and are left out")
+        still_there = [
+            member for member in self._intake.members if member.facts.role == "main" and not member.gone_ns
+        ]
+        if still_there:
+            words = (
+                "a process that trains was" if len(still_there) == 1 else f"{len(still_there)} processes were"
+            )
+            self.warnings.append(f"{words} still running when the command ended; what came later is missing")
         self._run["warnings"] = [*outcome.warnings, *self.warnings]
         try:
             runfile.write(self.folder, self._run)
@@ -145,13 +161,13 @@ class Store:
             except OSError:
                 return
 
-    def recover(self, start_ns: int) -> None:
-        """Take in what a killed launcher left, unless it still lives. Raises OSError, sqlite3.Error."""
-        if self._lock.take(unless_sure=False):
-            try:
-                self._convert(start_ns)
-            finally:
-                self._clear()
+    def recover(self) -> bool:
+        """Take in what a killed launcher left; False when it still lives. Raises OSError, sqlite3.Error."""
+        if not self._lock.take(unless_sure=False):
+            return False
+        self._intake.adopt()
+        self._close(0, 0)
+        return True
 
     def write_steps(
         self, rank: int, columns: Mapping[str, npt.NDArray[Any]], *, pid: int | None = None
@@ -163,64 +179,29 @@ class Store:
         folder that cannot be written has no such table and is a recording all the same.
         """
         try:
-            for path in tables.rank_files(self.folder):
-                with closing(sqlite3.connect(path)) as db:
-                    if tables.holds(db, rank, pid):
-                        tables.write_steps(db, columns)
+            for path in self._intake.sqlite_files():
+                bucket = Bucket(path)
+                try:
+                    if bucket.holds(rank, pid):
+                        bucket.write_steps(columns)
                         return True
+                finally:
+                    bucket.close()
         except (OSError, sqlite3.Error) as error:
             self._warn(f"the steps table of rank {rank} could not be written: {error}")
         return False
 
-    def _convert(self, start_ns: int, root_pid: int = 0, root_end_ns: int = 0) -> None:
-        """Put every training process that has ended into a file, its workers with it, then drop its raw
-        files; ``root_pid`` is the command's own process, which has ended.
-        """
-        files = {one.key: one for one in raw.find(self.raw_dir)}
-        for key in self._stored_keys() & files.keys():  # hotloop was killed before it removed these
-            files.pop(key).remove()
-        everyone = {key: facts_of(one) for key, one in files.items()}
-        roots = [facts for facts in everyone.values() if facts.pid == root_pid]
-        root = max(roots, key=lambda facts: facts.start_ns, default=None)  # it may have replaced itself
-        if root is not None:
-            root.saw(root_end_ns)
-        seats = assign(list(everyone.values()))
-        groups: dict[str, list[Facts]] = {}
-        for key, facts in sorted(everyone.items(), key=lambda item: item[1].role == "worker"):
-            groups.setdefault(seats[key].owner or key, []).append(facts)
-        living = [key for key in groups if everyone[key] is not root and _lives(everyone[key].pid)]
-        damaged = 0
-        for key, members in groups.items():
-            if key in living:
-                continue
-            stem = f"rank-{seats[key].rank}" if seats[key].role == "main" else f"other-{members[0].pid}"
-            whole = [(facts, seats[facts.key], files[facts.key]) for facts in members]
-            damaged += tables.write_rank(self._free(stem), whole)
-            for facts in members:
-                files[facts.key].remove()
-        if damaged:
-            self._warn(f"{damaged} notes of the run could not be read and are left out")
-        if still_there := sum(seats[key].role == "main" for key in living):
-            words = "a process that trains was" if still_there == 1 else f"{still_there} processes were"
-            self._warn(f"{words} still running when the command ended; what came later is missing")
-        machine, processes = system.read(self.raw_dir, start_ns)
-        if machine:
-            tables.write_system(self.folder / "system.sqlite", machine, processes)
-            (self.raw_dir / system.NAME).unlink()
-
-    def _stored_keys(self) -> set[str]:
-        keys: set[str] = set()
-        for path in tables.rank_files(self.folder):
-            with closing(sqlite3.connect(path)) as db:
-                keys |= {key for (key,) in db.execute("SELECT key FROM processes")}
-        return keys
-
-    def _free(self, stem: str) -> Path:
-        path, number = self.folder / f"{stem}.sqlite", 1
-        while path.exists():
-            number += 1
-            path = self.folder / f"{stem}-{number}.sqlite"
-        return path
+    def _close(self, root_pid: int, root_end_ns: int) -> None:
+        for step in (
+            partial(self._intake.take_in_rest, root_pid, root_end_ns),
+            self._intake.publish,
+            self._system.close,
+            self._clear,
+        ):
+            try:
+                step()
+            except (OSError, sqlite3.Error) as error:
+                self._warn(f"not all could be stored: {error}")
 
     def _told(self, name: str) -> list[str]:
         """What processes that may have no notes left word of, each line once."""
@@ -233,23 +214,13 @@ class Store:
         return list(dict.fromkeys(found))
 
     def _clear(self) -> None:
-        try:
-            self._lock.release(remove=True)
-            if raw.find(self.raw_dir):
-                return
-            for path in self.raw_dir.iterdir():  # traces of --profile
-                path.rename(self.folder / path.name)
-            self.raw_dir.rmdir()
-        except OSError as error:
-            self._warn(f"not all could be stored: {error}")
+        self._lock.release(remove=True)
+        if raw.find(self.raw_dir):
+            return
+        for path in self.raw_dir.iterdir():  # traces of --profile
+            path.rename(self.folder / path.name)
+        self.raw_dir.rmdir()
 
     def _warn(self, text: str) -> None:
         if text not in self.warnings and len(self.warnings) < 20:
             self.warnings.append(text)
-
-
-def _lives(pid: int) -> bool:
-    try:
-        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
-    except psutil.Error:
-        return False

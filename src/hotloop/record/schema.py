@@ -1,0 +1,112 @@
+"""The tables of a recording, and how rows are packed into them. Any SQLite tool opens the files.
+
+``rank-N.sqlite``, one per training process with its workers inside (``other-PID.sqlite``: a process that
+reached torch but did not train, such as torchrun's agent):
+
+* ``meta(key, value)``: ``schema`` and ``packing``.
+* ``processes``: one row per process. ``rows_taken`` and ``notes_taken`` are bytes of the raw files already in
+  here.
+* ``chunks``: rows in the order they were written, see ``pack``.
+* ``notes``: one JSON object each, ``kind`` is the note's type.
+* ``steps``: the measured table, one row per step; columns in nanoseconds end in ``_ns``.
+
+``system.sqlite``: ``machine(t_s, ...)`` and ``process(t_s, pid, ...)``; columns are named in
+``launch.system``.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import zlib
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from hotloop.record.recording import ROW_DTYPE
+from hotloop.record.rows import ROW, SCHEMA_VERSION
+
+#: How a chunk's rows are packed, for whoever reads the blobs without this module.
+PACKING: Final = "24-byte rows; start as difference to the row before; transposed to 24 byte planes; zlib"
+
+#: Rows in one chunk at most: enough for zlib, small enough to read one without the rest.
+CHUNK_ROWS: Final = 8192
+
+RANK_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS processes (
+    id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, pid INTEGER NOT NULL, ppid INTEGER, role TEXT, rank
+    INTEGER, start_ns INTEGER, end_ns INTEGER, active INTEGER NOT NULL DEFAULT 0,
+    rows_taken INTEGER NOT NULL DEFAULT 0, notes_taken INTEGER NOT NULL DEFAULT 0, info TEXT);
+CREATE TABLE IF NOT EXISTS chunks (
+    process INTEGER NOT NULL, seq INTEGER NOT NULL, num_rows INTEGER NOT NULL,
+    start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (process, seq));
+CREATE TABLE IF NOT EXISTS notes (process INTEGER NOT NULL, t INTEGER, kind TEXT NOT NULL, json TEXT NOT
+NULL);
+"""
+
+SYSTEM_TABLES: Final = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS machine (t_s REAL NOT NULL);
+CREATE TABLE IF NOT EXISTS process (t_s REAL NOT NULL, pid INTEGER NOT NULL);
+"""
+
+
+def create(path: Path, tables: str, meta: dict[str, str]) -> sqlite3.Connection:
+    """Open ``path`` for writing, made if missing; raises sqlite3.Error."""
+    connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
+    try:
+        # A reader never holds the writer up, and a killed writer leaves a file that opens.
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=NORMAL")
+        connection.execute("BEGIN IMMEDIATE")
+        for statement in tables.split(";"):
+            connection.execute(statement)
+        values = {"schema": str(SCHEMA_VERSION), **meta}
+        connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", values.items())
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def is_empty(connection: sqlite3.Connection) -> bool:
+    """Whether a file was begun and nothing got into it: a full disk, or its writer was killed right then."""
+    return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+
+
+def close(connection: sqlite3.Connection) -> None:
+    """Close for good: one file, no journal beside it, so that it opens in a read-only folder."""
+    try:
+        connection.execute("PRAGMA journal_mode=DELETE")
+    except sqlite3.Error:
+        # A reader has it open, or the disk is full: the journal stays and is read with it.
+        pass
+    finally:
+        connection.close()
+
+
+def pack(rows: npt.NDArray[Any]) -> bytes:
+    """Rows as a blob; two thirds the size of the same rows compressed as they are."""
+    work = rows.copy()
+    work["start"][1:] = np.diff(rows["start"])
+    planes = np.ascontiguousarray(work.view(np.uint8).reshape(-1, ROW.size).T)
+    return zlib.compress(planes.tobytes(), 1)
+
+
+def unpack(blob: bytes) -> npt.NDArray[Any]:
+    """The rows of a blob; raises zlib.error or ValueError on a damaged one."""
+    planes = np.frombuffer(zlib.decompress(blob), np.uint8).reshape(ROW.size, -1)
+    rows = np.array(planes.T, order="C").view(ROW_DTYPE).reshape(-1)
+    rows["start"] = np.cumsum(rows["start"], dtype=np.uint64)
+    return rows
+
+
+def add_columns(connection: sqlite3.Connection, table: str, names: list[str]) -> None:
+    """Give ``table`` the columns it lacks."""
+    known = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
+    for name in names:
+        if name not in known:
+            connection.execute(f'ALTER TABLE {table} ADD COLUMN "{name}" REAL')
