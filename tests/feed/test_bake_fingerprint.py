@@ -9,6 +9,7 @@ import os
 import random
 import sys
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ from bake_datasets import Counting, Given, Images, Rows
 from hotloop.feed import Baked, StaleBakeError, bake
 from hotloop.feed.identity import fingerprint
 from hotloop.feed.identity.fingerprint import digest_of as cache_fingerprint
+from hotloop.feed.identity.ingredients import Ingredients
 
 MODULE = """
 import json
@@ -279,3 +281,14 @@ def test_a_generator_counts_by_its_seed_and_not_by_what_was_drawn() -> None:
     second.samples[1].random(3)
     second.samples[2].spawn(2)
     assert cache_fingerprint(first) == cache_fingerprint(second)
+
+
+@dataclass
+class Settings:
+    root: str = "there"
+
+
+def test_what_a_dataclass_makes_itself_needs_no_source() -> None:
+    found = Ingredients()
+    found.visit("settings", Settings())
+    assert found.unreadable == []

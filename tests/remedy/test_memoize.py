@@ -412,7 +412,8 @@ def test_what_is_asked_by_number_is_left_to_another_remedy(context: Any) -> None
     assert "cache-samples" in put(context, "Made.__getitem__").status()
 
 
-def test_another_result_ends_it_and_says_so(context: Any) -> None:
+def test_another_result_ends_it_and_says_so(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hotloop.remedy.live.arguments._LOOK_PART", 1e-9)  # nothing is looked at meanwhile
     form = put(context, "since_lately")
     asked(since_lately)
     LATELY[0] = 1  # not seen: a list of two thousand
@@ -766,7 +767,10 @@ def test_batches_that_cannot_be_kept_by_sample_are_as_they_were(context: Any, na
     assert why in form.status()
 
 
-def test_a_sample_that_is_another_when_it_is_checked_ends_it(context: Any) -> None:
+def test_a_sample_that_is_another_when_it_is_checked_ends_it(
+    context: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hotloop.remedy.live.arguments._LOOK_PART", 1e-9)  # nothing is looked at meanwhile
     form = put(context, "phased")
     for points in batches(3):
         phased(points)

@@ -237,6 +237,8 @@ class Ingredients:
         if is_installed(function):
             self.code[qualified(function)] = "installed"
             return
+        if function.__code__.co_qualname.startswith("__create_fn__"):
+            return  # a dataclass made it of its fields, which the class's own text has
         # By the code's own name: a decorator copies that of what it wraps.
         own = f"{module_name(function)}.{function.__code__.co_qualname}"
         self._add(own, self._source(function))

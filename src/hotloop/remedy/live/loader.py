@@ -69,20 +69,22 @@ class Changes:
 
     def _change(self, loader: Any) -> tuple[dict[str, Any], list[LoaderForm]] | None:
         """Change the loader; what it had, and the forms that had a part in it. None: leave it alone."""
-        if self._probe.role == "worker" or not self._trains(loader):
+        if self._probe.role == "worker":
             return None
+        trains = self._trains(loader)
         forms = [form for form in self.forms if form.active and not form.failed]
         wanted: dict[str, Any] = {}
         taking = []
         for form in forms:
-            changes = form.guard(form.changes)(loader, {**loader.__dict__, **wanted})
+            asked = form.changes if trains else form.elsewhere
+            changes = form.guard(asked)(loader, {**loader.__dict__, **wanted})
             if changes is not None:
                 taking.append(form)
                 wanted.update(changes)
         if not taking:
             return None
         site = self._probe.loaders.site_of(loader)
-        for form in taking:
+        for form in taking if trains else ():
             form.sites.add(site)
         wanted = consistent({**loader.__dict__, **wanted}, wanted)
         why = why_not(self._module, self._probe.torch, loader, wanted)
@@ -174,6 +176,10 @@ class LoaderForm(Form):
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """New values by name. ``settings`` is the loader's ``__dict__`` as the other forms left it."""
         raise NotImplementedError
+
+    def elsewhere(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """The same for a loader that does not train: it stays as it is."""
+        return None
 
     def status(self) -> str:
         """Also that it changed several loaders, of which a patch of the source changes one."""

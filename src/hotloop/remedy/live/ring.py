@@ -55,7 +55,8 @@ class CacheSamples(LoaderForm):
     The dataset is looked at before each epoch, and some samples are read again: once they, or the dataset,
     are others the cache is of no more use.
     A random sample that is met later ends it at once. Where torch itself would collate, a batch is gathered
-    from the cache in one go.
+    from the cache in one go. A loader that evaluates gets a cache of its own once there is training, or when
+    it is gone through again, unless the memory was given.
     """
 
     switchable = False  # a cache has to fill first
@@ -64,6 +65,8 @@ class CacheSamples(LoaderForm):
         self._collate = module.default_collate
         self._caches: weakref.WeakKeyDictionary[Any, _Kept] = weakref.WeakKeyDictionary()
         self._latest: _Kept | None = None  # for scripts with a new loader in each epoch
+        self._seen: weakref.WeakSet[Any] = weakref.WeakSet()  # loaders that evaluate
+        self._refused: weakref.WeakSet[Any] = weakref.WeakSet()
         super()._join(module)
 
         changes = changes_of(self.probe, module)
@@ -88,6 +91,25 @@ class CacheSamples(LoaderForm):
             self._latest = None
             return None
         self._caches[loader] = self._latest = made
+        return self._behind(made, loader, settings)
+
+    def elsewhere(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """The same for a loader that evaluates; what speaks against it is said nowhere."""
+        again = loader in self._seen or self._latest is not None
+        self._seen.add(loader)
+        if loader in self._refused or self.value is not None or not again:
+            return None
+        kept, latest = self._caches.get(loader), self._latest
+        if kept is None and latest is not None and latest.dataset is settings["dataset"]:
+            kept = latest
+        made = self._made(settings["dataset"]) if kept is None else kept
+        if not isinstance(made, str) and made.stopped():
+            self.say(made.stopped())
+        if isinstance(made, str) or made.dataset is not settings["dataset"] or not made.holds():
+            self._refused.add(loader)
+            self._caches.pop(loader, None)
+            return None
+        self._caches[loader] = made
         return self._behind(made, loader, settings)
 
     def status(self) -> str:
