@@ -46,6 +46,15 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.addaudithook(refuse)
 
 
+#: Folders of files that take longest: begun first, none of them is what the others wait for at the end.
+_LONG = ("remedy", "fix", "whatif", "robustness", "compare")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The long files first, else as they come."""
+    items.sort(key=lambda item: item.path.parent.name not in _LONG)
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_garbage() -> None:
     """What the module before left holds no file, process or shared memory when this one counts them."""

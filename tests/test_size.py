@@ -36,13 +36,13 @@ BUDGETS = {
     "record": 2424,
     "remedy": 4676,
     "report": 3033,
-    "source": 2012,
+    "source": 2021,
     "state": 579,
     "tune": 3787,
     "whatif": 1842,
 }
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 43_500, 152
+TESTS, GOLDEN_FILES = 42_150, 142
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

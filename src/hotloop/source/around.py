@@ -60,12 +60,21 @@ def function_at(text: str, line: int) -> str:
 
 
 def definitions(text: str, names: Collection[str]) -> list[str]:
-    """The texts of the functions and classes of these names."""
+    """The texts of the functions and classes of these names; a class without its ``__init__``."""
     code = code_of(text)
     if code is None:
         return []
     nodes: list[Function | ast.ClassDef] = [*code.nodes(FUNCTIONS), *code.nodes(ast.ClassDef)]
-    return [_lines(text, node) for node in nodes if node.name in names]
+    return [_without_init(text, node) for node in nodes if node.name in names]
+
+
+def _without_init(text: str, node: Function | ast.ClassDef) -> str:
+    """What a class does once, when it is made, is left out."""
+    inits = [one for one in node.body if isinstance(one, FUNCTIONS) and one.name == "__init__"]
+    whole = _lines(text, node)
+    for one in inits if isinstance(node, ast.ClassDef) else ():
+        whole = whole.replace(_lines(text, one), "")
+    return whole
 
 
 def _statements(text: str, line: int) -> list[ast.stmt]:
