@@ -247,13 +247,14 @@ def test_nothing_to_work_on_and_wrong_names_are_mistakes(tmp_path: Path, words: 
 
 
 def test_an_encoding_without_a_sign_is_no_failure(tmp_path: Path) -> None:
-    (tmp_path / "größe.py").write_text("import torch\ntorch.backends.cudnn.benchmark = False\nfür = '…'\n")
+    (tmp_path / "größe.log").write_text("lorem ipsum\n")
     done = subprocess.run(
-        [sys.executable, "-m", "hotloop", "audit"],
+        [sys.executable, "-m", "hotloop", "analyze", "größe.log"],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SRC), "PYTHONIOENCODING": "ascii"},
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 2, done.stderr
+    assert done.stdout.count("gr\\xf6\\xdfe.log") == 1
 
 
 def test_remedies_are_listed_by_name_and_by_finding() -> None:

@@ -150,8 +150,7 @@ def _git_apply(root: Path) -> str:
 
 
 def _spelled(one: Applied) -> str:
-    effect = one.remedy.source_effect or one.remedy.effect
-    return f"{one} ({'needs hotloop at run time' if one.remedy.depends else effect})"
+    return f"{one} ({'needs hotloop at run time' if one.remedy.depends else one.remedy.written_effect})"
 
 
 def _near(file: str, root: Path) -> str:

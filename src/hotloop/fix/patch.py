@@ -145,7 +145,7 @@ def from_findings(
             if _goes_along(scene, remedy, value):
                 value = None  # what was configured
             one = Applied(remedy=remedy, value=value)
-            may = EFFECTS.index(remedy.source_effect or remedy.effect) <= limit and not remedy.depends
+            may = EFFECTS.index(remedy.written_effect) <= limit and not remedy.depends
             if name in taken:
                 chosen = True
             elif may and (not chosen or name in _TOGETHER) and not _excluded(remedy, taken.values()):

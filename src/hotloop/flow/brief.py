@@ -104,7 +104,7 @@ def _effect(finding_id: str, remedies: Sequence[Remedy]) -> Effect:
 
     Without a remedy rounding may differ, and where the finding is that results are wrong, all of them.
     """
-    classes = [remedy.source_effect or remedy.effect for remedy in remedies]
+    classes = [remedy.written_effect for remedy in remedies]
     wrong = finding_id.startswith(_OF_RESULTS)
     return min(classes, key=EFFECTS.index, default="semantic" if wrong else "numeric")
 
@@ -157,7 +157,7 @@ def _remedy(remedy: Remedy, finding: Mapping[str, Any]) -> dict[str, Any]:
         "id": remedy.id,
         "spelled": remedy.spell(value),
         "write": words,
-        "effect": remedy.source_effect or remedy.effect,
+        "effect": remedy.written_effect,
         "alters": remedy.alters,
         "fix": bool(remedy.source),
         "apply": remedy.has_live(value),

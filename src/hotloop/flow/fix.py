@@ -124,7 +124,8 @@ def _faster(
         for one in remedies
         if by_model.setup_of((one,)) is not None and (one.value is not None or not one.remedy.parameter)
     ]
-    pipeline = by_model.pipeline_of(examination.evidence) if chosen and examination.evidence else None
+    evidence = examination.evidence if chosen else None
+    pipeline = by_model.pipeline_of(evidence) if evidence is not None else None
     if pipeline is None:
         return list(remedies), [], []
     stay = Applied(remedy=catalogue.get("persistent-workers"), value=None)
@@ -132,9 +133,9 @@ def _faster(
     if stay not in chosen and not pipeline.anew:
         together, more = _predicted(pipeline, [*chosen, stay])
         if together > _PAYS * max(1.0, alone):
-            if EFFECTS.index(_effect(stay)) <= EFFECTS.index(allow):
+            if EFFECTS.index(stay.remedy.written_effect) <= EFFECTS.index(allow):
                 return [*remedies, stay], [], [more]
-            words += f"; {more}: --allow {_effect(stay)}"
+            words += f"; {more}: --allow {stay.remedy.written_effect}"
     if alone >= 1.0:
         return list(remedies), [], [words]
     return [one for one in remedies if one not in chosen], chosen, [words]
@@ -153,12 +154,14 @@ def _proof(patch: Patch, examination: Examination, timeout_s: float, status: Sta
     with status("running a patched copy up to the change"):
         started = examination.recording.start_unix_s
         proof = check.prove(patch, publish.tree_of(patch), started_unix_s=started, timeout_s=timeout_s)
-    altering = [one for one in patch.applied if one.remedy.rewrites or _effect(one) == "numeric"]
+    altering = [one for one in patch.applied if one.remedy.rewrites or one.remedy.written_effect == "numeric"]
     if not altering or proof.passed is False:
         return proof
     with status("training a few steps with the patch and without: are the losses the same?"):
         begin = time.monotonic()
-        found = _trained(patch, exact=all(_effect(one) == "exact" for one in altering), timeout_s=timeout_s)
+        found = _trained(
+            patch, exact=all(one.remedy.written_effect == "exact" for one in altering), timeout_s=timeout_s
+        )
     return replace(
         proof,
         passed=proof.passed if found.same is None else found.same,
@@ -172,10 +175,6 @@ _SAID: Final = {
     False: "with the patch losses are others: ",
     None: "cannot tell whether losses stay the same (hotloop verify --patch FILE -- COMMAND can): ",
 }
-
-
-def _effect(one: Applied) -> Effect:
-    return one.remedy.source_effect or one.remedy.effect
 
 
 def _trained(patch: Patch, *, exact: bool, timeout_s: float) -> SameLosses:

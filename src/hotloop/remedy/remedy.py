@@ -96,6 +96,11 @@ class Remedy:
     excludes: tuple[str, ...] = ()
 
     @property
+    def written_effect(self) -> Effect:
+        """What its source form may alter."""
+        return self.source_effect or self.effect
+
+    @property
     def forms(self) -> tuple[str, ...]:
         """How hotloop can give it: ``live``, ``source``; ``words`` where a person writes it."""
         return tuple(name for name in ("live", "source") if getattr(self, name)) or ("words",)

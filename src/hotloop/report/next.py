@@ -44,9 +44,7 @@ def of_run(command: Sequence[str], found: Sequence[str]) -> list[dict[str, str]]
 def _is_written(finding: Finding) -> bool:
     """Whether ``fix`` writes one of its remedies without being asked for it by name."""
     found = map(catalogue.get, finding.remedies)
-    return any(
-        one.source and not one.depends and (one.source_effect or one.effect) == "exact" for one in found
-    )
+    return any(one.source and not one.depends and one.written_effect == "exact" for one in found)
 
 
 def _from_here(folder: Path) -> str:
