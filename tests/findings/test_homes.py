@@ -53,5 +53,6 @@ def test_a_home_is_complete(finding: str) -> None:
     known = {remedy.id for remedy in catalogue.remedies()}
     assert set(entry.remedies) <= known, "a remedy that is not there"
     assert pages.page(finding).startswith(f"# {finding}\n")
+    assert ".md)" not in pages.page(finding)  # a report has no other page beside it
     assert entry.title.endswith(".") and entry.advice.endswith(".")
     assert ("```" in pages.what_to_do(finding)) != (finding in IN_WORDS)

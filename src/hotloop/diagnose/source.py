@@ -16,8 +16,7 @@ def sources(evidence: Evidence) -> dict[str, str]:
     """The text of every user file that was seen, by its name."""
     return {
         str(note.get("file")): str(note.get("text") or "")
-        for rank in evidence.recording.ranks
-        for process in (rank, *rank.workers)
+        for process in evidence.recording.processes
         for note in process.notes.get("source", ())
     }
 

@@ -9,14 +9,17 @@ from typing import Final
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _FOLDERS: Final = (_PACKAGE / "docs" / "rules", _PACKAGE.parents[1] / "docs" / "rules")
+#: A link to another page of the project, which does not lie beside a report.
+_LINK: Final = re.compile(r"\[([^\]]+)\]\((?!https://)[^)]+\.md[^)]*\)")
 _SECTION: Final = re.compile(r"^## What to do\n(.*?)(?=^## |\Z)", re.M | re.S)
 
 
 @lru_cache(maxsize=256)
 def page(finding_id: str) -> str:
-    """The page in Markdown; empty where there is none."""
+    """The page in Markdown, links to other pages as their text alone; empty where there is none."""
     found = (folder / f"{finding_id}.md" for folder in _FOLDERS)
-    return next((file.read_text(encoding="utf-8") for file in found if file.is_file()), "")
+    text = next((file.read_text(encoding="utf-8") for file in found if file.is_file()), "")
+    return _LINK.sub(r"\1", text)
 
 
 def what_to_do(finding_id: str) -> str:

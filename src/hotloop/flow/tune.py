@@ -180,8 +180,7 @@ def draws(found: Examination) -> tuple[str, ...]:
     """The generators that samples of the loaders that feed training were seen to draw from."""
     loaders = found.lead.loaders if found.lead is not None else ()
     feeding = {loader.dataset.get("class") for loader in loaders if loader.role == "train"}
-    processes = [one for rank in found.recording.ranks for one in (rank, *rank.workers)]
-    notes = [note for one in processes for note in one.notes.get("draws", ())]
+    notes = [note for one in found.recording.processes for note in one.notes.get("draws", ())]
     drawn = {name for note in notes if note["dataset"] in feeding for name in note["generators"]}
     return tuple(sorted(drawn))
 

@@ -81,3 +81,8 @@ class Recording:
     torch_failed: tuple[str, ...] = ()  # why a torch that is there could not be imported, in words
     cwd: str = ""  # where the command was started; its processes may have gone elsewhere
     patch: InForce | None = None  # code of the run that is not what lies on disk
+
+    @property
+    def processes(self) -> tuple[Process, ...]:
+        """Every training process, each followed by its workers."""
+        return tuple(one for rank in self.ranks for one in (rank, *rank.workers))

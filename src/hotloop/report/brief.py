@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from hotloop import units
 from hotloop.report import words
-
-#: A link to another page of the project, which does not lie beside a brief.
-_LINK: Final = re.compile(r"\[([^\]]+)\]\((?!https://)[^)]+\)")
 
 
 def render(brief: Mapping[str, Any]) -> str:
@@ -28,7 +24,7 @@ def render(brief: Mapping[str, Any]) -> str:
         _numbers(brief["numbers"]),
         "## What to write",
         words.clean(brief["advice"]),
-        _LINK.sub(r"\1", brief["recipe"]),
+        brief["recipe"],
         _remedies(brief["remedies"]),
         "## What must stay the same",
         _list(brief["same"]),

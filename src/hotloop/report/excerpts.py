@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotloop.findings import Place
-from hotloop.record.recording import Process, Recording
+from hotloop.record.recording import Recording
 
 _LONGEST_LINE = 240
 
@@ -22,7 +22,7 @@ class Sources:
     def of(cls, recording: Recording) -> Sources:
         """All ``source`` notes of all processes."""
         texts: dict[str, list[str]] = {}
-        for process in _processes(recording):
+        for process in recording.processes:
             for note in process.notes.get("source", []):
                 text = note.get("text")
                 if isinstance(text, str):
@@ -43,10 +43,6 @@ class Sources:
         """The text of one line, stripped; "" where it is not known."""
         lines = self.lines.get(place.file, [])
         return _clipped(lines[place.line - 1].strip()) if 1 <= place.line <= len(lines) else ""
-
-
-def _processes(recording: Recording) -> list[Process]:
-    return [process for rank in recording.ranks for process in (rank, *rank.workers)]
 
 
 def _clipped(line: str) -> str:

@@ -23,25 +23,6 @@ from hotloop.report.absence import reasons
 Report = Mapping[str, Any]
 
 _ASSETS: Final = Path(__file__).with_name("assets")
-_LINKS: Final = (
-    ("time", "Time"), ("findings", "Findings"), ("charts", "Charts"), ("device", "Device"),
-    ("lines", "Lines"), ("calls", "Calls"), ("memory", "Memory"), ("loaders", "Loaders"),
-    ("settings", "Settings"), ("modules", "Modules"), ("machine", "Machine"), ("files", "Files"),
-)  # fmt: skip
-_KINDS: Final = {
-    "sync": "Host waits for the device",
-    "transfer": "Copies between host and device",
-    "collective": "Collectives",
-    "logging": "Logging",
-    "checkpoint": "Checkpoints",
-    "socket": "Sockets",
-}
-_NATURES: Final = {
-    "python": "Python",
-    "native": "native code",
-    "waiting": "mostly off the CPU",
-    "unknown": "",
-}
 #: Settings of a loader in the order people look for them; the others follow by name.
 _FIRST: Final = (
     "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "shuffle", "drop_last"
@@ -64,8 +45,6 @@ def render(report: Report) -> str:
         ranks=[_rank(rank, report["slowest_rank"]) for rank in report["ranks"]],
         specs=specs,
         sites=sorted(sites, key=lambda item: -item[1]["seconds"]),
-        kinds=_KINDS,
-        natures=_NATURES,
         held=footprint.held,
         mebibytes=footprint.mebibytes,
         size_gb=footprint.size_gb,
@@ -80,12 +59,12 @@ def render(report: Report) -> str:
 def page(title: str, body: Markup, foot: str, data: Mapping[str, Any]) -> str:
     """A page around sections; ``data`` is what its script draws: ``wall_s`` and ``charts``."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
+    phases = "".join(f"--p-{name}:light-dark({a},{b});" for name, (_, a, b) in palette.PHASE_MARKS.items())
     return environment().get_template("page.html.j2").render(
         title=title,
         body=body,
         foot=foot,
-        links=_LINKS,
-        style=Markup(_colours() + (_ASSETS / "report.css").read_text(encoding="utf-8")),
+        style=Markup((_ASSETS / "report.css").read_text(encoding="utf-8") + f":root{{{phases}}}"),
         # Inside a script element only "<" can end it or open a comment.
         data=Markup(text.replace("<", "\\u003c")),
         script=Markup((_ASSETS / "report.js").read_text(encoding="utf-8")),
@@ -209,17 +188,3 @@ def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any
                 yield from _flat(item, f"{prefix}{name}[{i}].")
         else:
             yield prefix + name, value
-
-
-def _colours() -> str:
-    """Custom properties of both themes; the dark ones twice, for the system's wish and for the reader's."""
-    light = {f"--p-{name}": mark[1] for name, mark in palette.PHASE_MARKS.items()}
-    dark = {f"--p-{name}": mark[2] for name, mark in palette.PHASE_MARKS.items()}
-    light |= {f"--{name}": pair[0] for name, pair in palette.PAGE.items()}
-    dark |= {f"--{name}": pair[1] for name, pair in palette.PAGE.items()}
-    plain, deep = ("".join(f"{name}:{value};" for name, value in one.items()) for one in (light, dark))
-    return (
-        f":root{{color-scheme:light;{plain}}}"
-        f"@media(prefers-color-scheme:dark){{:root:not([data-theme=light]){{color-scheme:dark;{deep}}}}}"
-        f":root[data-theme=dark]{{color-scheme:dark;{deep}}}\n"
-    )

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
-from pathlib import Path
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -17,14 +16,13 @@ from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
 from hotloop.record import rows as row
 from hotloop.record.recording import Process, Recording
-from hotloop.report import cost, loaders, ranks, system
+from hotloop.report import cost, loaders, ranks, system, words
 from hotloop.report import next as next_
 from hotloop.report.excerpts import Sources
 from hotloop.report.interruptions import interruptions
 from hotloop.report.series import series
 from hotloop.report.throughput import throughput
 from hotloop.report.values import plain
-from hotloop.source.written import Written
 from hotloop.whatif.estimate import WhatIf, estimate
 
 SCHEMA: Final = 1
@@ -71,7 +69,7 @@ def build(
             for finding, command in zip(findings, then, strict=True)
         ],
         "next": next_.of_run(recording.command, then),
-        "settings": _settings(main),
+        "settings": main.settings if main else [],
         "startup": _startup(main),
         "ranks": ranks.summaries(measured),
         "slowest_rank": ranks.slowest(measured),
@@ -109,13 +107,7 @@ def _patch(recording: Recording) -> dict[str, Any] | None:
     if patch is None:
         return None
     sides = {"met": patch.met, "missed": patch.missed}
-    return {name: [_near(file, recording) for file in files] for name, files in sides.items()}
-
-
-def _near(file: str, recording: Recording) -> str:
-    folder = Path(recording.cwd or ".")
-    path = Path(file)
-    return str(path.relative_to(folder)) if folder in path.parents else file
+    return {name: [words.path(file, recording.cwd) for file in files] for name, files in sides.items()}
 
 
 def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
@@ -203,25 +195,6 @@ def _with_gain(finding: Finding, what_if: WhatIf | None) -> Finding:
     return replace(finding, gain=Gain(ratio=best.ratio, ci95=best.ci95, measured=True))
 
 
-def _settings(main: Steps | None) -> list[dict[str, Any]]:
-    return [
-        {
-            "name": setting.name,
-            "configured": setting.configured,
-            "in_effect": setting.in_effect,
-            "where": setting.where,
-            "differs": setting.differs,
-            "by": _written(setting.by),
-            "sources": [{**asdict(source), "by": _written(source.by)} for source in setting.sources],
-        }
-        for setting in (main.settings if main else ())
-    ]
-
-
-def _written(by: Written | None) -> dict[str, Any] | None:
-    return {"file": by.file, "line": by.line, "text": by.text} if by is not None else None
-
-
 def _startup(main: Steps | None) -> dict[str, Any]:
     if main is None:
         return {"seconds": 0.0, "parts": []}
@@ -244,11 +217,11 @@ def _details(main: Steps | None, sources: Sources) -> dict[str, Any]:
         "lines": [loaders.line(item, main, sources) for item in main.lines[:_MAX_LINES]],
         "loaders": [loaders.loader(item, main, sources) for item in main.loaders],
         "sites": _sites(main, sources),
-        "modules": [vars(item) for item in main.modules[:_MAX_MODULES]],
+        "modules": main.modules[:_MAX_MODULES],
         "evaluations": [_interval(item) for item in main.evaluations[:_MAX_INTERVALS]],
         "checkpoints": [_interval(item) for item in main.checkpoints[:_MAX_INTERVALS]],
         "interruptions": interruptions(main),
-        "device": vars(main.device) if main.device else None,
+        "device": main.device,
         "compile": {
             "seconds": main.compile_s,
             "steps": main.compiles_at[:100],
@@ -296,14 +269,14 @@ def _offset_s(recording: Recording, main: Steps | None) -> float:
 def _warnings(recording: Recording) -> list[str]:
     """What hotloop could not see, in words, each once."""
     missed = (_patch(recording) or {}).get("missed", ())
-    words = [f"The patch was not met: {file} was not imported." for file in missed]
-    words += recording.warnings
-    for process in (item for rank in recording.ranks for item in (rank, *rank.workers)):
-        words += [str(note.get("text", "")) for note in process.notes.get("warning", [])]
-        words += [_disabled(note) for note in process.notes.get("disabled", [])]
+    found = [f"The patch was not met: {file} was not imported." for file in missed]
+    found += recording.warnings
+    for process in recording.processes:
+        found += [str(note.get("text", "")) for note in process.notes.get("warning", [])]
+        found += [_disabled(note) for note in process.notes.get("disabled", [])]
     if not recording.complete:
-        words.append("The run or its launcher was killed: the last second may be missing.")
-    return [word for word in dict.fromkeys(words) if word]
+        found.append("The run or its launcher was killed: the last second may be missing.")
+    return [one for one in dict.fromkeys(found) if one]
 
 
 def _disabled(note: Mapping[str, Any]) -> str:

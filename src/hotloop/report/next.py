@@ -20,7 +20,7 @@ def of_findings(findings: Sequence[Finding], folder: Path | None) -> list[str]:
     numbers = {id(finding): number for number, finding in enumerate(above, start=1)}
     if folder is None:
         return [""] * len(findings)
-    run = shlex.quote(_from_here(folder))
+    run = shlex.quote(words.from_here(str(folder)))
     return [
         ""
         if id(finding) not in numbers
@@ -45,10 +45,3 @@ def _is_written(finding: Finding) -> bool:
     """Whether ``fix`` writes one of its remedies without being asked for it by name."""
     found = map(catalogue.get, finding.remedies)
     return any(one.source and not one.depends and one.written_effect == "exact" for one in found)
-
-
-def _from_here(folder: Path) -> str:
-    try:
-        return str(folder.resolve().relative_to(Path.cwd()))
-    except (OSError, ValueError):
-        return str(folder)

@@ -22,37 +22,5 @@ PHASE_MARKS: Final = {
     "unaccounted": (".", "#d5d9de", "#454c57"),
 }
 
-#: Severity -> (colour on a light page, colour on a dark page).
-SEVERITY_MARKS: Final = {
-    "high": ("#c5221f", "#ff7b72"),
-    "medium": ("#b06000", "#f0a040"),
-    "low": ("#5f6b7a", "#98a4b3"),
-    "info": ("#5f6b7a", "#98a4b3"),
-}
-
-#: Name -> (light, dark): surfaces, text, code and the lines of charts.
-PAGE: Final = {
-    "bg": ("#fbfbfa", "#12151a"),
-    "panel": ("#ffffff", "#191d24"),
-    "sunk": ("#f3f4f4", "#0e1115"),
-    "ink": ("#1b2027", "#e4e8ee"),
-    "soft": ("#57616e", "#a0abb9"),
-    "edge": ("#dfe2e6", "#2b313b"),
-    "grid": ("#e9ebee", "#262c35"),
-    "link": ("#1d5fbf", "#7fb0ff"),
-    "hit": ("#fff1d6", "#3a2f17"),
-    "high": ("#c5221f", "#ff7b72"),
-    "medium": ("#a15a00", "#f0a040"),
-    "low": ("#5f6b7a", "#98a4b3"),
-    "good": ("#1d7a45", "#5cc98a"),
-    "code-k": ("#8430ad", "#c79bf0"),
-    "code-s": ("#23703f", "#8fd0a0"),
-    "code-n": ("#a14a00", "#eab07a"),
-    "code-c": ("#66707c", "#8b97a6"),
-    "l-0": ("#2f6bd0", "#6ea4f7"),
-    "l-1": ("#d9731a", "#f2984a"),
-    "l-2": ("#2f9e5b", "#52c483"),
-    "l-3": ("#8c55c9", "#b58cf0"),
-    "l-4": ("#c2479c", "#e57cc2"),
-    "l-5": ("#5f6b7a", "#98a4b3"),
-}
+#: Severity -> colour in a terminal.
+SEVERITY_MARKS: Final = {"high": "#ff7b72", "medium": "#f0a040", "low": "#98a4b3", "info": "#98a4b3"}

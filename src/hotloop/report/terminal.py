@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from hotloop import units
@@ -216,7 +215,7 @@ def _named(findings: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int) -> list[Line]:
-    colour = SEVERITY_MARKS.get(finding["severity"], SEVERITY_MARKS["low"])[1]
+    colour = SEVERITY_MARKS[finding["severity"]]
     head: Line = [(f"{number}  ", f"bold {colour}"), (words.clean(finding["id"]), "bold")]
     if finding["rank"] is not None and len(report["ranks"]) > 1:
         head.append((f"  rank {finding['rank']}", "dim"))
@@ -297,15 +296,8 @@ def _where(report: Report, width: int) -> list[Line]:
     folder = report.get("run_folder")
     if not folder:
         return []
-    file = _from_here(f"{folder}/report.html")
+    file = words.from_here(f"{folder}/report.html")
     return [[("report: ", "dim"), (file, "")]]  # in one piece, however long: it is there to be copied
-
-
-def _from_here(file: str) -> str:
-    try:
-        return words.path(file, str(Path.cwd()))
-    except OSError:  # the working directory is gone
-        return words.clean(file)
 
 
 def _labelled(label: str, text: str, width: int) -> list[Line]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from dataclasses import is_dataclass
 from typing import Any
 
 import numpy as np
 
-from hotloop.findings import Place
-
 
 def plain(value: Any) -> Any:
-    """The value in JSON types; NaN and infinities become None, unknown objects their text."""
+    """The value in JSON types, dataclasses as their fields; NaN becomes None, an unknown object its text."""
     if value is None or isinstance(value, bool):
         return value
     if isinstance(value, str):
@@ -23,8 +22,8 @@ def plain(value: Any) -> Any:
         return float(value) if math.isfinite(value) else None
     if isinstance(value, np.bool_):
         return bool(value)
-    if isinstance(value, Place):
-        return {"file": _text(value.file), "line": int(value.line), "function": _text(value.function)}
+    if is_dataclass(value):
+        value = vars(value)
     if isinstance(value, Mapping):
         return {_text(str(key)): plain(item) for key, item in value.items()}
     if isinstance(value, np.ndarray):

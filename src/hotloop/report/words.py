@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Mapping
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
 from rich.cells import cell_len, chop_cells, set_cell_size
@@ -54,6 +54,14 @@ def path(file: str, cwd: str | None = None, *, suffix: str = "", limit: int | No
         if cells(shorter) <= limit:
             return shorter
     return cut(parts[-1], limit - cells(suffix), front=True) + suffix
+
+
+def from_here(file: str) -> str:
+    """A path as it can be typed in the working directory, if that is still there."""
+    try:
+        return path(file, str(Path.cwd()))
+    except OSError:  # the working directory is gone
+        return clean(file)
 
 
 def written(by: Mapping[str, Any], cwd: str | None = None, *, limit: int | None = None) -> str:
