@@ -23,6 +23,12 @@ class Line:
     data: Mapping[str, Any] = field(default_factory=dict)
 
 
+def judged(topic: str, name: str, value: str, advice: str, *, data: Mapping[str, Any] | None = None) -> Line:
+    """A line that is fine where there is nothing to advise."""
+    state: State = "warn" if advice else "ok"
+    return Line(topic=topic, name=name, value=value, state=state, advice=advice, data=data or {})
+
+
 @dataclass(frozen=True, kw_only=True)
 class Patient:
     """What checks look at: facts of the machine (``launch.machine``), of torch, and the environment.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from hotloop.doctor.line import Line, Patient
+from hotloop.doctor.line import Line, Patient, judged
 
 
 def check(patient: Patient) -> Iterator[Line]:
@@ -14,18 +14,15 @@ def check(patient: Patient) -> Iterator[Line]:
     cores, count = float(machine["cores"]), int(machine.get("cpu_count") or 1)
     data = {"cores": cores, "cpu_count": count}
     value = f"{cores:g} of {count}" + (f", {model}" if (model := machine.get("cpu_model")) else "")
-    if cores < count:
-        advice = (
-            "A quota or an affinity keeps the others away; libraries that count cores start too many "
-            f"threads: set OMP_NUM_THREADS={max(1, int(cores))} or less for the training process."
-        )
-        yield Line(topic="processor", name="cores", value=value, state="warn", advice=advice, data=data)
-    else:
-        yield Line(topic="processor", name="cores", value=value, state="ok", data=data)
+    advice = (
+        "A quota or an affinity keeps the others away; libraries that count cores start too many "
+        f"threads: set OMP_NUM_THREADS={max(1, int(cores))} or less for the training process."
+    )
+    yield judged("processor", "cores", value, advice if cores < count else "", data=data)
     governor = machine.get("cpu_governor")
     if governor == "powersave" and not _pstate():
         advice = "The clock stays low: cpupower frequency-set -g performance (as root)."
-        yield Line(topic="processor", name="clock policy", value=governor, state="warn", advice=advice)
+        yield judged("processor", "clock policy", governor, advice)
     nodes = len(list(Path("/sys/devices/system/node").glob("node[0-9]*")))
     if nodes > 1:
         advice = (

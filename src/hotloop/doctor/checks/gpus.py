@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from hotloop.doctor.line import Line, Patient, State
+from hotloop.doctor.line import Line, Patient, judged
 from hotloop.units import size
 
 #: NVML's clocks-throttle reasons that mean the hardware protects itself (nvml.h).
@@ -64,22 +64,13 @@ def _driver(gpu: Mapping[str, Any]) -> Iterator[Line]:
     width, most = gpu.get("pcie_width"), gpu.get("pcie_width_max")
     if width and most:
         words = f"generation {gpu.get('pcie_gen_max', '?')}, {width} of {most} lanes"
-        narrow = width < most
-        advice = "The card or its riser is in a narrow slot: copies take that much longer." if narrow else ""
-        yield Line(topic=topic, name="PCIe", value=words, state=_state(narrow), advice=advice)
+        advice = "The card or its riser is in a narrow slot: copies take that much longer."
+        yield judged(topic, "PCIe", words, advice if width < most else "")
     limit, full = gpu.get("power_limit_w"), gpu.get("power_limit_max_w")
     if limit and full:
+        advice = f"nvidia-smi -i {gpu.get('index', 0)} -pl {full:.0f} (as root) lets it run faster."
         low = limit < 0.9 * full
-        advice = (
-            f"nvidia-smi -i {gpu.get('index', 0)} -pl {full:.0f} (as root) lets it run faster." if low else ""
-        )
-        yield Line(
-            topic=topic,
-            name="power limit",
-            value=f"{limit:.0f} of {full:.0f} W",
-            state=_state(low),
-            advice=advice,
-        )
+        yield judged(topic, "power limit", f"{limit:.0f} of {full:.0f} W", advice if low else "")
     reasons = [words for bit, words in _THROTTLED.items() if int(gpu.get("throttle_reasons") or 0) & bit]
     if reasons:
         advice = "Its clock is held down now: look at cooling and power before anything else."
@@ -87,7 +78,7 @@ def _driver(gpu: Mapping[str, Any]) -> Iterator[Line]:
     used, total = gpu.get("memory_used_bytes"), gpu.get("memory_bytes")
     if used and total and used > 0.2 * total:
         advice = "Another process is on it: nvidia-smi shows which."
-        yield Line(topic=topic, name="memory in use", value=size(used), state="warn", advice=advice)
+        yield judged(topic, "memory in use", size(used), advice)
 
 
 def _measured(device: Mapping[str, Any], gpus: list[Mapping[str, Any]]) -> Iterator[Line]:
@@ -105,17 +96,13 @@ def _measured(device: Mapping[str, Any], gpus: list[Mapping[str, Any]]) -> Itera
     known = peaks(device["name"])
     for dtype, value in (device.get("tflop_per_s") or {}).items():
         peak = known.get(dtype)
-        words = f"{value:.0f} TFLOP/s" + (
-            f", {value / peak:.0%} of the datasheet's {peak:.0f}" if peak else ""
-        )
-        low = peak is not None and value < _GOOD_RATIO * peak
-        advice = "Clocks, power limit, another process, or an old build keep it down." if low else ""
-        state = _state(low) if peak else "fact"
-        yield Line(topic=topic, name=f"matrix product {dtype}", value=words, state=state, advice=advice)
-
-
-def _state(warned: bool) -> State:
-    return "warn" if warned else "ok"
+        name, words = f"matrix product {dtype}", f"{value:.0f} TFLOP/s"
+        if not peak:
+            yield Line(topic=topic, name=name, value=words)
+            continue
+        advice = "Clocks, power limit, another process, or an old build keep it down."
+        words += f", {value / peak:.0%} of the datasheet's {peak:.0f}"
+        yield judged(topic, name, words, advice if value < _GOOD_RATIO * peak else "")
 
 
 def _copies(topic: str, device: Mapping[str, Any], gpus: list[Mapping[str, Any]]) -> Line:
@@ -127,8 +114,8 @@ def _copies(topic: str, device: Mapping[str, Any], gpus: list[Mapping[str, Any]]
     low = bool(link) and pinned < 0.5 * link
     if link:
         words += f"; the link carries {link:.0f}"
-    advice = "Copies reach less than half of the link: check the slot, NUMA binding and IOMMU." if low else ""
-    return Line(topic=topic, name="host to device", value=words, state=_state(low), advice=advice)
+    advice = "Copies reach less than half of the link: check the slot, NUMA binding and IOMMU."
+    return judged(topic, "host to device", words, advice if low else "")
 
 
 def peaks(name: str) -> Mapping[str, float]:

@@ -9,7 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from hotloop.doctor.line import Line, Patient, State
+from hotloop.doctor.line import Line, Patient, State, judged
 from hotloop.units import rate, size
 
 #: One read: about an image, and a multiple of every block size.
@@ -35,14 +35,8 @@ def check(patient: Patient) -> Iterator[Line]:
     yield Line(topic="storage", name="data", value=value, state=state, advice=advice, data=dict(facts))
     free = facts.get("free_bytes")
     if free is not None:
-        short = free < 5 << 30
-        advice = (
-            "Checkpoints and logs need room: a full disk ends the run at its next checkpoint."
-            if short
-            else ""
-        )
-        state = "warn" if short else "ok"
-        yield Line(topic="storage", name="free space", value=size(free), state=state, advice=advice)
+        advice = "Checkpoints and logs need room: a full disk ends the run at its next checkpoint."
+        yield judged("storage", "free space", size(free), advice if free < 5 << 30 else "")
     if not patient.quick:
         yield _reads(patient)
 
@@ -54,16 +48,10 @@ def _reads(patient: Patient) -> Line:
         words = "not measured: no file there is that large (give the data's folder with --data)"
         return Line(topic="storage", name=name, value=words, state="unknown")
     per_s = num_reads / seconds
-    slow = per_s < 200
     advice = "One worker waits for every sample: use many workers, copy the data to a local disk, or bake it."
-    return Line(
-        topic="storage",
-        name=name,
-        value=f"{rate(per_s)}/s, {size(per_s * READ_BYTES)}/s for one reader",
-        state="warn" if slow else "ok",
-        advice=advice if slow else "",
-        data={"num_reads": num_reads, "reads_per_s": per_s, "bytes_per_s": per_s * READ_BYTES},
-    )
+    value = f"{rate(per_s)}/s, {size(per_s * READ_BYTES)}/s for one reader"
+    data = {"num_reads": num_reads, "reads_per_s": per_s, "bytes_per_s": per_s * READ_BYTES}
+    return judged("storage", name, value, advice if per_s < 200 else "", data=data)
 
 
 def files_in(folder: Path) -> list[Path]:
