@@ -20,7 +20,7 @@ BUDGETS = {
     "cli": 2057,
     "compare": 2340,
     "diagnose": 8411,
-    "doctor": 729,
+    "doctor": 685,
     "feed": 11357,
     "findings": 734,
     "fix": 5537,
