@@ -132,7 +132,7 @@ def test_the_patch_proves_itself_applies_and_removes_the_finding(
     before = tree(folder)
     done = hotloop("fix", run, cwd=folder)
     assert done.returncode == 0, done.stderr
-    assert "checked: the patched copy runs to its loader with num_workers=2" in words_of(done)
+    assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     assert tree(folder) == before
     git(folder, "apply", given=done.stdout)
     assert '    num_workers=cfg["data"]["num_workers"],  # to be tuned\n' in (folder / "train.py").read_text()
@@ -201,7 +201,7 @@ def test_a_copy_that_hangs_is_ended(project: tuple[Path, Path]) -> None:
     folder, run = project
     done = hotloop("fix", "--timeout", "6", run, cwd=folder, env={"HANG": "1"})
     assert done.returncode == 0
-    assert "not checked: the copy did not get there in 6 s" in words_of(done)
+    assert "not checked: the patched copy was not done after 6.00 s" in words_of(done)
     assert done.stdout.startswith("diff --git")
 
 
@@ -218,7 +218,7 @@ def test_a_script_that_goes_to_its_folder_first(project: tuple[Path, Path], tmp_
     assert hotloop("run", "--out", tmp_path / "run", *command, cwd=tmp_path / "home").returncode == 0
     done = hotloop("fix", tmp_path / "run", cwd=tmp_path / "home")
     assert done.returncode == 0, done.stderr
-    assert "checked: the patched copy runs to its loader with num_workers=2" in words_of(done)
+    assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     git(inner, "apply", given=done.stdout)
     assert 'num_workers=cfg["data"]["num_workers"]' in (inner / "train.py").read_text()
 
@@ -243,23 +243,21 @@ def test_of_the_loaders_that_a_factory_built_the_training_one_is_changed(
     observed(inner, tmp_path / "run")
     done = hotloop("fix", "--apply", "num-workers=2", tmp_path / "run", cwd=inner)
     assert done.returncode == 0, done.stderr
-    assert "checked: the patched copy runs to its loader with num_workers=2" in words_of(done)
+    assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     git(inner, "apply", given=done.stdout)
     assert "held_out = make_loader(Slow(), cfg, 0)\n    loader = make_loader(Slow(), cfg, 2)\n" in (
         (inner / "train.py").read_text()
     )
 
 
-def test_what_a_run_writes_elsewhere_is_left_alone_and_arguments_are_said(
-    project: tuple[Path, Path], tmp_path: Path
-) -> None:
+def test_what_a_run_writes_elsewhere_is_left_alone(project: tuple[Path, Path], tmp_path: Path) -> None:
     folder, _ = project
     outside = tmp_path / "outside"
     observed(folder, tmp_path / "run", "--out", str(outside))
     outside.rmdir()
     done = hotloop("fix", tmp_path / "run", cwd=folder)
     assert done.returncode == 0
-    assert f"not checked: the script writes {outside} before it gets there" in words_of(done)
+    assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     assert not outside.exists()
 
 
@@ -469,7 +467,7 @@ from torch import nn
 torch.manual_seed(0)
 block, last = nn.Linear(8, 8), nn.Linear(8, 1)
 optimizer = torch.optim.SGD([*block.parameters(), *last.parameters()], lr=0.1)
-other = bool(os.environ.get("OTHER")) and "HOTLOOP_PATCH" in os.environ
+other = bool(os.environ.get("OTHER")) and "scaled" + "_dot" in open(__file__).read()
 
 def attend(q, k, v):
     weights = torch.softmax(q @ k.transpose(-2, -1), dim=-1)

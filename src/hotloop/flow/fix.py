@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -14,14 +15,14 @@ from hotloop.compare.run import run_of
 from hotloop.compare.same_losses import STEPS, SameLosses, same_losses
 from hotloop.compare.trace import Trace
 from hotloop.errors import UsageError
-from hotloop.fix import check, in_force, publish
+from hotloop.fix import check, publish
 from hotloop.fix import patch as patches
 from hotloop.fix.check import Proof
-from hotloop.fix.in_force import InForce
 from hotloop.fix.patch import Patch
 from hotloop.fix.scene import Scene
 from hotloop.flow.examine import Examination, examine, read
 from hotloop.flow.observe import observe_quietly
+from hotloop.launch.command import Outcome
 from hotloop.launch.guard import Guard
 from hotloop.model import Pipeline, Setup, gain
 from hotloop.remedy import catalogue
@@ -83,7 +84,7 @@ def fix(
     fixed = Fixed(
         patch=patch,
         root=publish.root_of(patch),
-        proof=_proof(patch, examination, timeout_s, status) if timeout_s and patch.files else None,
+        proof=_proof(patch, timeout_s, status) if timeout_s and patch.files else None,
         asked=bool(asked),
         offered=tuple((one, patches.make(scene, [one], paths)) for one in others),
         written=False,
@@ -149,25 +150,29 @@ def _predicted(pipeline: Pipeline, arm: Sequence[Applied]) -> tuple[float, str]:
 # -- the proof -------------------------------------------------------------------------------------------
 
 
-def _proof(patch: Patch, examination: Examination, timeout_s: float, status: Status) -> Proof:
-    """A patched copy is run up to the change; what may alter results is trained beside the original."""
-    with status("running a patched copy up to the change"):
-        started = examination.recording.start_unix_s
-        proof = check.prove(patch, publish.tree_of(patch), started_unix_s=started, timeout_s=timeout_s)
+def _proof(patch: Patch, timeout_s: float, status: Status) -> Proof:
+    """The patched files are run up to the change; what may alter results is trained beside the original.
+
+    The runs' writes are thrown away; the patch lies in what is thrown away.
+    """
+    scene, begin = patch.scene, time.monotonic()
+    if not scene.command:
+        return Proof(passed=None, words="the recording has no command")
     altering = [one for one in patch.applied if one.remedy.rewrites or one.remedy.written_effect == "numeric"]
-    if not altering or proof.passed is False:
-        return proof
-    with status("training a few steps with the patch and without: are the losses the same?"):
-        begin = time.monotonic()
-        found = _trained(
-            patch, exact=all(one.remedy.written_effect == "exact" for one in altering), timeout_s=timeout_s
-        )
-    return replace(
-        proof,
-        passed=proof.passed if found.same is None else found.same,
-        words="; ".join([*([proof.words] if proof.passed else []), f"{_SAID[found.same]}{found.words}"]),
-        seconds=proof.seconds + time.monotonic() - begin,
-    )
+    try:
+        with tempfile.TemporaryDirectory(prefix="hotloop-fix-") as scratch, contextlib.chdir(scene.started):
+            launch = _Launch(patch, Path(scratch), STEPS if altering else 1, timeout_s)
+            with status("running a patched copy up to the change"):
+                proof = launch.proof()
+            if altering and proof.passed is not False:
+                with status("training a few steps with the patch and without: are the losses the same?"):
+                    exact = all(one.remedy.written_effect == "exact" for one in altering)
+                    proof = _with(proof, launch.compared(exact=exact))
+    except UsageError as error:
+        proof = Proof(passed=None, words=error.message)
+    except OSError as error:
+        proof = Proof(passed=None, words=f"{error.filename}: {error.strerror}")
+    return replace(proof, seconds=time.monotonic() - begin)
 
 
 _SAID: Final = {
@@ -177,44 +182,69 @@ _SAID: Final = {
 }
 
 
-def _trained(patch: Patch, *, exact: bool, timeout_s: float) -> SameLosses:
-    """The losses of a few steps with the patch beside those without; nothing is written by them."""
-    command = list(patch.scene.command)
-    if Path.cwd() != patch.scene.started:
-        return SameLosses(same=None, words=f"the command ran in {patch.scene.started}")
-    diff = patch.diff(publish.root_of(patch)).encode("utf-8", "surrogateescape")
-    try:
-        patched = in_force.of(diff, command, "the patch")
-        with tempfile.TemporaryDirectory(prefix="hotloop-fix-") as scratch:
-            folder = Path(scratch)
-            base, failed = _trace(command, folder / "base", None, timeout_s)
-            if failed:
-                return SameLosses(same=None, words=f"the unmodified command ends with {failed}")
-            candidate, failed = _trace(command, folder / "candidate", patched, timeout_s)
-            if failed:
-                return SameLosses(same=False, words=f"there are none after {failed}")
-            again = lambda: _trace(command, folder / "again", None, timeout_s)[0]  # noqa: E731
-            return same_losses(base, candidate, again, exact=exact)
-    except UsageError as error:
-        return SameLosses(same=None, words=error.message)
+def _with(proof: Proof, found: SameLosses) -> Proof:
+    """A proof together with what its losses say."""
+    words = [*([proof.words] if proof.passed else []), f"{_SAID[found.same]}{found.words}"]
+    return Proof(passed=proof.passed if found.same is None else found.same, words="; ".join(words))
 
 
-def _trace(
-    command: Sequence[str], folder: Path, patch: InForce | None, timeout_s: float
-) -> tuple[Trace | None, str]:
-    """What a few steps computed, and how the command failed, "" where it did not."""
-    outcome, words = observe_quietly(
-        command,
-        folder,
-        steps=STEPS,
-        env={"HOTLOOP_EVIDENCE": "1"},
-        patch=patch,
-        throw_away=True,
-        guard=Guard(timeout_s=timeout_s),
-    )
-    if outcome.exit_code and not outcome.ended_for:
-        return None, f"exit code {outcome.exit_code}: {words}"
-    try:
-        return run_of(folder).trace, ""
-    except UsageError:
-        return None, ""
+@dataclass
+class _Launch:
+    """Short runs of the command, with the patched files and without."""
+
+    patch: Patch
+    scratch: Path
+    steps: int
+    timeout_s: float
+
+    def proof(self) -> Proof:
+        """Run the patched files: do they show what the patch changed?"""
+        outcome, words = self._run("candidate", patched=True)
+        proof = check.shown(self.patch, read(self.scratch / "candidate").ranks)
+        if proof is not None:
+            return proof
+        if not outcome.started:
+            return Proof(passed=None, words="what the command writes cannot be kept apart from your files")
+        if outcome.ended_for:
+            return Proof(passed=None, words=f"the patched copy {outcome.ended_for}")
+        if outcome.exit_code:
+            return Proof(passed=False, words=f"the patched copy ended with {_ended(outcome, words)}")
+        return Proof(passed=None, words="the patched copy ended before it got there")
+
+    def compared(self, *, exact: bool) -> SameLosses:
+        """The losses of the patched files beside those of the unmodified ones."""
+        outcome, words = self._run("base")
+        if outcome.exit_code and not outcome.ended_for:
+            words = f"the unmodified command ends with {_ended(outcome, words)}"
+            return SameLosses(same=None, words=words)
+
+        def again() -> Trace | None:
+            self._run("again")
+            return self._trace("again")
+
+        return same_losses(self._trace("base"), self._trace("candidate"), again, exact=exact)
+
+    def _run(self, name: str, *, patched: bool = False) -> tuple[Outcome, str]:
+        new = {path: data for path, (_, data) in self.patch.files.items()}
+        outcome, words = observe_quietly(
+            list(self.patch.scene.command),
+            self.scratch / name,
+            steps=self.steps,
+            env={"HOTLOOP_EVIDENCE": "1"},
+            throw_away=True,
+            instead=new if patched else {},
+            guard=Guard(timeout_s=self.timeout_s),
+        )
+        if outcome.interrupted:
+            raise KeyboardInterrupt
+        return outcome, words
+
+    def _trace(self, name: str) -> Trace | None:
+        try:
+            return run_of(self.scratch / name).trace
+        except UsageError:
+            return None
+
+
+def _ended(outcome: Outcome, words: str) -> str:
+    return f"exit code {outcome.exit_code}{f': {words}' if words else ''}"

@@ -62,6 +62,7 @@ def observe(
     stdout: IO[str] | None = None,
     stderr: IO[str] | None = None,
     throw_away: bool = False,
+    instead: Mapping[Path, bytes] | None = None,
     guard: Guard | None = None,
 ) -> Outcome:
     """Run the command under observation; the recording lies in ``folder`` when it returns.
@@ -69,9 +70,10 @@ def observe(
     ``memory`` watches closely what grows (slows the command down); ``memory_every`` prints a line on standard
     error every so many steps. ``env`` is added to the command's environment (remedies, interventions);
     ``patch`` is enabled in it; ``watch_tick`` is called once or twice a second. ``throw_away`` drops what the
-    command writes elsewhere than to ``folder``; ``guard`` ends it where it has to.
+    command writes elsewhere than to ``folder``, and shows it other bytes ``instead`` of those of some files;
+    ``guard`` ends it where it has to.
     """
-    with throwing_away(command, folder) if throw_away else nullcontext() as room:
+    with throwing_away(command, folder, instead=instead) if throw_away else nullcontext() as room:
         if room is not None:
             guard = guard or Guard(only_disk=True)
             guard.disk = room.scratch
@@ -138,11 +140,15 @@ def observe_quietly(command: Sequence[str], folder: Path, **more: Any) -> tuple[
 
 @contextmanager
 def throwing_away(
-    command: Sequence[str], folder: Path, *, way_out: str = "leave --throw-away out"
+    command: Sequence[str],
+    folder: Path,
+    *,
+    way_out: str = "leave --throw-away out",
+    instead: Mapping[Path, bytes] | None = None,
 ) -> Iterator[Throwaway]:
     """A run whose writes are dropped, those to ``folder`` kept. Raises UsageError where it cannot be."""
     try:
-        room = prepare(command, keep=[folder])
+        room = prepare(command, keep=[folder], instead=instead or {})
     except Refused as refused:
         with suppress(OSError):  # nothing ran: leave no empty folder
             (folder / "raw").rmdir()

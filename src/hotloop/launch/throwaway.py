@@ -15,10 +15,11 @@ import getpass
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -58,6 +59,20 @@ class Throwaway:
         """What to put before a command so that its writes go to ``scratch``."""
         return (sys.executable, "-ISB", str(_CHILD), str(self.scratch / f"{self.name}.json"))
 
+    def put(self, path: Path, data: bytes) -> None:
+        """Show the command a file, by its real path, with other bytes. Raises Refused."""
+        around = [one for one in self.plan["layers"] if path.is_relative_to(one[0])]
+        if not around:
+            raise Refused(f"{path} cannot be covered")
+        folder, upper = map(Path, max(around, key=lambda one: len(one[0]))[:2])
+        target = upper / path.relative_to(folder)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data)
+        for one in (path, *path.parents):
+            if one == folder:
+                break
+            shutil.copymode(one, upper / one.relative_to(folder))
+
     def written(self) -> list[tuple[Kind, Path]]:
         """What would have been written or deleted, sorted by path; temporary files left out."""
         found: set[tuple[Kind, Path]] = set()
@@ -71,14 +86,19 @@ class Throwaway:
         self.lock.close()
 
 
-def prepare(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Throwaway:
+def prepare(
+    command: Sequence[str] = (), *, keep: Iterable[Path] = (), instead: Mapping[Path, bytes] | None = None
+) -> Throwaway:
     """A folder of writes for one run, to be closed; ``keep`` are folders that stay really written.
+
+    ``instead``: files that the command sees with other bytes.
 
     Raises Refused where the machine does not allow it.
     """
     if sys.platform != "linux":
         raise Refused(f"needs Linux, this is {sys.platform}")
-    needed = _needed(command)
+    new = {path.resolve(): data for path, data in (instead or {}).items()}
+    needed = [*_needed(command), *(path.parent for path in new)]
     kept = _kept(keep, needed)
     places = scratches.places()
     roomy = [folder for folder, free in places.items() if free >= LEAST_DISK_BYTES]
@@ -100,7 +120,10 @@ def prepare(command: Sequence[str] = (), *, keep: Iterable[Path] = ()) -> Throwa
             # Layers of their own: those of the attempt may be in use a moment longer than it.
             plan = _plan(scratch, "try", kept, needed)
             _try(Throwaway(scratch=scratch, plan=plan, lock=lock, name="try"), needed[0])
-            found = Throwaway(scratch=scratch, plan=_plan(scratch, "run", kept, needed), lock=lock)
+            room = Throwaway(scratch=scratch, plan=_plan(scratch, "run", kept, needed), lock=lock)
+            for path, data in new.items():
+                room.put(path, data)
+            found = room
         except Refused as refused:
             why = refused.message
         except OSError as error:
