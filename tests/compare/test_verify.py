@@ -13,12 +13,13 @@ import pytest
 from tests.compare.planted_runs import ROOT, asked_once, command, hotloop, run
 
 from hotloop.compare import Verdict, expectation, words
-from hotloop.compare.checklist import _span_s, checklist, host_memory_stable
+from hotloop.compare.checklist import checklist, host_memory_stable
 from hotloop.compare.items import unmeasured
 from hotloop.compare.run import Run, measured, run_of
 from hotloop.compare.speed import per_s, speed
 from hotloop.compare.verdict import judge
 from hotloop.errors import UsageError
+from hotloop.measure.others import span_s
 from hotloop.record.recording import Note
 
 
@@ -260,7 +261,7 @@ def busy(run: Run, cpu_ratio: float) -> Run:
 def test_memory_that_comes_to_rest_is_no_leak(rise: tuple[float, ...], told: str) -> None:
     """The last case: a cache that fills in what is mostly the first half of a short run."""
     one = run_of(run("none"))
-    at = np.linspace(*_span_s(one), 400)
+    at = np.linspace(*span_s(one.recording, one.process, one.lead), 400)
     part = np.linspace(0.0, 1.0, len(at))
     rss = 2**30 * np.interp(part, np.array([0.0, 1.0] if len(rise) == 2 else [0.0, 0.7, 0.8, 1.0]), rise)
     sampled = {one.process.pid: {"t_s": at, "rss_bytes": rss}}

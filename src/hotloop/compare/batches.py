@@ -40,15 +40,15 @@ def content(base: Trace, candidate: Trace) -> Check:
     spared: list[str] = []
     for a, b in pairs:
         total += min(a.num_batches, b.num_batches)
-        mine = {leaf.name: leaf.crc for leaf in b.leaves}
-        for leaf in a.leaves:
-            if leaf.name not in mine:
-                (spared if leaf.name in a.unread else missing).append(leaf.name)
+        for name, crc in a.leaves.items():
+            other = b.leaves.get(name)
+            if other is None:
+                (spared if name in a.unread else missing).append(name)
                 continue
-            count = min(len(leaf.crc), len(mine[leaf.name]))
-            wrong = np.flatnonzero(leaf.crc[:count] != mine[leaf.name][:count])
+            count = min(len(crc), len(other))
+            wrong = np.flatnonzero(crc[:count] != other[:count])
             if len(wrong):
-                words = f"{leaf.name!r} differs in {len(wrong):,} of {count:,} batches"
+                words = f"{name!r} differs in {len(wrong):,} of {count:,} batches"
                 names.append((int(wrong[0]) + 1, words))
     if names:
         at = min(at for at, _ in names)

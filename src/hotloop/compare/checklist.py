@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from hotloop.compare.run import Run
 from hotloop.compare.speed import Speed, crowd, per_s, samples_per_step
 from hotloop.compare.trace import Floats
 from hotloop.errors import UsageError
+from hotloop.measure.others import span_s
+from hotloop.record.totals import at_times, total
 from hotloop.units import duration, rate, share, size
 
 #: Samples of the system that a mean is told from.
@@ -269,45 +271,29 @@ def _grown(line: Floats) -> float:
     return float(np.polyfit(np.arange(len(line)), line, 1)[0] * (len(line) - 1))
 
 
-def _span_s(run: Run) -> tuple[float, float]:
-    """The training span in seconds since the command started."""
-    offset = (run.process.start_ns - run.recording.start_ns) / 1e9
-    return run.lead.span[0] + offset, run.lead.span[1] + offset
-
-
 def _mean(run: Run, column: str) -> float | None:
     values, at = run.recording.system.get(column), run.recording.system.get("t_s")
     if values is None or at is None:
         return None
-    start, end = _span_s(run)
+    start, end = span_s(run.recording, run.process, run.lead)
     inside = values[(at >= start) & (at <= end) & np.isfinite(values)]
     return float(inside.mean()) if len(inside) >= _LEAST_SAMPLES else None
 
 
 def _resident(run: Run) -> Floats | None:
-    """Memory of the training processes and their workers at the training process's samples, in bytes."""
-    lead = run.recording.process_system.get(run.process.pid, {})
-    at, _ = lead.get("t_s"), lead.get("rss_bytes")
-    if at is None:
+    """Memory of the training processes and their workers over the training span, in bytes."""
+    recording = run.recording
+    workers = [worker for rank in recording.ranks for worker in rank.workers]
+    sampled = [
+        [recording.process_system.get(one.pid, {}) for one in processes]
+        for processes in (recording.ranks, workers)
+    ]
+    resident = total(sampled[0], "rss_bytes", whole=False)
+    if resident is None:
         return None
-    start, end = _span_s(run)
-    at = at[(at >= start) & (at <= end)]
-    if len(at) < _LEAST_SAMPLES:
-        return None
-    total = np.zeros(len(at))
-    for rank in run.recording.ranks:
-        for number, process in enumerate((rank, *rank.workers)):
-            columns: Mapping[str, Any] = run.recording.process_system.get(process.pid, {})
-            times, rss = columns.get("t_s"), columns.get("rss_bytes")
-            if times is None or rss is None or len(times) < 2:
-                continue
-            lived = (at >= times[0]) & (at <= times[-1])
-            # Workers share most of their pages with the process that started them.
-            divided = columns.get("pss_bytes") if number else None
-            if divided is not None and np.isfinite(divided).any():
-                known = np.isfinite(divided)
-                times, rss = times[known], divided[known]
-            elif number:
-                continue
-            total += np.where(lived, np.interp(at, times, rss), 0.0)
-    return total
+    at, held = resident
+    # Workers share most of their pages with the process that started them.
+    held = held + at_times(total(sampled[1], "pss_bytes", whole=False), at)
+    start, end = span_s(recording, run.process, run.lead)
+    inside = held[(at >= start) & (at <= end)]
+    return inside if len(inside) >= _LEAST_SAMPLES else None

@@ -11,23 +11,16 @@ Parity = Literal["exact", "within-noise", "differs", "not-measured"]
 
 @dataclass(frozen=True, kw_only=True)
 class Item:
-    """``value`` is what was found, ``limit`` what was asked for; ``words`` say it to people."""
+    """``value`` is what was found, ``limit`` what was asked for; ``words`` say it to people.
+
+    An entry of verify.json has these fields.
+    """
 
     name: str
     status: Status
-    words: str
     value: Any = None
     limit: Any = None
-
-    def to_json(self) -> dict[str, Any]:
-        """An entry of verify.json."""
-        return {
-            "name": self.name,
-            "status": self.status,
-            "value": self.value,
-            "limit": self.limit,
-            "words": self.words,
-        }
+    words: str
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,33 +23,25 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Leaf:
-    """One leaf of every batch: [n] checksum, 0 where there was none."""
-
-    name: str
-    crc: U32
-
-
-@dataclass(frozen=True, kw_only=True)
 class Batches:
     """The batches of one training loader, in the order they were handed out.
 
     ``order``: [n] checksum of the sample indices, ``sums`` their sum modulo 2^16; empty where the loader has
-    none. ``first`` is [n] whether a batch is the first of its pass. ``unread``: fields that the script did
-    not look at.
+    none. ``first`` is [n] whether a batch is the first of its pass. ``leaves`` maps a field's name to [n]
+    checksums, 0 where there was none. ``unread``: fields that the script did not look at.
     """
 
     loader: int
     order: U32
     sums: U32
     first: npt.NDArray[np.bool_]
-    leaves: tuple[Leaf, ...]
+    leaves: Mapping[str, U32]
     unread: frozenset[str] = frozenset()
 
     @property
     def num_batches(self) -> int:
         """How many were handed out."""
-        return max([len(self.order), *(len(leaf.crc) for leaf in self.leaves)], default=0)
+        return max([len(self.order), *map(len, self.leaves.values())], default=0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,12 +138,12 @@ def _batches(evidence: npt.NDArray[np.void], loader: int, paths: list[str]) -> B
     begins[1:] = number[1:] <= number[:-1]
     batch = np.cumsum(begins) - 1
     count = int(batch[-1]) + 1 if len(batch) else 0
-    leaves = []
+    leaves = {}
     for leaf in np.unique(number):
         mine = number == leaf
         crc = np.zeros(count, np.uint32)
         crc[batch[mine]] = content["value"][mine]
-        leaves.append(Leaf(name=paths[leaf] if leaf < len(paths) else f"leaf {leaf}", crc=crc))
+        leaves[paths[leaf] if leaf < len(paths) else f"leaf {leaf}"] = crc
     starts = content["start"][begins]
     first = np.zeros(count, np.bool_)
     at = np.searchsorted(starts, passes)
@@ -161,5 +153,5 @@ def _batches(evidence: npt.NDArray[np.void], loader: int, paths: list[str]) -> B
         order=order["value"].astype(np.uint32),
         sums=order["extra"].astype(np.uint32),
         first=first,
-        leaves=tuple(leaves),
+        leaves=leaves,
     )

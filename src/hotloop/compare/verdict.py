@@ -69,7 +69,7 @@ class Verdict:
             "of": self.speed.of,
             "launches": self.speed.launches,
             "parity": self.parity,
-            "items": [item.to_json() for item in self.items],
+            "items": [vars(item) for item in self.items],
             "words": list(self.words),
         }
 
@@ -256,26 +256,24 @@ def _patched(candidate: Run) -> list[Item]:
     patch = candidate.recording.patch
     if patch is None:
         return []
-    met, missed = (", ".join(Path(file).name for file in files) for files in (patch.met, patch.missed))
-    if not met:
-        return [passed("patch", False, f"{missed}: not imported")]
-    if missed:
-        return [unmeasured("patch", f"{missed}: not imported; {met}: in force")]
-    return [passed("patch", True, f"{met}: in force")]
+    met, missed = ([Path(file).name for file in files] for files in (patch.met, patch.missed))
+    return _in_force("patch", met, "in force", [f"{file}: not imported" for file in missed])
 
 
 def _applied(candidate: Run) -> list[Item]:
     """A remedy that did nothing is not proven by what it did not do."""
-    notes = candidate.applied
-    told = [(note["id"], str(note.get("status"))) for note in notes]
-    idle = [f"{remedy}: {status}" for remedy, status in told if not status.startswith("in effect")]
-    if not notes:
-        return []
-    if len(idle) == len(notes):
-        return [passed("applied", False, "; ".join(idle))]
-    if idle:
-        return [unmeasured("applied", f"{'; '.join(idle)}; the others are in effect")]
-    return [passed("applied", True, f"{', '.join(note['id'] for note in notes)}: in effect")]
+    told = [(note["id"], str(note.get("status"))) for note in candidate.applied]
+    works = [remedy for remedy, status in told if status.startswith("in effect")]
+    idle = [f"{remedy}: {status}" for remedy, status in told if remedy not in works]
+    return _in_force("applied", works, "in effect", idle)
+
+
+def _in_force(name: str, works: Sequence[str], words: str, idle: Sequence[str]) -> list[Item]:
+    """What the candidate was to run with, where there is any: all of it, part of it or nothing is there."""
+    said = "; ".join([*idle, *([f"{', '.join(works)}: {words}"] if works else [])])
+    if works and idle:
+        return [unmeasured(name, said)]
+    return [passed(name, bool(works), said)] if said else []
 
 
 def _words(base: Run, candidate: Run, pace: Speed, parity: Parity) -> list[str]:

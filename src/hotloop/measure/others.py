@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from hotloop.measure.steps import Steps
 from hotloop.record.recording import Process, Recording
+from hotloop.record.totals import at_times, total
 
 Floats = npt.NDArray[Any]
 
@@ -44,22 +45,20 @@ def core_time_got(recording: Recording) -> dict[int, float]:
     return got
 
 
+def span_s(recording: Recording, process: Process, steps: Steps) -> tuple[float, float]:
+    """The training span of a process in seconds since the command started."""
+    offset = (process.start_ns - recording.start_ns) / 1e9
+    return steps.span[0] + offset, steps.span[1] + offset
+
+
 def others_cores(recording: Recording, process: Process, steps: Steps) -> float | None:
     """Cores that others than this command kept busy while it trained; None with too few samples."""
-    system, offset = recording.system, (process.start_ns - recording.start_ns) / 1e9
-    at, used = system.get("t_s"), system.get("cpu_ratio")
+    at, used = recording.system.get("t_s"), recording.system.get("cpu_ratio")
     if at is None or used is None:
         return None
-    own = np.zeros(len(at))
-    for columns in recording.process_system.values():
-        times, ratio = columns.get("t_s"), columns.get("cpu_ratio")
-        if times is None or ratio is None or not np.isfinite(ratio).any():
-            continue
-        known = np.isfinite(ratio)
-        lived = (at >= times[0]) & (at <= times[-1])
-        own += np.where(lived, np.interp(at, times[known], ratio[known]), 0.0)
+    own = at_times(total(recording.process_system.values(), "cpu_ratio", whole=False), at)
     cores = float(recording.machine.get("cpu_count") or 1)
-    start, end = steps.span[0] + offset, steps.span[1] + offset
+    start, end = span_s(recording, process, steps)
     inside = (at >= start) & (at <= end) & np.isfinite(used)
     if inside.sum() < _LEAST_SAMPLES:
         return None
@@ -88,8 +87,7 @@ def _cpu_s(worker: Process) -> float:
 
 def _unsampled(recording: Recording, process: Process, steps: Steps) -> float:
     """Loader workers, on the average of the span, that live too shortly to be sampled."""
-    offset = (process.start_ns - recording.start_ns) / 1e9
-    start, end = steps.span[0] + offset, steps.span[1] + offset
+    start, end = span_s(recording, process, steps)
     missed = 0.0
     for worker in (one for rank in recording.ranks for one in rank.workers):
         born, died = ((ns - recording.start_ns) / 1e9 for ns in (worker.start_ns, worker.end_ns))

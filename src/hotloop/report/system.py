@@ -15,6 +15,7 @@ from hotloop.measure.steps import Floats
 from hotloop.record.recording import Process, Recording
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, U16_MAX
 from hotloop.record.spill import in_turn
+from hotloop.record.totals import total
 from hotloop.report.series import thinned
 from hotloop.report.values import rounded
 
@@ -94,8 +95,8 @@ def memory(recording: Recording) -> dict[str, Any]:
 
 def _cpu(recording: Recording) -> Iterable[Line | None]:
     main, workers = _roles(recording)
-    yield _points("training processes", _total(main, "cpu_ratio"))
-    yield _points("workers", _total(workers, "cpu_ratio"))
+    yield _points("training processes", total(main, "cpu_ratio"))
+    yield _points("workers", total(workers, "cpu_ratio"))
     yield _line(
         "whole machine", recording.system, "cpu_ratio", float(recording.machine.get("cpu_count") or 1)
     )
@@ -112,7 +113,7 @@ def _workers(recording: Recording) -> Iterable[Line | None]:
         return
     _, workers = _roles(recording)
     alive = [{"t_s": item["t_s"], "alive": np.ones(len(item["t_s"]))} for item in workers if "t_s" in item]
-    yield _points("worker processes", _total(alive, "alive"))
+    yield _points("worker processes", total(alive, "alive"))
     yield _points("batches ready when asked for", _ready(recording))
 
 
@@ -180,32 +181,8 @@ def _points(label: str, line: tuple[Floats, Floats] | None) -> Line | None:
 
 def _resident(processes: Sequence[Columns]) -> tuple[Floats, Floats] | None:
     """Memory of processes together: shared pages divided among their users where sampled, else resident."""
-    shared_out = _total(processes, "pss_bytes")
-    return shared_out if shared_out is not None else _total(processes, "rss_bytes")
-
-
-def _total(processes: Sequence[Columns], column: str) -> tuple[Floats, Floats] | None:
-    """A column summed over processes at the times any was sampled; a process counts only while it lived.
-
-    None where a process lacks the column: a sum with holes in it would be a lie.
-    """
-    known = []
-    for item in processes:
-        times, values = np.asarray(item.get("t_s", ()), float), np.asarray(item.get(column, ()), float)
-        if not len(times):
-            continue
-        if len(values) != len(times) or not np.isfinite(values).any():
-            return None
-        known.append((times, values))
-    if not known:
-        return None
-    at = np.unique(np.concatenate([times for times, _ in known]))
-    total = np.zeros(len(at))
-    for times, values in known:
-        finite = np.isfinite(values)
-        lived = (at >= times[0]) & (at <= times[-1])
-        total += np.where(lived, np.interp(at, times[finite], values[finite]), 0.0)
-    return at, total
+    shared_out = total(processes, "pss_bytes")
+    return shared_out if shared_out is not None else total(processes, "rss_bytes")
 
 
 def _peak(line: tuple[Floats, Floats] | None) -> float | None:
