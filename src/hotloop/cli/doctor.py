@@ -12,13 +12,14 @@ from pathlib import Path
 
 from hotloop.cli.output import takes_color, terminal_width
 from hotloop.doctor.line import Line
+from hotloop.report.words import paint
 
 _MARKS = {
-    "ok": ("ok", "green"),
-    "warn": ("!", "yellow"),
-    "bad": ("!!", "red"),
+    "ok": ("ok", "32"),
+    "warn": ("!", "33"),
+    "bad": ("!!", "31"),
     "fact": ("", ""),
-    "unknown": ("?", "dim"),
+    "unknown": ("?", "2"),
 }
 
 
@@ -60,7 +61,7 @@ def render(lines: Sequence[Line], *, width: int, color: bool) -> str:
             text = textwrap.wrap(
                 f"{line.name}: {line.value}", width - 5, subsequent_indent="  ", break_long_words=False
             )
-            out.append(f"  {_painted(f'{mark:<2}', style, color)} {text[0]}")
+            out.append(f"  {paint(f'{mark:<2}', style, color)} {text[0]}")
             out += [f"     {more}" for more in text[1:]]
             out += [f"       {more}" for more in textwrap.wrap(line.advice, width - 7)]
     worst = [line for line in lines if line.state in ("warn", "bad")]
@@ -68,8 +69,3 @@ def render(lines: Sequence[Line], *, width: int, color: bool) -> str:
     said = f"{len(worst)} of {len(lines)} could be better" + (f", {bad} of them wrong" if bad else "")
     out += ["", said + "." if worst else "Nothing is off."]
     return "\n".join(out) + "\n"
-
-
-def _painted(text: str, style: str, color: bool) -> str:
-    codes = {"green": "32", "yellow": "33", "red": "31", "dim": "2"}
-    return f"\x1b[{codes[style]}m{text}\x1b[0m" if color and style else text

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from hotloop.cli import arguments
 from hotloop.errors import CheckFailed, UsageError
+from hotloop.report import words
 
 if TYPE_CHECKING:
     from hotloop.fix.plan import Left
@@ -96,7 +97,7 @@ def _words(fixed: Fixed, run: Path) -> str:
     patch, root, proof = fixed.patch, fixed.root, fixed.proof
     lines: list[str] = []
     for change in patch.changes:
-        lines.append(f"{change.remedy}: {_near(change.file, root)}:{change.line}: {change.text}")
+        lines.append(f"{change.remedy}: {words.path(change.file, str(root))}:{change.line}: {change.text}")
     lines += [f"predicted: {words}" for words in fixed.predicted]
     lines += [f"note: {words}" for words in (*patch.remarks, *patch.alters)]
     for left in patch.left:
@@ -113,7 +114,9 @@ def _words(fixed: Fixed, run: Path) -> str:
         mark = {True: "checked", False: "check failed", None: "not checked"}[proof.passed]
         lines.append(f"{mark}: {proof.words} ({proof.seconds:.1f} s)")
     if fixed.written:
-        lines.append(f"written: {', '.join(_near(str(path), root) for path in sorted(patch.files))}")
+        lines.append(
+            f"written: {', '.join(words.path(str(path), str(root)) for path in sorted(patch.files))}"
+        )
         lines += ["measure it:", *_compared(run, patch.scene.command)]
     elif patch.files:
         lines += ["not written: add --write, or pipe this into", f"    {_git_apply(root)}"]
@@ -132,7 +135,7 @@ def _compared(run: Path, command: Sequence[str]) -> list[str]:
 
 def _left(left: Left, root: Path, effect: str = "") -> list[str]:
     """What is left to a person: where, why, and what to write."""
-    where = f"{_near(left.file, root)}{f':{left.line}' if left.line else ''}: " if left.file else ""
+    where = f"{words.path(left.file, str(root))}{f':{left.line}' if left.line else ''}: " if left.file else ""
     what = f"not written. {where}{left.why}" if left.why else f"by hand{effect}. {where}".rstrip(": ")
     return [f"{left.remedy}: {what}".rstrip("."), f"    {left.write}"]
 
@@ -151,13 +154,6 @@ def _git_apply(root: Path) -> str:
 
 def _spelled(one: Applied) -> str:
     return f"{one} ({'needs hotloop at run time' if one.remedy.depends else one.remedy.written_effect})"
-
-
-def _near(file: str, root: Path) -> str:
-    try:
-        return str(Path(file).relative_to(root))
-    except ValueError:
-        return file
 
 
 def _json(fixed: Fixed, diff: str) -> dict[str, Any]:

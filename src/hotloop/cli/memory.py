@@ -8,11 +8,14 @@ import json
 import shutil
 import sys
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 from hotloop.cli import arguments
 from hotloop.cli.output import terminal_width
 from hotloop.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotloop.footprint.stages import Dataset
 
 _USAGE = """hotloop memory [--json] RUN [RUN]
        hotloop memory RUN --num-samples N [--num-workers N] [--num-ranks N] [--memory SIZE] ...
@@ -86,12 +89,9 @@ def _numbers(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _with_numbers(runs: list[Path], options: argparse.Namespace, numbers: dict[str, Any]) -> int:
-    """The dataset of a run as it would be with other numbers; a cache is not advised on names alone."""
+    """The dataset of a run as it would be with other numbers."""
     from hotloop import flow
-    from hotloop.feed.budget import total_memory_bytes
-    from hotloop.footprint.offline import document
     from hotloop.footprint.recorded import dataset
-    from hotloop.report.footprint import render_dataset
 
     if len(runs) > 1:
         raise UsageError(f"{len(runs)} runs given with {', '.join(numbers)}", hint="numbers are for one run")
@@ -101,11 +101,7 @@ def _with_numbers(runs: list[Path], options: argparse.Namespace, numbers: dict[s
         raise UsageError(
             f"{runs[0]} shows no dataset's stages", hint="record it with 'hotloop memory -- COMMAND'"
         )
-    changed = document(
-        dataclasses.replace(found, **numbers), int(arguments.size(options.memory) or total_memory_bytes())
-    )
-    _write({**changed, "advice": []}, options.json, render_dataset)
-    return 0
+    return _of_dataset(dataclasses.replace(found, **numbers), options)
 
 
 def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
@@ -124,11 +120,9 @@ def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
         batch = compare(first, second)
         memory = reports[1]["memory"]
         memory["batch"] = None if batch is None else dataclasses.asdict(batch)
-        memory["advice"] = [
-            _NO_LINE if batch is None else batch_words(batch),
-            *memory.get("advice", ()),
-        ]
-    _write_run(reports[-1], options.json, to=sys.stdout)
+        said = _NO_LINE if batch is None else batch_words(batch)
+        memory["advice"] = [said, *memory.get("advice", ())]
+    _write_run(reports[-1], options, sys.stdout)
     return 0
 
 
@@ -147,42 +141,38 @@ def _run(options: argparse.Namespace) -> int:
     examination = flow.examine(flow.read(folder))
     report = flow.publish(examination, folder)
     # Standard output is the command's own, unless JSON was asked for: then that has moved.
-    _write_run(report, options.json, to=sys.stdout if options.json else sys.stderr)
+    _write_run(report, options, sys.stdout if options.json else sys.stderr)
     print(f"hotloop: the run is in {folder}; 'hotloop memory {folder}' shows this again", file=sys.stderr)
     return outcome.exit_code
 
 
-def _write_run(report: dict[str, Any], as_json: bool, to: TextIO) -> None:
+def _write_run(report: dict[str, Any], options: argparse.Namespace, to: TextIO) -> None:
     from hotloop.report.footprint import render
 
     findings = [finding for finding in report["findings"] if finding["id"].startswith("memory/")]
     document = {"schema": 1, "command": report["command"], **report["memory"], "findings": findings}
-    if as_json:
-        print(json.dumps(document, indent=1), file=to)
-    else:
-        to.write(render(report, width=terminal_width()))
+    _write(document, render(report, width=terminal_width()), options, to)
 
 
 def _from_shapes(options: argparse.Namespace) -> int:
+    from hotloop.footprint.stages import Dataset, parse_stage
+
+    stages = tuple(map(parse_stage, options.stage))
+    return _of_dataset(Dataset(stages=stages, **{"num_samples": 0, **_numbers(options)}), options)
+
+
+def _of_dataset(dataset: Dataset, options: argparse.Namespace) -> int:
+    """What a dataset takes and what fits; a cache is not advised on the names of a run's stages alone."""
     from hotloop.feed.budget import total_memory_bytes
     from hotloop.footprint.offline import document
-    from hotloop.footprint.stages import Dataset, parse_stage
     from hotloop.report.footprint import render_dataset
 
-    dataset = Dataset(
-        stages=tuple(parse_stage(text) for text in options.stage),
-        **{"num_samples": 0, **_numbers(options)},
-    )
-    _write(
-        document(dataset, int(arguments.size(options.memory) or total_memory_bytes())),
-        options.json,
-        render_dataset,
-    )
+    made = document(dataset, int(arguments.size(options.memory) or total_memory_bytes()))
+    if options.what:
+        made["advice"] = []
+    _write(made, render_dataset(made, width=terminal_width()), options, sys.stdout)
     return 0
 
 
-def _write(document: dict[str, Any], as_json: bool, render: Any) -> None:
-    if as_json:
-        print(json.dumps(document, indent=1))
-    else:
-        sys.stdout.write(render(document, width=terminal_width()))
+def _write(document: dict[str, Any], text: str, options: argparse.Namespace, to: TextIO) -> None:
+    to.write(json.dumps(document, indent=1) + "\n" if options.json else text)

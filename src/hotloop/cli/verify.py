@@ -58,20 +58,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """0 where the candidate passed, 1 where it did not."""
     from hotloop.compare import words
-    from hotloop.flow.verify import Launches, launch, verify
+    from hotloop.flow.verify import launch, verify
     from hotloop.report import json
 
     if options.apply or options.patch:
         pairs = launch(
-            Launches(
-                command=arguments.command_of(options.what, _USAGE),
-                apply=options.apply,
-                patch=options.patch,
-                repeats=options.repeats,
-                steps=options.steps,
-                throw_away=options.throw_away,
-                out=options.out,
-            )
+            arguments.command_of(options.what, _USAGE),
+            apply=options.apply,
+            patch=options.patch,
+            repeats=options.repeats,
+            out=options.out,
+            steps=options.steps,
+            throw_away=options.throw_away,
         )
     else:
         pairs = [_given(options)]

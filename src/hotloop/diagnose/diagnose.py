@@ -21,7 +21,7 @@ def diagnose(
     warn: Callable[[str], None] | None = None,
     entries: Sequence[RuleEntry] | None = None,
 ) -> tuple[Finding, ...]:
-    """Every finding of the run, sorted by cost; of equal costs the line comes before the setting.
+    """Every finding of the run, by cost, information last; of equal costs the line comes before the setting.
 
     A rule that fails is told to ``warn`` in words (default: the log) and does not stop the others.
     ``entries`` are the rules to run, default all.
@@ -36,7 +36,7 @@ def diagnose(
     costed = [graded(finding, evidence.steps.step_s, limits) for finding in found]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
     told = [in_framework_names(finding, evidence.steps) for finding in kept]
-    return tuple(by_cost(told, limits.tie_ratio))
+    return tuple(sorted(by_cost(told, limits.tie_ratio), key=lambda finding: finding.severity == "info"))
 
 
 def by_cost(findings: Iterable[Finding], tie_ratio: float) -> list[Finding]:

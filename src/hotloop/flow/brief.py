@@ -79,14 +79,13 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
 
 
 def _pick(findings: Sequence[Mapping[str, Any]], wanted: str, run: Path) -> tuple[int, Mapping[str, Any]]:
-    """A finding and its number, which counts as the report's do: what is information comes last."""
-    ordered = sorted(findings, key=lambda one: one["severity"] == "info")
-    if not ordered:
+    """A finding and its number."""
+    if not findings:
         raise CheckFailed(f"nothing was found in {run}: there is no change to write")
-    for number, one in enumerate(ordered, start=1):
+    for number, one in enumerate(findings, start=1):
         if wanted in (str(number), one["id"]):
             return number, one
-    listed = ", ".join(f"{number} {one['id']}" for number, one in enumerate(ordered, start=1))
+    listed = ", ".join(f"{number} {one['id']}" for number, one in enumerate(findings, start=1))
     raise UsageError(f"{run} has no finding {wanted}", hint=f"there are: {listed}")
 
 

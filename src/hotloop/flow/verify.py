@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,25 +12,11 @@ from hotloop.compare.run import Run, run_of
 from hotloop.compare.verdict import Effect, Verdict, judge
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.fix import in_force
-from hotloop.fix.in_force import InForce
 from hotloop.flow.observe import new_run_folder, observe
 from hotloop.record.publish import write_text_atomic
 from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import EFFECTS
 from hotloop.report import json
-
-
-@dataclass(frozen=True, kw_only=True)
-class Launches:
-    """How both sides are run: the command, what the candidate has, how often and how long."""
-
-    command: list[str]
-    apply: Sequence[str] = ()
-    patch: Path | None = None
-    repeats: int = 1
-    steps: int | None = None
-    throw_away: bool = False
-    out: Path | None = None
 
 
 def verify(
@@ -68,24 +53,34 @@ def verify(
     return verdict
 
 
-def launch(asked: Launches) -> list[tuple[Path, Path]]:
-    """Run the command unmodified and with the change, taking turns: base, candidate, candidate, base, ..."""
-    patch = in_force.read(asked.patch, asked.command) if asked.patch else None
-    env = catalogue.environment(map(catalogue.parse, asked.apply))
-    if asked.out is not None and asked.out.is_dir() and any(asked.out.iterdir()):
-        raise UsageError(f"{asked.out} is not empty", hint="give --out a new folder, or remove that one")
-    whole = asked.out or new_run_folder(None, asked.command)
+def launch(
+    command: list[str],
+    *,
+    apply: Sequence[str] = (),
+    patch: Path | None = None,
+    repeats: int = 1,
+    out: Path | None = None,
+    **how: Any,
+) -> list[tuple[Path, Path]]:
+    """Run the command unmodified and with the change, taking turns: base, candidate, candidate, base, ...
+
+    ``how`` are arguments of ``observe`` for both sides.
+    """
+    change: dict[str, Any] = {
+        "patch": in_force.read(patch, command) if patch else None,
+        "env": catalogue.environment(map(catalogue.parse, apply)),
+    }
+    if out is not None and out.is_dir() and any(out.iterdir()):
+        raise UsageError(f"{out} is not empty", hint="give --out a new folder, or remove that one")
+    whole = out or new_run_folder(None, command)
     pairs = []
     try:
-        for number in range(asked.repeats):
+        for number in range(repeats):
             folders: dict[str, Path] = {}
             sides = ("base", "candidate")
             for side in sides if number % 2 == 0 else reversed(sides):
-                folder = whole / (side if asked.repeats == 1 else f"{side}-{number + 1}")
-                changed = side == "candidate"
-                folders[side] = _launch(
-                    folder, asked, env if changed else {}, patch if changed else None, must_run=not changed
-                )
+                folder = whole / (side if repeats == 1 else f"{side}-{number + 1}")
+                folders[side] = _launch(command, folder, how, change if side == "candidate" else {})
             pairs.append((folders["base"], folders["candidate"]))
     finally:
         for folder in (whole / "raw", whole):  # where nothing was started nothing is left
@@ -94,23 +89,14 @@ def launch(asked: Launches) -> list[tuple[Path, Path]]:
     return pairs
 
 
-def _launch(
-    folder: Path, asked: Launches, env: dict[str, str], patch: InForce | None, *, must_run: bool
-) -> Path:
+def _launch(command: list[str], folder: Path, how: dict[str, Any], change: dict[str, Any]) -> Path:
     print(f"hotloop: running {folder.name}", file=sys.stderr, flush=True)
-    made = new_run_folder(folder, asked.command)
-    done = observe(
-        asked.command,
-        made,
-        steps=asked.steps,
-        env={**env, "HOTLOOP_EVIDENCE": "1"},
-        patch=patch,
-        stdout=sys.stderr,
-        throw_away=asked.throw_away,
-    )
+    made = new_run_folder(folder, command)
+    env = {**change.get("env", {}), "HOTLOOP_EVIDENCE": "1"}
+    done = observe(command, made, stdout=sys.stderr, **{**how, **change, "env": env})
     if done.ended_for:
         raise CheckFailed(f"the command was ended: it {done.ended_for}")
-    if done.exit_code and must_run:
+    if done.exit_code and not change:
         raise UsageError(
             f"the unmodified command ended with exit code {done.exit_code}: nothing to compare with",
             hint="its words are above; get it to run first",

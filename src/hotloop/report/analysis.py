@@ -20,7 +20,7 @@ _BAR: Final = 24
 
 def render(analysis: Analysis, *, width: int = 80, color: bool = False) -> str:
     """The verdict, then each file, then the findings; at most ``width`` columns."""
-    lines = [_paint(line, "1", color) for line in words.wrap(analysis.verdict, width)]
+    lines = [words.paint(line, "1", color) for line in words.wrap(analysis.verdict, width)]
     for part in analysis.parts[:_MAX_PARTS]:
         lines += ["", *_part(part, width, color)]
     if len(analysis.parts) > _MAX_PARTS:
@@ -29,7 +29,10 @@ def render(analysis: Analysis, *, width: int = 80, color: bool = False) -> str:
         where = finding.where
         room = width - len(finding.severity) - len(finding.id) - 4
         at = words.path(where.file, suffix=f":{where.line}", limit=max(8, room)) if where else ""
-        lines += ["", f"{_paint(finding.severity, _COLORS[finding.severity], color)}  {finding.id}  {at}"]
+        lines += [
+            "",
+            f"{words.paint(finding.severity, _COLORS[finding.severity], color)}  {finding.id}  {at}",
+        ]
         lines += words.hanging("  ", finding.message, width)
         for item in finding.evidence[:4]:
             lines += words.hanging("  - ", item, width)
@@ -48,7 +51,7 @@ def _part(part: Part, width: int, color: bool) -> list[str]:
         else "  unreadable"
     )
     name = words.path(source.file, limit=max(12, width - words.cells(tail)))
-    lines = [_paint(name, "1", color) + _paint(tail, "2", color)]
+    lines = [words.paint(name, "1", color) + words.paint(tail, "2", color)]
     for item in source.recognized:
         lines += words.hanging("  ", item, width)
     for item in source.notes:
@@ -118,7 +121,3 @@ def _phases(phases: Sequence[Phase], title: str, width: int) -> list[str]:
             f"    {name}{pad}  {units.duration(phase.s_per_step):>8}  {units.share(phase.share):>5}  {bar}"
         )
     return lines
-
-
-def _paint(text: str, code: str, color: bool) -> str:
-    return f"\x1b[{code}m{text}\x1b[0m" if color else text

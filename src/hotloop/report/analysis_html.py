@@ -66,8 +66,7 @@ def _throughput(number: int, part: Part, num_parts: int) -> list[charts.Spec]:
     if part.changes:
         lines.append(charts.make_line("level", 1, *_levels(part, steps)))
     title = PurePath(part.source.file).name if num_parts > 1 else "Throughput"
-    spec = charts.make_spec(f"throughput-{number}", title, points[0].unit, None, lines)
-    return [{**spec, "x": "step"}]
+    return [charts.make_spec(f"throughput-{number}", title, points[0].unit, lines, x="step")]
 
 
 def _levels(part: Part, steps: Sequence[float]) -> tuple[list[float], list[float]]:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
-from typing import Any
+from typing import Any, Final
 
 from hotloop.phases import PHASES
 from hotloop.report import words
 
 Report = Mapping[str, Any]
 Spec = dict[str, Any]
+
+_UNIT_WORDS: Final = {
+    "s": "", "bytes": "", "share": "share of each moment", "bytes/s": "per second", "%": "per cent"
+}  # fmt: skip
 
 
 def specs(report: Report) -> list[Spec]:
@@ -34,19 +38,14 @@ def _from_steps(report: Report) -> list[Spec]:
     rate = [value if value else None for value in per_s]
     middles = [(a + b) / 2 for a, b in pairwise(edges)]
     times = series["step_s"]
+    step_times = [
+        make_line("longest", 1, middles, times["max"]),
+        make_line("median", 0, middles, times["median"]),
+    ]
     return [
-        make_spec("phases", "Phases over time", "share", edges, stack, kind="stack"),
-        make_spec("throughput", "Throughput", unit, None, [make_line("throughput", 0, middles, rate)]),
-        make_spec(
-            "step-time",
-            "Step time",
-            "s",
-            None,
-            [
-                make_line("longest", 1, middles, times["max"]),
-                make_line("median", 0, middles, times["median"]),
-            ],
-        ),
+        make_spec("phases", "Phases over time", "share", stack, kind="stack", edges=edges),
+        make_spec("throughput", "Throughput", unit, [make_line("throughput", 0, middles, rate)]),
+        make_spec("step-time", "Step time", "s", step_times),
     ]
 
 
@@ -54,18 +53,16 @@ def _system(chart: Mapping[str, Any]) -> Spec:
     lines = [
         make_line(line["label"], i, line["t_s"], line["values"]) for i, line in enumerate(chart["lines"])
     ]
-    return make_spec(chart["id"], chart["title"], chart["unit"], None, lines)
+    return make_spec(chart["id"], chart["title"], chart["unit"], lines)
 
 
 def _loss(report: Report) -> Spec | None:
     loss = (report["series"] or {}).get("loss")
     if not loss:
         return None
-    spec = make_spec("loss", "Loss", "", None, [make_line("loss", 0, loss["step"], loss["value"])])
-    spec["x"] = "step"
-    if loss["num_non_finite"]:
-        spec["unit_words"] = f"{loss['num_non_finite']} not finite"
-    return spec
+    missing = f"{loss['num_non_finite']} not finite" if loss["num_non_finite"] else ""
+    lines = [make_line("loss", 0, loss["step"], loss["value"])]
+    return make_spec("loss", "Loss", "", lines, x="step", unit_words=missing)
 
 
 def make_line(label: str, index: int, t_s: Sequence[Any], values: Sequence[Any]) -> dict[str, Any]:
@@ -74,30 +71,19 @@ def make_line(label: str, index: int, t_s: Sequence[Any], values: Sequence[Any])
 
 
 def make_spec(
-    id_: str,
-    title: str,
-    unit: str,
-    edges: Sequence[float] | None,
-    lines: list[dict[str, Any]],
-    kind: str = "line",
+    id_: str, title: str, unit: str, lines: list[dict[str, Any]], *, x: str = "time", **more: Any
 ) -> Spec:
-    """A chart as the page's script takes it; its ``x`` may be set to "step"."""
-    unit_words = {
-        "s": "",
-        "share": "share of each moment",
-        "bytes": "",
-        "bytes/s": "per second",
-        "%": "per cent",
-    }.get(unit, unit)
+    """A chart as the page's script takes it, over "time" or the "step"; ``more`` is put over what it has."""
     labels = ", ".join(str(line["label"]) for line in lines)
     return {
         "id": id_,
         "title": title,
         "unit": unit,
-        "unit_words": unit_words,
-        "kind": kind,
-        "edges": edges,
+        "unit_words": _UNIT_WORDS.get(unit, unit),
+        "kind": "line",
+        "edges": None,
         "lines": lines,
-        "x": "time",
+        "x": x,
         "summary": f"{title}: {labels}",
+        **more,
     }

@@ -12,22 +12,17 @@ from hotloop.report import words
 
 
 def of_findings(findings: Sequence[Finding], folder: Path | None) -> list[str]:
-    """For each finding the command that writes its change, or says what to write; "" for what is only noted.
-
-    Findings count as the report's do: what is information comes last.
-    """
-    above = [finding for finding in findings if finding.severity != "info"]
-    numbers = {id(finding): number for number, finding in enumerate(above, start=1)}
+    """The command that writes a finding's change, or says what to write; "" for what is only noted."""
     if folder is None:
         return [""] * len(findings)
     run = shlex.quote(words.from_here(str(folder)))
     return [
         ""
-        if id(finding) not in numbers
+        if finding.severity == "info"
         else f"hotloop fix {run}"
         if _is_written(finding)
-        else f"hotloop brief {run} {numbers[id(finding)]}"
-        for finding in findings
+        else f"hotloop brief {run} {number}"
+        for number, finding in enumerate(findings, start=1)
     ]
 
 

@@ -102,6 +102,11 @@ def wrap(text: str, width: int) -> list[str]:
     return [*lines, current] if current else lines
 
 
+def paint(text: str, code: str, color: bool) -> str:
+    """Text in an ANSI colour where one is wanted."""
+    return f"\x1b[{code}m{text}\x1b[0m" if color and code else text
+
+
 def hanging(mark: str, text: str, width: int) -> list[str]:
     """Text behind a mark in lines of at most ``width`` cells, the following ones indented under it."""
     lines = wrap(text, width - cells(mark))
