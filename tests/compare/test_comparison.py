@@ -11,7 +11,7 @@ from tests.compare.planted_runs import hotloop, run
 
 from hotloop.cli.arguments import part
 from hotloop.cli.compare import gate
-from hotloop.compare import Group, compare
+from hotloop.compare import Group, compare, table
 from hotloop.compare.comparison import Comparison
 from hotloop.compare.run import run_of
 
@@ -54,6 +54,15 @@ def test_the_table_fits_with_launches_under_one_label() -> None:
     assert done.returncode == 0, done.stderr
     assert "data_wait" in done.stdout
     assert max(map(len, done.stdout.splitlines())) <= 80
+
+
+def test_other_commands_are_said_above_the_speed() -> None:
+    folders = run("none"), run("none", number=1)
+    alike = [Group(label=f"{i}", runs=(run_of(folder, f"{i}"),)) for i, folder in enumerate(folders)]
+    other = Group(label="other", runs=(run_of(run("slow"), "other"),))
+    assert "commands" not in table.render(alike, compare(alike))
+    above, _, _ = table.render([alike[0], other], compare([alike[0], other])).partition("speed")
+    assert above.startswith("the commands differ\n  0 ") and "\n  other " in above
 
 
 @pytest.mark.parametrize(

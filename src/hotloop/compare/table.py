@@ -19,7 +19,7 @@ Cells = Sequence[str]
 
 def render(groups: Sequence[Group], comparisons: Sequence[Comparison]) -> str:
     """The table; more runs than fit are shown in further tables, each beside the first."""
-    lines: list[str] = []
+    lines = _commands(groups)
     for start in range(0, max(1, len(comparisons)), _COLUMNS - 1):
         shown = comparisons[start : start + _COLUMNS - 1]
         columns = [groups[0], *groups[1 + start : start + _COLUMNS]]
@@ -28,6 +28,20 @@ def render(groups: Sequence[Group], comparisons: Sequence[Comparison]) -> str:
     for word in words:
         lines += ["", *textwrap.wrap(word, _WIDTH, initial_indent="note: ", subsequent_indent=" " * 6)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
+
+
+def _commands(groups: Sequence[Group]) -> list[str]:
+    """What each label ran, where that differs: the reader of a ratio has to know it first."""
+    if len({group.lead.command for group in groups}) == 1:
+        return []
+    lines = ["the commands differ"]
+    for group in groups:
+        head = f"  {_short(group.label, _NAME - 4)}"
+        lines += textwrap.wrap(
+            group.lead.command, _WIDTH, initial_indent=f"{head:<{_NAME}}", subsequent_indent=" " * _NAME,
+            break_on_hyphens=False,
+        )  # fmt: skip
+    return lines
 
 
 def _table(groups: Sequence[Group], comparisons: Sequence[Comparison]) -> list[str]:
