@@ -7,11 +7,10 @@ from collections.abc import Iterator
 from typing import Final
 
 from hotloop.audit.hits import Hit, Rule, at
-from hotloop.audit.module import Module
 from hotloop.audit.patterns import every_step, flag_settings, gives, in_training
 from hotloop.audit.program import Program
 from hotloop.findings import Severity
-from hotloop.source.nodes import Function, chain, last_name
+from hotloop.source.attention import written_out
 
 _MIXED: Final = (
     "autocast", "amp", "apex", "bfloat16", "float16", "fp16", "bf16", "half", "mixed_precision", "GradScaler",
@@ -125,13 +124,13 @@ def _tf32_off(program: Program) -> Iterator[Hit]:
 
 
 def _attention_not_fused(program: Program) -> Iterator[Hit]:
-    """softmax(q @ k.transpose) @ v in one function whose weights go nowhere else, in a file without SDPA."""
+    """Attention in one function whose weights go nowhere else, in a file without SDPA."""
     for module in program.modules:
         text = module.text.text
         if "softmax" not in text or any(word in text for word in _FUSED):
             continue
         for function in module.functions:
-            softmax = _by_hand(module, function)
+            softmax = written_out(module, function)
             if softmax is not None:
                 yield at(
                     module,
@@ -140,49 +139,6 @@ def _attention_not_fused(program: Program) -> Iterator[Hit]:
                     "Attention is written out: the matrix of all weights (length x length for each head) is "
                     "written to memory and read back for softmax, dropout and the product.",
                 )
-
-
-def _by_hand(module: Module, function: Function) -> ast.Call | None:
-    """The softmax between two products, where only the second product reads the weights."""
-    softmax = None
-    for node in module.nodes(ast.Assign, function):
-        target, call = node.targets[0], node.value
-        if not isinstance(call, ast.Call) or not isinstance(target, ast.Name):
-            continue
-        if chain(call.func).endswith("softmax") and module.function_of(node) is function:
-            weights, softmax = target.id, call
-    if softmax is None or not any(map(_is_transposed, _products(module, function))):
-        return None
-    products = [left for left, _ in _products(module, function)]
-    uses = [
-        node
-        for node in module.nodes(ast.Name, function)
-        if node.id == weights and isinstance(node.ctx, ast.Load) and node.lineno >= softmax.lineno
-    ]
-    outside = [node for node in uses if not module.holds(softmax, node) and not _dropped(module, node)]
-    return softmax if len(outside) == 1 and outside[0] in products else None
-
-
-def _products(module: Module, function: Function) -> list[tuple[ast.expr, ast.expr]]:
-    """Both sides of every matrix product."""
-    found = [
-        (node.left, node.right)
-        for node in module.nodes(ast.BinOp, function)
-        if isinstance(node.op, ast.MatMult)
-    ]
-    calls = (c for c in module.nodes(ast.Call, function) if chain(c.func) in ("torch.matmul", "torch.bmm"))
-    return found + [(call.args[0], call.args[1]) for call in calls if len(call.args) == 2]
-
-
-def _is_transposed(sides: tuple[ast.expr, ast.expr]) -> bool:
-    return isinstance(sides[1], ast.Call) and last_name(sides[1].func) == "transpose"
-
-
-def _dropped(module: Module, node: ast.Name) -> bool:
-    """``attn = dropout(attn)``"""
-    call = module.parents.get(node)
-    above = module.parents.get(call) if isinstance(call, ast.Call) and "drop" in chain(call.func) else None
-    return isinstance(above, ast.Assign) and chain(above.targets[0]) == node.id
 
 
 RULES: Final[dict[str, Rule]] = {

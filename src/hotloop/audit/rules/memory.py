@@ -7,14 +7,14 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hotloop.audit.datasets import DatasetClass
 from hotloop.audit.hits import Hit, Rule, at
 from hotloop.audit.module import Module
 from hotloop.audit.patterns import each_region, every_step, gives
 from hotloop.audit.program import Program
 from hotloop.audit.regions import Region
-from hotloop.source.nodes import FUNCTIONS, Function, chain, decorators, is_of_self, last_name
-from hotloop.source.values import bound_to_self, values
+from hotloop.source.caches import unbounded_caches
+from hotloop.source.nodes import FUNCTIONS, Function, chain, decorators, last_name
+from hotloop.source.values import values
 
 _WITHOUT_GRAPH: Final = ("item", "detach", "float", "reduce_tensor", "all_reduce", "reduce_mean")
 _OFF: Final = re.compile(r"no_grad|inference_mode|set_grad_enabled|requires_grad")
@@ -169,51 +169,23 @@ def _unbounded_cache(program: Program) -> Iterator[Hit]:
     if program.loaders and all(loader.constant("num_workers", 0) == 0 for loader in program.loaders):
         return
     for dataset in program.datasets:
-        stored = next(_stores(dataset), None)
-        if stored is not None:
-            yield at(
-                dataset.module,
-                stored,
-                "medium",
-                f"`{ast.unparse(stored.value)}` keeps every sample and forgets none; each worker process "
-                "fills one of its own, so memory grows to workers x dataset.",
-            )
+        for node, name in unbounded_caches(dataset.module, dataset.node):
+            if not _is_option(dataset.module, node, name):
+                yield at(
+                    dataset.module,
+                    node,
+                    "medium",
+                    f"`{name}` keeps every sample and forgets none; each worker process fills one of its "
+                    "own, so memory grows to workers x dataset.",
+                )
+                break
 
 
-def _stores(dataset: DatasetClass) -> Iterator[ast.Subscript]:
-    module = dataset.module
-    for function in dataset.sample_code:
-        for node in module.nodes(ast.Subscript, function):
-            owner = node.value
-            if not isinstance(node.ctx, ast.Store) or isinstance(node.slice, ast.Constant):
-                continue
-            if isinstance(owner, ast.Attribute) and is_of_self(owner):
-                made = bound_to_self(module, dataset.node, owner.attr)
-                if len(made) == 1 and _is_dict(made[0]) and not _bounded(dataset, node, owner.attr):
-                    yield node
-
-
-def _is_dict(node: ast.expr | None) -> bool:
-    if isinstance(node, ast.Call):
-        return chain(node.func) == "dict" and not node.args
-    return isinstance(node, ast.Dict) and not node.keys
-
-
-def _bounded(dataset: DatasetClass, stored: ast.AST, name: str) -> bool:
-    """Whether anything in the class removes entries or asks for the size, or storing is an option."""
-    module = dataset.module
-    if module.nodes(ast.Delete, dataset.node):
-        return True
-    for call in module.nodes(ast.Call, dataset.node):
-        asks = last_name(call.func) in ("pop", "popitem", "clear", "len")
-        if asks and any(getattr(part, "attr", "") == name for part in ast.walk(call)):
-            return True
-    for above in module.ancestors(stored):
-        if isinstance(above, ast.If):
-            tested = {part.attr for part in ast.walk(above.test) if isinstance(part, ast.Attribute)}
-            if tested != {name}:  # another condition than «not there yet»
-                return True
-    return False
+def _is_option(module: Module, node: ast.AST, name: str) -> bool:
+    """Whether another condition than «not there yet» decides about storing."""
+    tests = [above.test for above in module.ancestors(node) if isinstance(above, ast.If)]
+    asked = {f"self.{one.attr}" for test in tests for one in module.nodes(ast.Attribute, test)}
+    return bool(tests) and asked != {name}
 
 
 RULES: Final[dict[str, Rule]] = {

@@ -13,11 +13,9 @@ from hotloop.audit.hits import Hit, Rule, at
 from hotloop.audit.module import Module
 from hotloop.audit.program import Program, uses_cuda
 from hotloop.audit.regions import Region
+from hotloop.source.clocks import assigned_now, elapsed_name, has_elapsed, late_data_time, reads_clock
 from hotloop.source.nodes import Function, decorators
 
-_CLOCKS: Final = frozenset(
-    f"time.{name}{unit}" for name in ("time", "perf_counter", "monotonic") for unit in ("", "_ns")
-)
 #: What waits for the device, or asks its own clock.
 _WAITS: Final = re.compile(
     r"synchronize|elapsed_time|\bEvent\(|\.item\(|\.cpu\(|\.tolist\(|\.numpy\(|\bfloat\("
@@ -25,12 +23,6 @@ _WAITS: Final = re.compile(
 _WORK: Final = re.compile(r"fwd|forward|bwd|backward|compute|infer|gpu|model", re.IGNORECASE)
 #: A call of a model, or one that computes gradients.
 _WORKS: Final = re.compile(r"\b(self\.)?(model|net|network|generator|student)\(|\.backward\(")
-#: What a time is called that is meant to hold the wait for a batch, and what may be such a wait.
-_DATA: Final = re.compile(
-    r"(^|[._])(data|load(er|ing)?|fetch(ing)?)_?(time|wait|dur\w*|elapsed|secs?|seconds|ms|s|t)$",
-    re.IGNORECASE,
-)
-_FETCHES: Final = re.compile(r"next|load|read|fetch|get_batch|sample|collate|open\(|data\[", re.IGNORECASE)
 
 
 def _misleading_metric(program: Program) -> Iterator[Hit]:
@@ -51,8 +43,17 @@ def _misleading_metric(program: Program) -> Iterator[Hit]:
         if uses_cuda(region.module):
             yield from _around_calls(region)
     for module in program.modules:
-        for loop in module.nodes(ast.For):
-            yield from _late_data_time(module, loop)
+        for late in (late_data_time(module, loop) for loop in module.nodes(ast.For)):
+            if late is not None:
+                yield at(
+                    module,
+                    late.node,
+                    "info",
+                    f"«{late.name}» starts its clock after the batch has arrived: {late.since} is set inside "
+                    "the loop over the batches, so it cannot see how long a step waits for data.",
+                    f"Set {late.since} at the end of the iteration before, before the loop asks for the "
+                    "batch.",
+                )
 
 
 def _is_entered(module: Module, statement: ast.With) -> bool:
@@ -68,7 +69,7 @@ def _managers(module: Module) -> Iterator[Function]:
     for function in module.functions:
         if "contextmanager" not in decorators(function) or _WAITS.search(ast.unparse(function)):
             continue
-        clocks = [call.lineno for call in module.nodes(ast.Call, function) if _reads_clock(module, call)]
+        clocks = [call.lineno for call in module.nodes(ast.Call, function) if reads_clock(module, call)]
         yields = [node.lineno for node in module.nodes(ast.Yield, function)]
         if len(yields) == 1 and clocks and min(clocks) <= yields[0] < max(clocks):
             yield function
@@ -78,12 +79,12 @@ def _around_calls(region: Region) -> Iterator[Hit]:
     """``start = now()``, a call of the model, ``forward_time = now() - start``, and nothing that waits."""
     module = region.module
     for first, statement in enumerate(region.root.body):
-        since = _assigned_now(module, statement)
+        since = assigned_now(module, statement)
         after = region.root.body[first + 1 :] if since is not None else []
         ends = (
             place
             for place, other in enumerate(after)
-            if _WORK.search(_target(other)) and _has_elapsed(module, other, since)
+            if _WORK.search(elapsed_name(other)) and has_elapsed(module, other, since)
         )
         end = next(ends, 0)
         text = "\n".join(map(ast.unparse, after[:end]))
@@ -95,57 +96,6 @@ def _around_calls(region: Region) -> Iterator[Hit]:
                 f"The time since {since} holds model work and nothing that waits for the device: on a GPU it "
                 "is the time to queue it.",
             )
-
-
-def _late_data_time(module: Module, loop: ast.For) -> Iterator[Hit]:
-    """``data_time += now() - start`` where the loop over the batches sets ``start`` itself, before it."""
-    batch = {node.id for node in module.nodes(ast.Name, loop.target)}
-    started: dict[str, list[ast.stmt]] = {}
-    for statement in loop.body:
-        target = _target(statement)
-        for since, between in started.items() if _DATA.search(target) else ():
-            used = {node.id for other in between for node in module.nodes(ast.Name, other)}
-            fetches = _FETCHES.search("\n".join(map(ast.unparse, between)))
-            if _has_elapsed(module, statement, since) and used & batch and not fetches:
-                yield at(
-                    module,
-                    statement,
-                    "info",
-                    f"«{target}» starts its clock after the batch has arrived: {since} is set inside the "
-                    "loop over the batches, so it cannot see how long a step waits for data.",
-                    f"Set {since} at the end of the iteration before, before the loop asks for the batch.",
-                )
-                return
-        for between in started.values():
-            between.append(statement)
-        since_now = _assigned_now(module, statement)
-        if since_now is not None:
-            started[since_now] = []
-
-
-def _assigned_now(module: Module, node: ast.stmt) -> str | None:
-    if isinstance(node, ast.Assign) and len(node.targets) == 1 and _reads_clock(module, node.value):
-        return ast.unparse(node.targets[0])
-    return None
-
-
-def _target(node: ast.stmt) -> str:
-    """What a statement gives a value to, "" where it does not."""
-    if isinstance(node, ast.AugAssign):
-        return ast.unparse(node.target)
-    return ast.unparse(node.targets[0]) if isinstance(node, ast.Assign) else ""
-
-
-def _has_elapsed(module: Module, node: ast.stmt, since: str | None) -> bool:
-    """Whether a statement computes ``now() - since``."""
-    return any(
-        isinstance(part.op, ast.Sub) and _reads_clock(module, part.left) and ast.unparse(part.right) == since
-        for part in module.nodes(ast.BinOp, node)
-    )
-
-
-def _reads_clock(module: Module, node: ast.AST) -> bool:
-    return isinstance(node, ast.Call) and module.dotted(node.func) in _CLOCKS
 
 
 RULES: Final[dict[str, Rule]] = {"trend/misleading-metric": _misleading_metric}

@@ -9,18 +9,17 @@ from collections.abc import Iterable
 from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import LineGroup, grouped, select
-from hotloop.diagnose.source import function_text
+from hotloop.diagnose.groups import grouped, select
+from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
 from hotloop.measure.steps import LineCost
+from hotloop.source.attention import written_out
+from hotloop.source.code import code_of
+from hotloop.source.nodes import FUNCTIONS
 from hotloop.units import share
 
 ID = "device/attention-not-fused"
 
-#: A product with a transposed factor, or one that takes them as they are: scores.
-_SCORES = re.compile(r"\b(bmm|baddbmm|einsum)\(|(@|\bmatmul\().*(transpose\(|permute\(|\.m?T\b|\.t\(\))")
-_PRODUCT = re.compile(r" @ |\b(matmul|bmm|baddbmm|einsum)\(")
-_SOFTMAX = re.compile(r"(?<!log_)(?<!gumbel_)softmax\(", re.I)
 _FUSED = re.compile(r"scaled_dot_product_attention|flash_attn|xformers")
 
 
@@ -37,7 +36,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         group = grouped(lines)
         place = group.hottest.place
         visible = group.seconds >= limits.python_in_forward_ratio * steps.span_s
-        if visible and _is_taken(group, function_text(evidence, place)):
+        if visible and _is_written_out(text_of(evidence, place.file), place.line):
             yield cause(
                 evidence,
                 ID,
@@ -49,18 +48,10 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             )
 
 
-def _is_taken(group: LineGroup, text: str) -> bool:
-    """Whether the function has attention written out and, of a branch for each, was seen in that one."""
-    if not _is_written_out(text) or not _FUSED.search(text):
-        return _is_written_out(text)
-    sources = [line.source for line in group.lines]
-    return any(map(_SOFTMAX.search, sources)) and not any(map(_FUSED.search, sources))
-
-
-def _is_written_out(text: str) -> bool:
-    """Whether a softmax stands between a product with a transposed factor and another product."""
-    lines = text.splitlines()
-    at = next((number for number, line in enumerate(lines) if _SOFTMAX.search(line)), len(lines))
-    before, line, after = "\n".join(lines[:at]), "".join(lines[at : at + 1]), "\n".join(lines[at + 1 :])
-    products = len(_PRODUCT.findall(line + after))
-    return bool(products and _SCORES.search(before)) or (products > 1 and bool(_SCORES.search(line)))
+def _is_written_out(text: str, line: int) -> bool:
+    """Whether the function of a line has attention written out, and no branch that calls a fused one."""
+    code = code_of(text)
+    around = [one for one in code.at_line(line) if isinstance(one, FUNCTIONS)] if code is not None else []
+    if code is None or not around or _FUSED.search(code.source(around[-1])):
+        return False
+    return written_out(code, around[-1]) is not None

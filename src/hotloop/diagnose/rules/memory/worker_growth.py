@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 import numpy as np
@@ -17,16 +16,8 @@ from hotloop.diagnose.source import sources
 from hotloop.diagnose.worker_memory import worker_memory
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LoaderUse
+from hotloop.source.caches import kept_samples
 from hotloop.units import share, size
-
-#: ``self.kept[key] = ...``, or a method under an unbounded cache.
-_KEEPS = re.compile(r"^\s*self\.(?P<kept>\w+)\[(?P<key>[^\]]+)\] = ")
-_CACHED = re.compile(r"^\s*@(functools\.)?(cache|lru_cache\((maxsize=)?None\))\s*$")
-_METHOD = re.compile(r"^\s*def (\w+)\(\s*self\s*,?\s*([^)]*)\)")
-#: Words in a class that show some bound on what it keeps.
-_BOUNDED = ("popitem", ".pop(", "del ", "maxsize", "clear(")
-#: Arrays of numbers keep their size.
-_ARRAY = r"self\.{} = (?!.*object)((np|numpy|torch)\.|.*\.(float|double|half|long|int|numpy|clone|copy|to)\()"
 
 
 @rule("memory/unbounded-cache")
@@ -111,39 +102,9 @@ def _grown(evidence: Evidence) -> float:
 
 
 def _cache(evidence: Evidence, loader: LoaderUse) -> Place | None:
-    """``self.kept[index] = ...`` in a class of samples (or ``functools.cache``), where nothing is ever thrown
-    out: the key is made of what the method is called with.
-    """
+    """Where a class of samples keeps every sample."""
     files = {line.place.file for line in loader.lines} | {str(loader.dataset.get("file") or "")}
     for file, text in sources(evidence).items():
-        for start, end, name in _classes(text) if file in files else ():
-            lines = text.splitlines()[start:end]
-            body = "\n".join(lines)
-            if "def __getitem__" not in body or any(word in body for word in _BOUNDED):
-                continue
-            method, names = "", set[str]()
-            for number, line in enumerate(lines, start + 1):
-                if entered := _METHOD.match(line):
-                    method, names = entered[1], set(re.findall(r"(\w+)\s*(?:[,:=]|$)", entered[2]))
-                elif made := re.match(r"\s*(\w+) = (\(.*\)|f['\"].*)$", line):  # a key of several parts
-                    names |= {made[1]} if names & set(re.findall(r"\w+", made[2])) else set()
-                if _CACHED.match(line) or (method != "__init__" and _keeps(line, names, body)):
-                    return Place(file=file, line=number, function=f"{name}.{method}")
+        for line, function in kept_samples(text) if file in files else ():
+            return Place(file=file, line=line, function=function)
     return None
-
-
-def _keeps(line: str, names: set[str], body: str) -> bool:
-    found = _KEEPS.match(line)
-    if found is None or re.search(_ARRAY.format(found["kept"]), body):
-        return False
-    words = set(re.findall(r"\w+", found["key"]))  # one modulo a number is no more than that number
-    return "%" not in found["key"] and not names.isdisjoint(words)
-
-
-def _classes(text: str) -> Iterator[tuple[int, int, str]]:
-    """First and last line, and name, of each class at module level."""
-    lines = text.splitlines()
-    tops = [number for number, line in enumerate(lines) if line[:1].strip() and line[0] not in "#)]}"]
-    for at, start in enumerate(tops):
-        if found := re.match(r"class (\w+)", lines[start]):
-            yield start, tops[at + 1] if at + 1 < len(tops) else len(lines), found[1]
