@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Sequence
 from typing import Final
 
 from hotloop.source.code import Code
@@ -43,7 +44,7 @@ def _makes_scores(code: Code, product: ast.AST) -> bool:
     return any(last_name(node) in _TRANSPOSED for node in code.nodes(ast.Attribute, product))
 
 
-def _is_read_elsewhere(code: Code, function: Function, call: ast.Call, products: list[ast.AST]) -> bool:
+def _is_read_elsewhere(code: Code, function: Function, call: ast.Call, products: Sequence[ast.AST]) -> bool:
     """Whether the weights are read by more than products and ``attn = dropout(attn)``."""
     made = code.statement_of(call)
     names = {last_name(one) for one in targets_of(made)} if made is not None else set()

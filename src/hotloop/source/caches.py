@@ -44,7 +44,9 @@ def unbounded_caches(code: Code, owner: ast.ClassDef) -> Iterator[tuple[ast.Subs
 def kept_samples(text: str) -> Iterator[tuple[int, str]]:
     """The lines of a file that keep every sample, with the name of the method."""
     code = code_of(text)
-    for owner in code.nodes(ast.ClassDef) if code is not None else ():
+    if code is None:
+        return
+    for owner in code.nodes(ast.ClassDef):
         for node, _ in unbounded_caches(code, owner):
             function = code.function_of(node)
             yield node.lineno, f"{owner.name}.{function.name if function is not None else ''}"
