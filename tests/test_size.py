@@ -36,7 +36,7 @@ BUDGETS = {
     "record": 2471,
     "remedy": 4681,
     "report": 2866,
-    "source": 2250,
+    "source": 2253,
     "state": 579,
     "tune": 3787,
     "whatif": 1842,
