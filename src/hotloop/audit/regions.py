@@ -72,33 +72,25 @@ class Region:
 
     def every_step(self, node: ast.AST) -> bool:
         """Whether ``node`` surely runs at every step: not gated by a condition, a handler or a skip."""
-        below = node
-        for above in self.module.ancestors(node):
-            if _skips_before(above, below) or (_gates(above, below) and not self._is_step(above, below)):
-                return False
-            if above is self.root:
-                return not isinstance(above, LOOPS) or below not in above.orelse
-            if isinstance(above, DEFINITIONS) and above.name != "closure":
-                return False
-            below = above
-        return False
+        return self.interval(node) == 1
 
     def interval(self, node: ast.AST) -> int | None:
         """Every how many steps ``node`` runs: 1, or N of one ``if step % N == 0``; None where unsure."""
-        if self.every_step(node):
-            return 1
-        gates = []
+        gate: ast.expr | None = None
         below = node
         for above in self.module.ancestors(node):
-            if _skips_before(above, below) or isinstance(above, DEFINITIONS):
+            if _skips_before(above, below):
                 return None
+            if _gates(above, below) and not self._is_step(above, below):
+                if gate is not None or not isinstance(above, ast.If) or below not in above.body:
+                    return None
+                gate = above.test
             if above is self.root:
-                break
-            if _gates(above, below):
-                gates.append((above, below))
+                ends = isinstance(above, LOOPS) and below in above.orelse
+                return None if ends else _modulus(self.module, gate) if gate is not None else 1
+            if isinstance(above, DEFINITIONS) and above.name != "closure":
+                return None
             below = above
-        if len(gates) == 1 and isinstance(gates[0][0], ast.If) and gates[0][1] in gates[0][0].body:
-            return _modulus(self.module, gates[0][0].test)
         return None
 
     def _is_step(self, gate: ast.AST, below: ast.AST) -> bool:

@@ -7,10 +7,10 @@ import numpy as np
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import entries
 from hotloop.measure.steps import Steps
+from hotloop.phases import CLASSES
 from hotloop.record.recording import Note, Recording
 
 _MOST_GPUS = 32
-_COMPUTING = ("forward", "backward", "optimizer")
 
 
 def busy_ratio(evidence: Evidence) -> float | None:
@@ -57,7 +57,7 @@ def launching_idle_s(steps: Steps) -> float:
     """Seconds over the span the device idled while the host was in forward, backward or the optimizer."""
     if steps.device is None:
         return 0.0
-    return sum(steps.device.idle_s_by_phase.get(phase, 0.0) for phase in _COMPUTING)
+    return sum(steps.device.idle_s_by_phase.get(phase, 0.0) for phase in CLASSES["device"])
 
 
 def has_tf32(evidence: Evidence) -> bool:

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
-from hotloop.measure.steps import Steps
+from hotloop.measure.steps import LoaderUse, Steps
 from hotloop.torch_facts import value_for
 
 Fact = Mapping[str, Any]
@@ -76,6 +77,15 @@ def low_precision_weights(steps: Steps) -> bool:
     return any(
         "float16" in str(dtype) for m in trained_modules(steps) for dtype in (m.get("param_dtypes") or {})
     )
+
+
+def batch_shapes(evidence: Evidence, loader: LoaderUse | None = None) -> list[tuple[Any, ...]]:
+    """The shapes of the noted batches (of one loader) but for their first dimension."""
+    return [
+        tuple((str(one.get("path")), tuple(one.get("shape") or ())[1:]) for one in note.get("fields") or ())
+        for note in evidence.notes("batch")
+        if loader is None or note.get("loader") == loader.id
+    ]
 
 
 def is_on(value: Any) -> bool:

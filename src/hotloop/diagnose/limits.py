@@ -68,10 +68,8 @@ class Limits:
     default_optimizer_ratio: float = 0.05
     #: A model whose peak stays under this share of device memory has room for what checkpointing gives up.
     recompute_memory_ratio: float = 0.5
-    #: A loop over parameters uses the same memory again for each. Lists whose results on the way take more
-    #: than this are slower on a CPU (1.3 MiB in 40 tensors: 1.3 ms by the loop, 4.6 by lists), and so are
-    #: several operations over lists that take more than a core's cache (5 MiB: 2.1 ms, 2.5).
-    list_results_bytes: float = 1 << 20
+    #: A loop over parameters uses the same memory again for each. Several operations over lists that take
+    #: more than a core's cache are slower on a CPU (5 MiB: 2.1 ms by the loop, 2.5 by lists).
     list_operands_bytes: float = 2 << 20
     #: A batch of twice the samples that gives less than this is past the knee (as ``tune --sweep`` has it).
     knee_ratio: float = 1.05
@@ -186,8 +184,6 @@ class Limits:
     # -- transfer --------------------------------------------------------------------------------------------
     #: Below this per step a copy costs its call, whatever memory it comes from.
     large_copy_bytes: float = 256 * 1024
-    #: Collectives smaller than this cost a round trip (0.1 ms with gloo on one machine) and waiting.
-    small_collective_bytes: float = 4096.0
     #: Copies smaller than this cost their call (about 10 us), not their bytes.
     small_copy_bytes: float = 64 * 1024
     #: More small copies than this in a step.

@@ -158,10 +158,3 @@ def device_column(found: list[dict[str, Any]], name: str) -> npt.NDArray[np.floa
         [float(note.get(name, np.nan) if note.get(name) is not None else np.nan) for note in found]
     )
     return values / 1e9 if name == "t" else values
-
-
-def device_capacity_bytes(evidence: Evidence) -> float | None:
-    """Memory of the first GPU, None when unknown."""
-    gpus = evidence.machine.get("gpus") or ()
-    value = gpus[0].get("memory_bytes") if gpus and isinstance(gpus[0], dict) else None
-    return float(value) if value else None

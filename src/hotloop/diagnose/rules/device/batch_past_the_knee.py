@@ -11,9 +11,9 @@ from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import THREADED_PHASES, Floats
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.facts import batch_shapes
 from hotloop.diagnose.memory_use import run_ratio
 from hotloop.findings import Finding
-from hotloop.measure.steps import LoaderUse
 from hotloop.units import duration
 
 ID = "device/batch-past-the-knee"
@@ -31,8 +31,11 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     if evidence.on_accelerator or loader is None or not isinstance(batch, int):
         return
     computing = np.sum([steps.phase(phase) for phase in THREADED_PHASES], axis=0)
-    if computing.sum() < limits.computing_ratio * steps.span_s or not _alike(evidence, loader):
+    if computing.sum() < limits.computing_ratio * steps.span_s:
         return
+    shapes = batch_shapes(evidence, loader)
+    if len(shapes) < 2 or len(set(shapes)) > 1:
+        return  # padded ones get cheaper as well
     full = computing[steps.steady & (steps.samples == batch)]
     last = computing[steps.steady & (steps.samples < batch)]
     sizes = np.unique(steps.samples[steps.steady & (steps.samples < batch)])
@@ -85,13 +88,3 @@ def _error(seconds: Floats) -> float:
     """Standard error of a median, as a part of it; the deviation from quartiles, as few steps are cut off."""
     low, middle, high = np.quantile(seconds, [0.25, 0.5, 0.75])
     return float(1.2533 * (high - low) / 1.349 / sqrt(len(seconds)) / middle)
-
-
-def _alike(evidence: Evidence, loader: LoaderUse) -> bool:
-    """Whether batches were seen to differ in their first dimension alone: padded ones get cheaper as well."""
-    shapes = [
-        [(field.get("path"), tuple(field.get("shape") or ())[1:]) for field in note.get("fields") or ()]
-        for note in evidence.notes("batch")
-        if note.get("loader") == loader.id
-    ]
-    return len(shapes) > 1 and all(shape == shapes[0] for shape in shapes)

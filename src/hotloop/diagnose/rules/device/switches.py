@@ -21,6 +21,7 @@ from hotloop.diagnose.discovery import RuleEntry, rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import (
     autocast_share,
+    batch_shapes,
     flag,
     has_conv,
     is_compiled,
@@ -100,17 +101,7 @@ def _benchmark_off(evidence: Evidence) -> bool:
     steps = evidence.steps
     deterministic = flag(steps, "cudnn_deterministic") or flag(steps, "deterministic_algorithms")
     off = flag(steps, "cudnn_benchmark") is False and not deterministic
-    return has_conv(steps) and off and _has_fixed_shapes(evidence)
-
-
-def _has_fixed_shapes(evidence: Evidence) -> bool:
-    """Whether every batch noted in this process had the same shapes; False when none was noted."""
-    notes = evidence.notes("batch")
-    shapes = {
-        tuple((str(f.get("path")), tuple(f.get("shape") or ())[1:]) for f in note.get("fields") or ())
-        for note in notes
-    }
-    return len(shapes) == 1
+    return has_conv(steps) and off and len(set(batch_shapes(evidence))) == 1
 
 
 def _channels_first(evidence: Evidence) -> bool:

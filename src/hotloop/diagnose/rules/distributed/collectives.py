@@ -45,22 +45,11 @@ def slow_collective(evidence: Evidence) -> Iterable[Finding]:
             f"{duration(seconds)} of every step "
             f"({share(seconds / steps.step_s)}), most of it {top.operation}{at(top.place)}."
         ),
-        advice=f"{_OF_A_FRAMEWORK}{_waited(evidence, top)}" if theirs else _ADVICE,
+        advice=_OF_A_FRAMEWORK if theirs else _ADVICE,
         numbers=[_describe(site, steps) for site in sites[:5]],
         cost_s=cost,
         where=top.place,
         data={"operation": top.operation},
-    )
-
-
-def _waited(evidence: Evidence, site: SiteCost) -> str:
-    """What a collective of a few bytes takes its time for."""
-    each = site.num_bytes / max(1, site.count)
-    if each > evidence.limits.small_collective_bytes:
-        return ""
-    return (
-        f" A {site.operation} of {size(each)} takes no time to send: the ranks wait in it for the slowest of "
-        "them, so even out what they do before it (the input first)."
     )
 
 

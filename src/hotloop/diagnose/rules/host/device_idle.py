@@ -12,9 +12,8 @@ from hotloop.diagnose.facts import is_compiled
 from hotloop.diagnose.source import line_text
 from hotloop.findings import Finding
 from hotloop.measure.steps import SiteCost, Steps
+from hotloop.phases import CLASSES
 from hotloop.units import duration, share
-
-_LAUNCHING = ("forward", "backward", "optimizer")
 
 
 @rule("host/launch-bound")
@@ -23,7 +22,7 @@ def launch_bound(evidence: Evidence) -> Iterable[Finding]:
     steps = evidence.steps
     if not evidence.on_accelerator or steps.device is None:
         return
-    idle = {phase: steps.device.idle_s_by_phase.get(phase, 0.0) for phase in _LAUNCHING}
+    idle = {phase: steps.device.idle_s_by_phase.get(phase, 0.0) for phase in CLASSES["device"]}
     seconds = sum(idle.values())
     if steps.device.launch_bound_ratio is not None:  # kernel times are the truth where they were taken
         seconds = min(seconds, steps.device.launch_bound_ratio * steps.span_s) or (

@@ -11,11 +11,11 @@ from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import flag, set_at
 from hotloop.findings import Finding
+from hotloop.phases import CLASSES
 from hotloop.units import share
 
 ID = "host/thread-oversubscription"
 
-_COMPUTING = ("forward", "backward", "optimizer")
 #: A step with r threads per core was seen to take 1.2-1.7 (r = 1.5), 1.5-2 (2), 2.4-3 (4), 10 times (12)
 #: as long as with as many threads as cores (CNN and MLP, 2 crowded cores, torch 2.13): sqrt(r) is below.
 _SLOWDOWN_POWER = 0.5
@@ -32,7 +32,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         return
     ranks = max(1, sum(1 for rank in evidence.ranks if rank.num_steps > 0))
     total = threads * ranks
-    computing = sum(steps.share(phase) for phase in _COMPUTING)
+    computing = sum(steps.share(phase) for phase in CLASSES["device"])
     if evidence.on_accelerator or threads <= 1 or computing < limits.worth_fixing_ratio:
         return
     if total <= limits.threads_per_core * evidence.cores:

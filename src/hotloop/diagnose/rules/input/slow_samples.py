@@ -24,11 +24,7 @@ from hotloop.diagnose.making import of_making, takes
 from hotloop.diagnose.repeating import cheaper
 from hotloop.diagnose.source import sampler_classes
 from hotloop.findings import Finding
-from hotloop.measure.steps import LineCost
 from hotloop.units import duration, rate, share
-
-#: Locks that processes share.
-_LOCKS = "multiprocessing.synchronize"
 
 
 @rule("input/slow-sample", costed=True)
@@ -45,7 +41,6 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
         return
     if in_collate(loader, hot.lines[0], hot.share):
         return
-    lock = _lock(hot, evidence.limits.hot_line_ratio) if feed.workers > 1 else None
     again = repeating.repeated(evidence, hot, loader)
     kept = ("cache-samples",) if repeating.draws(evidence, hot, loader) else ("cache-samples", "bake")
     yield of_making(
@@ -57,9 +52,7 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
             f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch, "
             f"and each step waits {duration(feed.wait_s)} for data."
         ),
-        advice=_of_lock(lock)
-        if lock is not None
-        else cheaper(evidence, hot, loader) + repeating.advice(again),
+        advice=cheaper(evidence, hot, loader) + repeating.advice(again),
         numbers=[takes(hot), f"num_workers={feed.workers} on {rate(feed.cores)} cores"],
         where=hot.place,
         remedies=(*by_rows(hot.source), *offers(loader, *kept), *repeating.remedies(again)),
@@ -101,21 +94,6 @@ def _order(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         where=hot.place,
         remedies=(),
         data={"on_cpu_ratio": hot.on_cpu_ratio, "library": hot.library},
-    )
-
-
-def _lock(hot: LineGroup, least: float) -> LineCost | None:
-    """The line that waits for a lock of several processes, if it takes this share of the spot."""
-    lines = [line for line in hot.lines if line.library.startswith(_LOCKS)]
-    lock = max(lines, key=lambda line: line.seconds, default=None)
-    return lock if lock is not None and lock.seconds >= least * seconds_of(hot.lines) else None
-
-
-def _of_lock(lock: LineCost) -> str:
-    return (
-        f"The workers wait for each other at {spot(lock.place)}: what the lock guards is done by one at a "
-        "time. Open in each worker what it guards (when it is first asked for a sample), and take the lock "
-        "out."
     )
 
 

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from hotloop.diagnose.causes import cause, spot
+from hotloop.diagnose.device_state import smallest_device_bytes
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import (
     Growth,
-    device_capacity_bytes,
     device_column,
     device_notes,
     growth,
@@ -80,7 +80,7 @@ def device_growth(evidence: Evidence) -> Iterator[Finding]:
     found = growth(seconds, values, goes_on=place is None)
     if found is None or found.grown_bytes < evidence.limits.growth_bytes / 4:
         return
-    capacity = device_capacity_bytes(evidence)
+    capacity = smallest_device_bytes(evidence.recording)
     left = (capacity - found.end_bytes) / found.bytes_per_s if capacity else None
     yield cause(
         evidence,

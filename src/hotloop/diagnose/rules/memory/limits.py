@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import numpy as np
 
 from hotloop.diagnose.causes import cause
+from hotloop.diagnose.device_state import smallest_device_bytes
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import (
-    device_capacity_bytes,
     device_column,
     device_notes,
     limit_bytes,
@@ -68,7 +68,7 @@ def fragmentation(evidence: Evidence) -> Iterator[Finding]:
         float(np.nanmax(allocated)),
         float(np.nanmax(np.append(device_column(found, "alloc_retries"), 0))),
     )
-    capacity = device_capacity_bytes(evidence)
+    capacity = smallest_device_bytes(evidence.recording)
     tight = capacity is not None and reserved > 0.9 * capacity
     loose = reserved > evidence.limits.fragmentation_ratio * peak
     if not (retries > 0 or (tight and loose)) or reserved < 1.1 * peak:

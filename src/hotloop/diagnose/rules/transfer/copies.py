@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hotloop.diagnose import costs
 from hotloop.diagnose.causes import cause
-from hotloop.diagnose.discovery import rule
+from hotloop.diagnose.discovery import RuleEntry, rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import dataset_text
 from hotloop.findings import Finding
-from hotloop.measure.steps import LoaderUse, SiteCost
+from hotloop.measure.steps import SiteCost
 from hotloop.units import duration, share, size
 
 #: Bytes made floats, read from the dataset's own source.
@@ -83,82 +83,76 @@ def _is_pinned(site: SiteCost) -> bool:
     return site.flags.get("pinned", 1.0) >= 0.5
 
 
-def _pins(loader: LoaderUse | None) -> bool:
-    return loader is not None and bool(loader.settings.get("pin_memory"))
+def _is_blocking(site: SiteCost) -> bool:
+    return _is_pinned(site) and site.flags.get("non_blocking", 1.0) < 0.5
 
 
-@rule("transfer/blocking", costed=True)
-def blocking(evidence: Evidence) -> Iterator[Finding]:
-    """Price copies from pinned memory that the host waits for: non_blocking=False."""
-    every = _copies(evidence)
-    if every is None:
-        return
-    waited = (site for site in every.sites if _is_pinned(site) and site.flags.get("non_blocking", 1.0) < 0.5)
-    found = every.of(waited)
-    if found.large:
-        yield found.finding(
-            "transfer/blocking",
-            found.seconds,
-            message=(
-                "The batch is pinned but copied with non_blocking=False: the host waits "
-                f"{duration(found.seconds)} in each step while the device could already work."
-            ),
-            numbers=[
-                f"{found.count:.0f} copies per step, {size(found.num_bytes)}, pinned, blocking",
-                f"{share(found.exposed)} of the copying with the device idle",
-            ],
-        )
+@dataclass(frozen=True, kw_only=True)
+class _Memory:
+    """Large copies from one kind of memory: ``pins`` is what the training loader must have asked for,
+    ``least`` their share of all bytes. The message may hold ``{size}`` and ``{seconds}``, of each step.
+    """
+
+    id: str
+    picks: Callable[[SiteCost], bool]
+    words: str
+    message: str
+    numbers: tuple[str, ...] = ()
+    pins: bool | None = None
+    least: float = 0.0
+
+    def check(self, evidence: Evidence) -> Iterator[Finding]:
+        """Price them where their bytes are what they cost."""
+        every, loader = _copies(evidence), evidence.steps.train_loader()
+        pins = loader is not None and bool(loader.settings.get("pin_memory"))
+        if every is None or self.pins not in (None, pins):
+            return
+        found = every.of(site for site in every.sites if self.picks(site))
+        moved, taken = size(found.num_bytes), duration(found.seconds)
+        if found.large and found.num_bytes >= self.least * every.num_bytes:
+            yield found.finding(
+                self.id,
+                found.seconds,
+                message=self.message.format(size=moved, seconds=taken),
+                numbers=[
+                    f"{found.count:.0f} copies per step, {moved}, {self.words}",
+                    *self.numbers,
+                    f"{taken} of each step, {share(found.exposed)} of the copying with the device idle",
+                ],
+                data={"bytes_per_step": found.num_bytes},
+            )
 
 
-@rule("transfer/pageable", costed=True)
-def pageable(evidence: Evidence) -> Iterator[Finding]:
-    """Price large copies from memory that is not pinned, where nothing asked for pinning."""
-    every = _copies(evidence)
-    if every is None or _pins(evidence.steps.train_loader()):
-        return
-    found = every.of(site for site in every.sites if not _is_pinned(site))
-    if found.large:
-        host_s = sum(site.seconds for site in found.sites)
-        yield found.finding(
-            "transfer/pageable",
-            found.seconds,
-            message=(
-                f"{size(found.num_bytes)} per step are copied to the device from pageable memory, "
-                f"{duration(found.seconds)} of each step; the host waits meanwhile."
-            ),
-            numbers=[
-                f"{found.count:.0f} copies per step, {size(found.num_bytes)}, not pinned",
-                f"{duration(host_s)} of host time in copies over the run, "
-                f"{share(found.exposed)} of it with the device idle",
-            ],
-            data={"bytes_per_step": found.num_bytes},
-        )
-
-
-@rule("transfer/pin-no-effect", costed=True)
-def pin_no_effect(evidence: Evidence) -> Iterator[Finding]:
-    """Speak where the training loader pins and most copied bytes come from pageable memory all the same."""
-    every = _copies(evidence)
-    if every is None or not _pins(evidence.steps.train_loader()):
-        return
-    found = every.of(site for site in every.sites if not _is_pinned(site))
-    if found.large and found.num_bytes >= 0.5 * every.num_bytes:
-        yield found.finding(
-            "transfer/pin-no-effect",
-            found.seconds,
-            message=(
-                f"pin_memory=True has no effect: {size(found.num_bytes)} per step are copied from memory "
-                "that is not pinned."
-            ),
-            numbers=[
-                f"{found.count:.0f} copies per step, {size(found.num_bytes)}, not pinned",
-                "a batch of an own class without pin_memory(), or one that was changed on the host, loses "
-                "its pinning",
-                f"{duration(found.seconds)} of each step, {share(found.exposed)} of the copying with the "
-                "device idle",
-            ],
-            data={"bytes_per_step": found.num_bytes},
-        )
+_MEMORIES = (
+    _Memory(
+        id="transfer/blocking",
+        picks=_is_blocking,
+        words="pinned, blocking",
+        message="The batch is pinned but copied with non_blocking=False: the host waits {seconds} in each "
+        "step while the device could already work.",
+    ),
+    _Memory(
+        id="transfer/pageable",
+        picks=lambda site: not _is_pinned(site),
+        pins=False,
+        words="not pinned",
+        message="{size} per step are copied to the device from pageable memory, {seconds} of each step; the "
+        "host waits meanwhile.",
+    ),
+    _Memory(
+        id="transfer/pin-no-effect",
+        picks=lambda site: not _is_pinned(site),
+        pins=True,
+        least=0.5,
+        words="not pinned",
+        message="pin_memory=True has no effect: {size} per step are copied from memory that is not pinned.",
+        numbers=(
+            "a batch of an own class without pin_memory(), or one that was changed on the host, loses its "
+            "pinning",
+        ),
+    ),
+)
+RULES = tuple(RuleEntry(id=one.id, check=one.check, costed=True) for one in _MEMORIES)
 
 
 @rule("transfer/many-small", costed=True)

@@ -17,10 +17,8 @@ from hotloop.diagnose.rollouts import steps_environment
 from hotloop.diagnose.series import INSIDE, drift, grown_phase, hottest_line, inside
 from hotloop.findings import Finding
 from hotloop.measure.steps import LineCost
+from hotloop.phases import CLASSES
 from hotloop.units import duration, share
-
-#: On a CPU these are stretched by whatever else runs on the machine.
-_COMPUTE = ("forward", "backward", "optimizer")
 
 
 @rule("trend/slow-warmup", costed=True)
@@ -77,7 +75,8 @@ def step_outliers(evidence: Evidence) -> Iterator[Finding]:
     elsewhere |= collector_s(evidence) > 0.5 * sum(excess.values())  # host/gc-pauses
     if elsewhere or cost < limits.worth_fixing_ratio * steps.step_s:
         return
-    noisy = phase in _COMPUTE and not evidence.on_accelerator
+    # On a CPU these are stretched by whatever else runs on the machine.
+    noisy = phase in CLASSES["device"] and not evidence.on_accelerator
     line, where = hottest_line(steps, phase), np.flatnonzero(out)
     collected = f"garbage collection took {duration(steps.gc_s)} in {steps.gc_count} pauses"
     yield cause(
