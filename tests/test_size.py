@@ -15,11 +15,11 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``.
 BUDGETS = {
-    "audit": 3592,
+    "audit": 3584,
     "bootstrap": 307,
     "cli": 2037,
     "compare": 2323,
-    "diagnose": 8320,
+    "diagnose": 8262,
     "doctor": 685,
     "feed": 11357,
     "findings": 734,
