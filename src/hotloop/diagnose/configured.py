@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from hotloop.diagnose.facts import is_on
 from hotloop.measure.steps import Setting, Steps
+from hotloop.torch_facts import value_for
 
 
 def written_down(steps: Steps, name: str) -> Setting | None:
@@ -23,4 +23,4 @@ def ignored(steps: Steps, name: str) -> Setting | None:
 def wanted(steps: Steps, name: str) -> Setting | None:
     """The same if it should be on."""
     setting = written_down(steps, name)
-    return setting if setting is not None and is_on(setting.configured) else None
+    return setting if setting is not None and value_for("amp", setting.configured) is True else None

@@ -5,10 +5,9 @@ from __future__ import annotations
 import numpy as np
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.facts import entries
 from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES
-from hotloop.record.recording import Note, Recording
+from hotloop.record.recording import Recording
 
 _MOST_GPUS = 32
 
@@ -72,7 +71,7 @@ def has_tensor_cores(evidence: Evidence) -> bool:
 
 def memory_ratio(evidence: Evidence) -> float | None:
     """Peak of the memory torch reserved or allocated, as a share of the device's; None when unknown."""
-    peaks = [float(note.get("device_peak") or 0) for note in _memory_notes(evidence)]
+    peaks = [float(note.get("device_peak") or 0) for note in evidence.notes("memory")]
     peak, total = max(peaks, default=0.0), smallest_device_bytes(evidence.recording)
     return peak / total if peak > 0 and total else None
 
@@ -81,12 +80,6 @@ def smallest_device_bytes(recording: Recording) -> float | None:
     """Memory of the smallest GPU that the run could see; None when unknown."""
     gpus = [gpu for gpu in recording.machine.get("gpus") or () if gpu.get("visible", True)]
     return min((float(gpu.get("memory_bytes") or 0) for gpu in gpus), default=0.0) or None
-
-
-def _memory_notes(evidence: Evidence) -> list[Note]:
-    if evidence.process is not None:
-        return evidence.notes("memory")
-    return [dict(note) for note in entries(evidence.steps, "memory")]
 
 
 def _capability(evidence: Evidence) -> tuple[int, int] | None:

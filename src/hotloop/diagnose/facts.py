@@ -2,45 +2,38 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
 from hotloop.measure.steps import LoaderUse, Steps
-from hotloop.torch_facts import value_for
 
 Fact = Mapping[str, Any]
 
 
 def flag(steps: Steps, name: str) -> Any:
     """A torch flag as it stood in the first training step, None when unknown."""
-    torch = steps.facts.get("torch")
-    if isinstance(torch, Mapping) and name in torch:
-        return torch[name]
-    return steps.facts.get(name)
+    return (steps.facts.get("torch") or {}).get(name)
 
 
 def set_at(steps: Steps, name: str, value: object) -> Place | None:
     """The script's line that set a torch flag last, if it set it to this value."""
-    torch = steps.facts.get("torch")
-    by = torch.get("set_by") if isinstance(torch, Mapping) else None
-    told = by.get(name) if isinstance(by, Mapping) else None
+    told = (flag(steps, "set_by") or {}).get(name)
     if not isinstance(told, list | tuple) or len(told) != 3 or told[0] != value:
         return None
     return Place(file=str(told[1]), line=int(told[2]), function="")
 
 
 def entries(steps: Steps, name: str) -> tuple[Fact, ...]:
-    """A group of facts (``modules``, ``optimizers``, ``autocast``) as a tuple, however it was merged."""
-    found = steps.facts.get(name)
-    if isinstance(found, Mapping):
-        values: Iterable[Any] = [found] if not _of_mappings(found) else found.values()
-    elif isinstance(found, list | tuple):
-        values = found
-    else:
-        values = ()
-    return tuple(value for value in values if isinstance(value, Mapping))
+    """A group of facts: the list of ``modules`` or ``optimizers``, the one of ``autocast`` or ``ddp``."""
+    found = steps.facts.get(name) or ()
+    return (found,) if isinstance(found, Mapping) else tuple(found)
+
+
+def noted(steps: Steps, name: str) -> Fact:
+    """The one fact of a group that has one, empty when unknown."""
+    return next(iter(entries(steps, name)), {})
 
 
 def trained_modules(steps: Steps) -> tuple[Fact, ...]:
@@ -60,16 +53,14 @@ def has_conv(steps: Steps) -> bool:
 
 def is_compiled(steps: Steps) -> bool:
     """Whether torch.compile had a part in the run."""
-    compile_note = steps.facts.get("compile")
-    frames = compile_note.get("frames") if isinstance(compile_note, Mapping) else 0
+    frames = noted(steps, "compile").get("frames")
     return bool(frames) or steps.compile_s > 0 or any(m.get("compiled") for m in entries(steps, "modules"))
 
 
 def autocast_share(steps: Steps) -> float | None:
     """Share of training forwards that ran under autocast; None when nobody looked."""
-    shares = [a.get("share") for a in entries(steps, "autocast")]
-    known = [float(share) for share in shares if isinstance(share, int | float)]
-    return max(known) if known else None
+    share = noted(steps, "autocast").get("share")
+    return None if share is None else float(share)
 
 
 def low_precision_weights(steps: Steps) -> bool:
@@ -86,12 +77,3 @@ def batch_shapes(evidence: Evidence, loader: LoaderUse | None = None) -> list[tu
         for note in evidence.notes("batch")
         if loader is None or note.get("loader") == loader.id
     ]
-
-
-def is_on(value: Any) -> bool:
-    """Whether a configured value means «on», in the spellings people use."""
-    return value_for("amp", value) is True
-
-
-def _of_mappings(found: Mapping[str, Any]) -> bool:
-    return bool(found) and all(isinstance(value, Mapping) for value in found.values())

@@ -85,13 +85,8 @@ def paced(evidence: Evidence, seconds: Floats) -> Floats:
     return np.asarray(start + done * (end - start) / steps.num_steps, float)
 
 
-def limit_bytes(evidence: Evidence) -> float | None:
-    """What the run may use: the tighter of the machine's memory and the cgroup's limit."""
-    return limit_of(evidence.machine)
-
-
 def limit_of(machine: Mapping[str, Any]) -> float | None:
-    """The same from the facts of the machine alone."""
+    """What the run may use: the tighter of the machine's memory and the cgroup's limit."""
     known = [machine.get(name) for name in ("ram_bytes", "memory_limit_bytes")]
     found = [float(value) for value in known if value]
     return min(found) if found else None
@@ -104,27 +99,22 @@ def room_bytes(evidence: Evidence) -> float | None:
     limit = evidence.machine.get("memory_limit_bytes")
     ram = evidence.machine.get("ram_bytes")
     if limit and (not ram or limit < ram):
-        return float(limit) - run_bytes(evidence)
+        return float(limit) - peak_of(evidence.recording)
     available = evidence.recording.system.get("memory_available_bytes")
     known = available[np.isfinite(available)] if available is not None else np.zeros(0)
     return float(known[-1]) if len(known) else None
 
 
-def run_bytes(evidence: Evidence) -> float:
-    """The largest sum of private memory over all processes of the run at one sample, shared parts counted
-    once.
-    """
-    return peak_of(evidence.recording)
-
-
 def run_ratio(evidence: Evidence) -> float | None:
-    """``run_bytes`` as a share of what the run may use; None where either is unknown."""
-    used, most = run_bytes(evidence), limit_bytes(evidence)
+    """The peak as a share of what the run may use; None where either is unknown."""
+    used, most = peak_of(evidence.recording), limit_of(evidence.machine)
     return used / most if used > 0 and most else None
 
 
 def peak_of(recording: Recording) -> float:
-    """The same from the recording alone."""
+    """The largest sum of private memory over all processes of the run at one sample, shared parts counted
+    once.
+    """
     sums: dict[float, float] = {}
     shared: dict[float, float] = {}
     inherited = shared_since_fork(recording)

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import numpy as np
 
@@ -11,6 +10,7 @@ from hotloop.diagnose.causes import cause
 from hotloop.diagnose.device_state import launching_idle_s
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.facts import noted
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.units import duration, share
@@ -26,8 +26,7 @@ def graph_breaks(evidence: Evidence) -> Iterator[Finding]:
     count = steps.graph_breaks
     if count <= 0:
         return
-    breaks = _noted(steps).get("graph_breaks")
-    reasons = breaks.items() if isinstance(breaks, Mapping) else ()
+    reasons = (noted(steps, "compile").get("graph_breaks") or {}).items()
     bound = launching_idle_s(steps) >= limits.launch_bound_ratio * steps.span_s > 0
     yield cause(
         evidence,
@@ -55,7 +54,7 @@ def recompiles(evidence: Evidence) -> Iterator[Finding]:
     cost = excess / steps.num_steps
     if cost <= 0:
         return
-    count = _noted(steps).get("recompiles")
+    count = noted(steps, "compile").get("recompiles")
     yield cause(
         evidence,
         "device/recompiles",
@@ -72,11 +71,6 @@ def recompiles(evidence: Evidence) -> Iterator[Finding]:
         where=steps.source_loop,
         data={"steps": later[:100]},
     )
-
-
-def _noted(steps: Steps) -> Mapping[str, Any]:
-    note = steps.facts.get("compile")
-    return note if isinstance(note, Mapping) else {}
 
 
 def _excess_s(steps: Steps, compiling: list[int]) -> float:

@@ -51,22 +51,27 @@ class _Switch:
     numbers: Callable[[Evidence], list[str]] = lambda evidence: []
     loop: bool = False  # stands at the training loop
     exact: bool = False
+    meant: str = ""  # the setting that may ask for it: then it is information
 
     def check(self, evidence: Evidence) -> Iterator[Finding]:
         """Price the switch where it is off and the device is what the run waits for."""
         if not device_bound(evidence) or not self.is_off(evidence):
             return
         saves = getattr(evidence.limits, self.saves)
+        meant = wanted(evidence.steps, self.meant) if self.meant else None
+        configured = f"configured{f' in {meant.where}' if meant.where else ''}" if meant else ""
         yield cause(
             evidence,
             self.id,
             message=self.message,
             numbers=[
                 *self.numbers(evidence),
+                *([configured] if configured else []),
                 f"saving assumed, not measured: {share(saves)} of device time",
             ],
             cost_s=saves * device_s(evidence),
             where=evidence.steps.source_loop if self.loop else None,
+            severity="info" if meant else None,
             data={"assumed": True, **({} if self.exact else {"effect": "numeric"})},
         )
 
@@ -99,9 +104,13 @@ def _tf32_off(evidence: Evidence) -> bool:
 
 def _benchmark_off(evidence: Evidence) -> bool:
     steps = evidence.steps
-    deterministic = flag(steps, "cudnn_deterministic") or flag(steps, "deterministic_algorithms")
-    off = flag(steps, "cudnn_benchmark") is False and not deterministic
+    off = flag(steps, "cudnn_benchmark") is False and not _deterministic(steps)
     return has_conv(steps) and off and len(set(batch_shapes(evidence))) == 1
+
+
+def _deterministic(steps: Steps) -> list[str]:
+    """The switches of determinism that are on."""
+    return [name for name in ("deterministic_algorithms", "cudnn_deterministic") if flag(steps, name)]
 
 
 def _channels_first(evidence: Evidence) -> bool:
@@ -150,31 +159,15 @@ _SWITCHES = (
         is_off=lambda evidence: not is_compiled(evidence.steps) and _is_large(evidence),
         message="The model runs kernel by kernel: torch.compile would fuse the small ones.",
     ),
+    _Switch(
+        id="device/deterministic-on",
+        is_off=lambda evidence: bool(_deterministic(evidence.steps)),
+        message="Deterministic algorithms are on: slower kernels, and no cudnn.benchmark.",
+        numbers=lambda evidence: [f"{name}=True" for name in _deterministic(evidence.steps)],
+        meant="deterministic",
+    ),
 )
 RULES = tuple(RuleEntry(id=one.id, check=one.check) for one in _SWITCHES)
-
-
-@rule("device/deterministic-on")
-def deterministic_on(evidence: Evidence) -> Iterator[Finding]:
-    """Deterministic kernels on an accelerator; their cost is assumed small, and none where configured."""
-    steps, limits = evidence.steps, evidence.limits
-    on = [name for name in ("deterministic_algorithms", "cudnn_deterministic") if flag(steps, name)]
-    if not on or not device_bound(evidence):
-        return
-    meant = wanted(evidence.steps, "deterministic")
-    configured = f"configured{f' in {meant.where}' if meant.where else ''}" if meant else ""
-    yield cause(
-        evidence,
-        "device/deterministic-on",
-        message=f"Deterministic algorithms are on ({', '.join(on)}): slower kernels, and no cudnn.benchmark.",
-        numbers=[
-            configured or "not found in the configuration",
-            f"saving assumed, not measured: {share(limits.small_saves_ratio)} of device time",
-        ],
-        cost_s=limits.small_saves_ratio * device_s(evidence),
-        severity="info" if meant else None,
-        data={"assumed": True, "effect": "numeric"},
-    )
 
 
 @rule("device/amp-not-in-effect", short_runs=True)

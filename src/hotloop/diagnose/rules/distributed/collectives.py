@@ -11,7 +11,7 @@ from hotloop.diagnose.causes import at, beyond, cause, in_framework, spot
 from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.facts import entries
+from hotloop.diagnose.facts import noted
 from hotloop.diagnose.rank_compare import lead
 from hotloop.findings import Finding
 from hotloop.measure.steps import SiteCost, Steps
@@ -84,7 +84,7 @@ def _beyond_compute(evidence: Evidence) -> float:
     only launches, and where several batches make an update not every one exchanges.
     """
     ranks = evidence.ranks
-    told = [(entries(rank, "ddp") or ({},))[-1].get("avg_backward_compute_s") for rank in ranks]
+    told = [noted(rank, "ddp").get("avg_backward_compute_s") for rank in ranks]
     computes = [float(one) for one in told if isinstance(one, int | float) and one > 0]
     rare = any(rank.num_updates != rank.num_steps for rank in ranks)
     if evidence.on_accelerator or rare or len(computes) < len(ranks):
@@ -105,8 +105,7 @@ def unoverlapped_collective(evidence: Evidence) -> Iterable[Finding]:
         return
     if not evidence.on_accelerator and _held_up(evidence):
         return  # one rank after the other waits for a core, and the others for it
-    notes = entries(steps, "ddp")
-    compute = notes[-1].get("avg_backward_compute_s") if notes else None
+    compute = noted(steps, "ddp").get("avg_backward_compute_s")
     numbers = [f"{duration(cost)} of communication per step is not hidden behind backward"]
     if isinstance(compute, int | float):
         numbers.append(f"backward computes for {duration(float(compute))}")

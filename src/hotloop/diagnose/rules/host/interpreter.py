@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.costs import exposed_ratio
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.facts import set_at
+from hotloop.diagnose.facts import noted, set_at
 from hotloop.diagnose.python_work import collecting_lines, collector_s
 from hotloop.findings import Finding
 from hotloop.units import duration, share
@@ -50,10 +50,8 @@ def gc_pauses(evidence: Evidence) -> Iterable[Finding]:
 def anomaly_detection(evidence: Evidence) -> Iterable[Finding]:
     """Stacks recorded in forward, whose time is exact: what the checks in backward take comes on top."""
     steps = evidence.steps
-    noted = steps.facts.get("anomaly")
-    if not isinstance(noted, Mapping):
-        return
-    cost = float(noted.get("seconds") or 0.0) / steps.num_steps
+    recorded = noted(steps, "anomaly")
+    cost = float(recorded.get("seconds") or 0.0) / steps.num_steps
     if cost < evidence.limits.worth_fixing_ratio * steps.step_s:
         return
     where = set_at(steps, "grad_anomaly", True)
@@ -66,7 +64,7 @@ def anomaly_detection(evidence: Evidence) -> Iterable[Finding]:
             "is searched for NaN."
         ),
         numbers=[
-            f"{float(noted.get('stacks') or 0) / steps.num_steps:.0f} stacks a step, {duration(cost)}",
+            f"{float(recorded.get('stacks') or 0) / steps.num_steps:.0f} stacks a step, {duration(cost)}",
             "the search in backward is not in the cost",
         ],
         cost_s=cost,

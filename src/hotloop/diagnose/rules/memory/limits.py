@@ -13,8 +13,8 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import (
     device_column,
     device_notes,
-    limit_bytes,
-    run_bytes,
+    limit_of,
+    peak_of,
 )
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse
@@ -24,7 +24,7 @@ from hotloop.units import share, size
 @rule("memory/near-limit", short_runs=True)
 def near_limit(evidence: Evidence) -> Iterator[Finding]:
     """Compare the peak of the run's processes with the memory of the machine or of its cgroup."""
-    limit, used, limits = limit_bytes(evidence), run_bytes(evidence), evidence.limits
+    limit, used, limits = limit_of(evidence.machine), peak_of(evidence.recording), evidence.limits
     if limit is None or used <= 0:
         return
     cgroup = float(evidence.machine.get("memory_limit_bytes") or 0.0) == limit

@@ -11,7 +11,7 @@ from hotloop import units
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.failures import Failure, read_failure
-from hotloop.diagnose.memory_use import limit_bytes, run_bytes
+from hotloop.diagnose.memory_use import limit_of, peak_of
 from hotloop.diagnose.rules.memory.limits import waiting
 from hotloop.diagnose.worker_memory import private, shared_since_fork
 from hotloop.findings import Finding, Place
@@ -115,7 +115,7 @@ def _workers_that_fit(evidence: Evidence, size: float) -> float:
 def _host(evidence: Evidence, failure: Failure, memory: Mapping[str, Any]) -> tuple[str, str, list[str]]:
     asked = failure.asked_bytes
     proof = [f"asked for last: {units.size(asked)}"] if asked else []
-    total = limit_bytes(evidence)
+    total = limit_of(evidence.machine)
     proof += [f"resident at peak: {units.size(float(memory['VmHWM']))}"] if memory.get("VmHWM") else []
     proof += [f"memory there is: {units.size(total)}"] if total else []
     if asked and total and asked > total:
@@ -138,12 +138,12 @@ def _host(evidence: Evidence, failure: Failure, memory: Mapping[str, Any]) -> tu
 def _killed(evidence: Evidence) -> Iterator[Finding]:
     """The kernel's out-of-memory killer, told by its own count; without one, by SIGKILL at the limit."""
     victim = _victim(evidence)
-    limit = limit_bytes(evidence)
+    limit = limit_of(evidence.machine)
     if victim is None or limit is None:
         return
     process, who = victim
     kills: Mapping[str, int] = evidence.machine.get("oom_kills") or {}
-    used = run_bytes(evidence)
+    used = peak_of(evidence.recording)
     if kills.get("cgroup"):
         proof = [f"the cgroup's count of kills for want of memory rose by {kills['cgroup']} during the run"]
     elif kills.get("machine") and used > 0.25 * limit:

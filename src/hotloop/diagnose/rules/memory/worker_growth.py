@@ -11,7 +11,7 @@ from hotloop.diagnose.costs import feed_of
 from hotloop.diagnose.crowding import worker_pids
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.memory_use import in_span, limit_bytes
+from hotloop.diagnose.memory_use import in_span, limit_of
 from hotloop.diagnose.source import sources
 from hotloop.diagnose.worker_memory import worker_memory
 from hotloop.findings import Finding, Place
@@ -30,7 +30,7 @@ def unbounded_cache(evidence: Evidence) -> Iterator[Finding]:
     grown = float(sum(worker_growth(evidence))) if feed.workers else _grown(evidence)
     if grown < evidence.limits.growth_bytes:
         return
-    limit = limit_bytes(evidence)
+    limit = limit_of(evidence.machine)
     whole = feed.loader.batch_bytes * feed.loader.batches_per_epoch * max(1, feed.workers)
     full = max(grown, whole) / limit if limit else 0.0
     each = f"each of {feed.workers} workers keeps its own"
@@ -61,7 +61,7 @@ def worker_copies(evidence: Evidence) -> Iterator[Finding]:
     typical = float(np.median(grown)) if grown else 0.0
     if feed is None or len(grown) < 2 or typical < limits.worker_growth_bytes:
         return
-    total, limit = typical * feed.workers, limit_bytes(evidence)
+    total, limit = typical * feed.workers, limit_of(evidence.machine)
     full = total / limit if limit else 0.0
     yield cause(
         evidence,
