@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 307,
     "cli": 2037,
     "compare": 2323,
-    "diagnose": 8262,
+    "diagnose": 8211,
     "doctor": 685,
     "feed": 11357,
     "findings": 734,
