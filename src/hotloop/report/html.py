@@ -90,6 +90,7 @@ def environment() -> Environment:
         "number": "{:,}".format,
         "cut": words.cut,
         "value": words.value,
+        "command": words.command,
         "phase": lambda name: words.PHASE_WORDS.get(name, name),
         "color": _color,
         "place": pass_context(
