@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from hotloop.cli import arguments
 from hotloop.cli.output import progress, publish, takes_color, terminal_width
 from hotloop.errors import UsageError
 
@@ -28,7 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "sample_rate, loss, clock, ...",
     )
     parser.add_argument("--html", metavar="OUT", type=Path, help="write the analysis as one HTML file")
-    parser.add_argument("--json", action="store_true", help="the analysis as JSON on standard output")
+    arguments.add_json(parser, "the analysis as JSON")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="a run's folder: every configured value beside what was in effect, and who decided otherwise; "
         "audits the run's files where no PATH is given",
     )
-    parser.add_argument("--json", action="store_true", help="findings as JSON on standard output")
+    arguments.add_json(parser, "findings as JSON")
     parser.add_argument("--sarif", metavar="FILE", type=Path, help="write SARIF 2.1.0 to FILE")
     parser.add_argument("--github", action="store_true", help="annotations for GitHub Actions")
     parser.add_argument(

@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
+from hotloop.cli import arguments
 from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--verify", action="store_true", help="read everything back and compare checksums")
     parser.add_argument("--ray", action="store_true", help="run the parts as Ray tasks (hotloop[ray])")
-    parser.add_argument("--json", action="store_true", help="what was done as JSON on standard output")
+    arguments.add_json(parser, "what was done as JSON")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -41,7 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --fail-if-slower: exit with 1 also where it cannot be told",
     )
-    parser.add_argument("--json", action="store_true", help="the comparison as JSON on standard output")
+    arguments.add_json(parser, "the comparison as JSON")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from hotloop.cli import arguments
 from hotloop.errors import UsageError
 
 #: The systems that are bundled so far.
@@ -23,10 +24,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--variant", choices=("as_found", "guide", "cured"), default="as_found")
     parser.add_argument("--scale", choices=("tiny", "cpu", "full"), default="cpu")
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="run folder (default: hotloop-runs/TIME-NAME)"
-    )
-    parser.add_argument("--json", action="store_true", help="report.json on standard output")
+    arguments.add_out(parser)
+    arguments.add_json(parser, "report.json")
 
 
 def main(options: argparse.Namespace) -> int:

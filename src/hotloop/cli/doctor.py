@@ -10,6 +10,7 @@ import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from hotloop.cli import arguments
 from hotloop.cli.output import takes_color, terminal_width
 from hotloop.doctor.line import Line
 from hotloop.report.words import paint
@@ -32,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--python", metavar="PYTHON", default=sys.executable, help="the interpreter that trains"
     )
     parser.add_argument("--quick", action="store_true", help="facts only, nothing is measured")
-    parser.add_argument("--json", action="store_true", help="the lines as JSON on standard output")
+    arguments.add_json(parser, "the lines as JSON")
 
 
 def main(options: argparse.Namespace) -> int:

@@ -37,7 +37,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="*",
         help="a run folder (two: the same command at two batch sizes), or a training command after --",
     )
-    parser.add_argument("--json", action="store_true", help="the account as JSON on standard output")
+    arguments.add_json(parser, "the account as JSON")
     run = parser.add_argument_group("with a command")
     run.add_argument(
         "--every", metavar="N", type=arguments.positive, help="print a memory line every N steps"

@@ -35,7 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.seconds,
         help="the step's own time there, without waiting: 12ms",
     )
-    parser.add_argument("--json", action="store_true", help="the plans as JSON on standard output")
+    arguments.add_json(parser, "the plans as JSON")
 
 
 def main(options: argparse.Namespace) -> int:

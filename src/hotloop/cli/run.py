@@ -111,13 +111,3 @@ def _say_report_failed(error: Exception, folder: Path) -> None:
         print(
             f"hint: the recording is kept in {folder}; 'hotloop report {folder}' tries again", file=sys.stderr
         )
-    if not isinstance(error, HotloopError):
-        import traceback
-
-        log = folder / "hotloop.log"
-        try:
-            with log.open("a") as stream:
-                traceback.print_exception(error, file=stream)
-            print(f"hint: the details are in {log}", file=sys.stderr)
-        except OSError:
-            traceback.print_exception(error)

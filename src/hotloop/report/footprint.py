@@ -178,24 +178,15 @@ def _workers(workers: Mapping[str, Any] | None, dataset: Mapping[str, Any] | Non
     most = workers.get("at_once", len(each))
     together = f", at most {most} of them at once" if most < len(each) else ""
     held = units.size(workers["private_bytes"])
-    lines = [
-        f"workers  {len(each)} ({forked} forked{together}), {held} private in all",
-        "",
-    ]
+    lines = [f"workers  {len(each)} ({forked} forked{together}), {held} private in all", ""]
     rows = [["worker", "private", "copied by reading", "own", "seen for"]]
-    rows += [
-        [
-            f"{one['pid']}",
-            units.size(one["private_bytes"]),
-            units.size(one["copied_bytes"])
-            + (
-                f" (+{units.size(one['copied_bytes'] - one['copied_first_bytes'])})" if one["seconds"] else ""
-            ),
-            units.size(one["own_bytes"]),
-            units.duration(one["seconds"]) if one["seconds"] else "one sample",
-        ]
-        for one in each[:8]
-    ]
+    for one in each[:8]:
+        private, copied, own = (units.size(one[f"{kind}_bytes"]) for kind in ("private", "copied", "own"))
+        seen = "one sample"
+        if one["seconds"]:
+            copied += f" (+{units.size(one['copied_bytes'] - one['copied_first_bytes'])})"
+            seen = units.duration(one["seconds"])
+        rows.append([f"{one['pid']}", private, copied, own, seen])
     lines += table(rows, width)
     if len(each) > 8:
         lines.append(f"and {len(each) - 8} more")

@@ -45,10 +45,7 @@ def render(report: Report) -> str:
         ranks=[_rank(rank, report["slowest_rank"]) for rank in report["ranks"]],
         specs=specs,
         sites=sorted(sites, key=lambda item: -item[1]["seconds"]),
-        held=footprint.held,
-        mebibytes=footprint.mebibytes,
-        size_gb=footprint.size_gb,
-        growth_words=footprint.growth_words,
+        footprint=footprint,
     )  # fmt: skip
     foot = f"hotloop {report['hotloop_version']}, report schema {report['schema']}"
     foot += f". Recording: {folder}" if folder else ""
@@ -170,14 +167,11 @@ def _arguments(loader: Mapping[str, Any]) -> list[tuple[str, str]]:
 def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Nested facts as rows of dotted names, sorted, those without a value left out."""
     return [
-        (name, units.size(value) if _is_size(name, value) else words.cut(words.value(value), 300))
+        (name, units.size(value) if is_size else words.cut(words.value(value), 300))
         for name, value in sorted(_flat(facts))
         if value not in (None, "", [], {})
+        for is_size in (name.endswith("_bytes") and isinstance(value, (int, float)),)
     ]
-
-
-def _is_size(name: str, value: Any) -> bool:
-    return name.endswith("_bytes") and isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
