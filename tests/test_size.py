@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3584,
     "bootstrap": 307,
-    "cli": 2037,
+    "cli": 2029,
     "compare": 2323,
     "diagnose": 8211,
     "doctor": 685,
@@ -35,7 +35,7 @@ BUDGETS = {
     "probe": 7046,
     "record": 2471,
     "remedy": 4681,
-    "report": 2866,
+    "report": 2768,
     "source": 2253,
     "state": 579,
     "tune": 3787,
