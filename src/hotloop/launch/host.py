@@ -24,7 +24,6 @@ class Host:
     def __init__(self) -> None:
         self._before: dict[str, float] = {}
         self._before_ns = 0
-        self._busy: dict[str, float] = {}
         self._cgroup = memory_used_in_cgroup()
 
     def sample(self, now_ns: int) -> dict[str, float]:
@@ -35,30 +34,22 @@ class Host:
         if self._before_ns and seconds > 0:
             found |= self._rates(counters, seconds)
             found |= _cpu()
-            found |= self._disk_busy(seconds)
         else:
             _cpu()
-            self._disk_busy(1.0)
         self._before, self._before_ns = counters, now_ns
         return found
 
     def _rates(self, counters: dict[str, float], seconds: float) -> dict[str, float]:
-        found = {}
+        """Of two counters of the same share, as of several disks, the larger one counts."""
+        found: dict[str, float] = {}
         for name, value in counters.items():
-            change = max(0.0, value - self._before.get(name, value))
-            column, _, unit = name.partition(":")
-            found[column if unit == "ratio" else f"{column}_per_s"] = change / seconds
+            rate = max(0.0, value - self._before.get(name, value)) / seconds
+            column, _, share_of = name.partition(":")
+            if share_of:
+                found[column] = max(found.get(column, 0.0), min(1.0, rate))
+            else:
+                found[f"{column}_per_s"] = rate
         return found
-
-    def _disk_busy(self, seconds: float) -> dict[str, float]:
-        try:
-            disks = psutil.disk_io_counters(perdisk=True) or {}
-        except (OSError, RuntimeError, ValueError):
-            return {}
-        busy = {name: getattr(disk, "busy_time", 0) / 1e3 for name, disk in disks.items()}
-        changes = [value - self._busy[name] for name, value in busy.items() if name in self._busy]
-        self._busy = busy
-        return {"disk_busy_ratio": min(1.0, max(0.0, *changes) / seconds)} if changes else {}
 
     def _cgroup_memory(self) -> dict[str, float]:
         if self._cgroup is None:
@@ -102,6 +93,8 @@ def _counters() -> dict[str, float]:
     disk = psutil.disk_io_counters()
     if disk is not None:
         found |= {"disk_read_bytes": disk.read_bytes, "disk_write_bytes": disk.write_bytes}
+    for name, one in (psutil.disk_io_counters(perdisk=True) or {}).items():
+        found[f"disk_busy_ratio:{name}"] = getattr(one, "busy_time", 0) / 1e3
     net = psutil.net_io_counters()
     if net is not None:
         found |= {"net_recv_bytes": net.bytes_recv, "net_sent_bytes": net.bytes_sent}
@@ -122,7 +115,7 @@ def _pressure() -> dict[str, float]:
     for what in _PRESSURE:
         for line in _lines(Path(f"/proc/pressure/{what}")):
             if line.startswith("some "):
-                found[f"{what}_pressure_ratio:ratio"] = float(line.rpartition("total=")[2]) / 1e6
+                found[f"{what}_pressure_ratio:some"] = float(line.rpartition("total=")[2]) / 1e6
     return found
 
 

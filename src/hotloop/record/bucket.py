@@ -6,6 +6,7 @@ import itertools
 import json
 import sqlite3
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,39 +20,26 @@ from hotloop.record.recording import Note
 from hotloop.record.spill import release
 
 _STEPS_AT_ONCE: Final = 8192
+#: Of ``Facts``, what the column ``info`` holds as it is.
+_INFO: Final = ("parent_main_pid", "role", "rank", "last_ns")
 
 
 class Bucket:
-    """Raises sqlite3.Error; after one, nothing of the running ``batch`` is in the file."""
+    """Raises sqlite3.Error; after one, nothing of the running ``transaction`` is in the file."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self._db = schema.create(path, schema.RANK_TABLES, {"packing": schema.PACKING})
 
-    def __enter__(self) -> Bucket:
-        self._db.execute("BEGIN IMMEDIATE")
-        return self
-
-    def __exit__(self, kind: object, *rest: object) -> None:
-        if kind is None:
-            try:
-                self._db.execute("COMMIT")
-                return
-            except sqlite3.Error:
-                self._roll_back()
-                raise
-        self._roll_back()
-
-    def _roll_back(self) -> None:
-        # SQLite has rolled back by itself after a full disk.
-        if self._db.in_transaction:
-            self._db.execute("ROLLBACK")
+    def transaction(self) -> AbstractContextManager[None]:
+        """What is written inside gets into the file as a whole."""
+        return schema.transaction(self._db)
 
     def put(self, facts: Facts, role: str, rank: int, end_ns: int | None, taken: tuple[int, int]) -> int:
         """Write what is known of a process and how many raw bytes (rows, notes) are in; returns its id."""
         values = (
             facts.pid, facts.ppid, role, rank, facts.start_ns, end_ns, int(facts.active), *taken,
-            json.dumps(to_json(facts)), facts.key,
+            json.dumps(_info(facts)), facts.key,
         )  # fmt: skip
         changed = self._db.execute(
             "UPDATE processes SET pid=?, ppid=?, role=?, rank=?, start_ns=?, end_ns=?, active=?,"
@@ -103,7 +91,7 @@ class Bucket:
         """Replace the steps table, see ``Store.write_steps``."""
         quoted = ", ".join(f'"{column_name(name, values)}"' for name, values in columns.items())
         num_steps = max(map(len, columns.values()), default=0)
-        with self:
+        with self.transaction():
             self._db.execute("DROP TABLE IF EXISTS steps")
             self._db.execute(f"CREATE TABLE steps (step INTEGER PRIMARY KEY, {quoted})")
             marks = ",".join("?" * (len(columns) + 1))
@@ -143,15 +131,9 @@ def _plain(name: str, values: npt.NDArray[Any]) -> list[Any]:
     return [None if value != value else value for value in result]
 
 
-def to_json(facts: Facts) -> dict[str, Any]:
-    """What ``assign`` needs of a process, for the ``info`` column."""
-    return {
-        "parent_main_pid": facts.parent_main_pid,
-        "role": facts.role,
-        "rank": facts.rank,
-        "worker_pids": sorted(facts.worker_pids),
-        "last_ns": facts.last_ns,
-    }
+def _info(facts: Facts) -> dict[str, Any]:
+    """What ``assign`` needs of a process beside the columns."""
+    return {**{name: getattr(facts, name) for name in _INFO}, "worker_pids": sorted(facts.worker_pids)}
 
 
 def read_processes(db: sqlite3.Connection) -> list[tuple[Facts, int, int]]:
@@ -159,22 +141,13 @@ def read_processes(db: sqlite3.Connection) -> list[tuple[Facts, int, int]]:
     found = db.execute(
         "SELECT key, pid, ppid, start_ns, active, rows_taken, notes_taken, info FROM processes ORDER BY id"
     )
-    return [
-        (_facts(key, pid, ppid, start_ns, bool(active), json.loads(info)), rows_taken, notes_taken)
-        for key, pid, ppid, start_ns, active, rows_taken, notes_taken, info in found
-    ]
+    return [(_facts(*columns, **json.loads(info)), rows, notes) for *columns, rows, notes, info in found]
 
 
-def _facts(key: str, pid: int, ppid: int, start_ns: int, active: bool, info: dict[str, Any]) -> Facts:
+def _facts(
+    key: str, pid: int, ppid: int, start_ns: int, active: int, *, worker_pids: list[int], **info: Any
+) -> Facts:
     return Facts(
-        key=key,
-        pid=pid,
-        ppid=ppid,
-        start_ns=start_ns,
-        active=active,
-        role=info["role"],
-        rank=info["rank"],
-        parent_main_pid=info["parent_main_pid"],
-        worker_pids=set(info["worker_pids"]),
-        last_ns=info["last_ns"],
-    )
+        key=key, pid=pid, ppid=ppid, start_ns=start_ns, active=bool(active), worker_pids=set(worker_pids),
+        **info,
+    )  # fmt: skip

@@ -157,7 +157,7 @@ class Intake:
         return self._buckets[name]
 
     def _write(self, bucket: Bucket, members: Sequence[Member]) -> None:
-        with bucket:
+        with bucket.transaction():
             for member in members:
                 member.put_into(bucket)
         for member in members:

@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Final
 
+import psutil
+
 _KEEP_SIZE_PUNCH_HOLE: Final = 0x01 | 0x02
 #: Space is given back in pieces of this size, well behind the part that its writer has mapped.
 _HOLE: Final = 1 << 20
@@ -15,33 +17,20 @@ _HOLE: Final = 1 << 20
 
 def is_alive(pid: int) -> bool:
     """Whether a process runs (a zombie does not: it writes no more)."""
-    stat = _stat(pid)
-    if stat is not None:
-        return stat[0] not in ("Z", "X")
-    if sys.platform == "linux":
-        return False
     try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
+        return psutil.Process(pid).status() not in (psutil.STATUS_ZOMBIE, psutil.STATUS_DEAD)
+    except psutil.NoSuchProcess:
         return False
-    except OSError:
+    except psutil.Error:
         return True
-    return True
 
 
 def parent_of(pid: int) -> int:
     """The parent's pid, 0 when the process is gone."""
-    stat = _stat(pid)
-    return int(stat[1]) if stat is not None else 0
-
-
-def _stat(pid: int) -> list[str] | None:
-    """The fields of ``/proc/PID/stat`` behind the name: state, ppid, ..."""
     try:
-        text = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return None
-    return text.rpartition(")")[2].split()
+        return psutil.Process(pid).ppid()
+    except (psutil.Error, ValueError):
+        return 0
 
 
 def punch(path: Path, start: int, end: int) -> int:

@@ -56,7 +56,7 @@ class Facts:
                 self._introduce(note)
             elif kind == "iterator" and isinstance(note.get("workers"), list):
                 self.worker_pids.update(pid for pid in note["workers"] if isinstance(pid, int))
-            self.saw(_int(note.get("t"), 0))
+            self.saw(_int(note.get("t")) or 0)
 
     def look_at(self, rows: npt.NDArray[Any], last_ns: int) -> None:
         """Take in what its rows say; ``last_ns`` is when the last of them closed."""
@@ -85,11 +85,11 @@ class Facts:
         self.last_ns = max(self.last_ns, at_ns)
 
     def _introduce(self, note: Note) -> None:
-        self.ppid = _int(note.get("ppid"), self.ppid)
-        self.start_ns = _int(note.get("start_ns"), self.start_ns)
-        self.parent_main_pid = _int_or_none(note.get("parent_main_pid"))
+        self.ppid = _int(note.get("ppid")) or self.ppid
+        self.start_ns = _int(note.get("start_ns")) or self.start_ns
+        self.parent_main_pid = _int(note.get("parent_main_pid"))
         self.role = "worker" if note.get("role") == "worker" else "main"
-        rank = _int_or_none(note.get("rank"))
+        rank = _int(note.get("rank"))
         self.rank = self.rank if rank is None else rank
 
 
@@ -194,9 +194,5 @@ def _numbered(training: Sequence[Facts]) -> dict[str, int]:
     return ranks
 
 
-def _int(value: object, default: int) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
-
-
-def _int_or_none(value: object) -> int | None:
+def _int(value: object) -> int | None:
     return value if isinstance(value, int) and not isinstance(value, bool) else None

@@ -23,7 +23,6 @@ class SystemFile:
         self.path = path
         self.start_ns = 0
         self._db: sqlite3.Connection | None = None
-        self._columns: dict[str, set[str]] = {"machine": {"t_s"}, "process": {"t_s", "pid"}}
 
     def add(self, machine: Sequence[Sample], processes: Sequence[Sample]) -> None:
         """Append samples in one transaction."""
@@ -31,17 +30,9 @@ class SystemFile:
             return
         if self._db is None:
             self._db = schema.create(self.path, schema.SYSTEM_TABLES, {"start_ns": str(self.start_ns)})
-        db = self._db
-        db.execute("BEGIN IMMEDIATE")
-        try:
-            self._insert(db, "machine", machine)
-            self._insert(db, "process", processes)
-            db.execute("COMMIT")
-        except sqlite3.Error:
-            if db.in_transaction:
-                db.execute("ROLLBACK")
-            self._columns = {"machine": {"t_s"}, "process": {"t_s", "pid"}}
-            raise
+        with schema.transaction(self._db):
+            self._insert(self._db, "machine", machine)
+            self._insert(self._db, "process", processes)
 
     def close(self) -> None:
         """Close; the file stands alone afterwards."""
@@ -50,13 +41,13 @@ class SystemFile:
             self._db = None
 
     def _insert(self, db: sqlite3.Connection, table: str, samples: Sequence[Sample]) -> None:
+        known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}
         for sample in samples:
             values = {name: value for name, value in sample.items() if name != "t_ns" and value == value}
             values["t_s"] = (sample["t_ns"] - self.start_ns) / 1e9
-            new = [name for name in values if name not in self._columns[table]]
-            if new:
-                schema.add_columns(db, table, new)
-                self._columns[table].update(new)
+            for name in [name for name in values if name not in known]:
+                db.execute(f'ALTER TABLE {table} ADD COLUMN "{name}" REAL')
+                known.add(name)
             names = ", ".join(f'"{name}"' for name in values)
             marks = ", ".join("?" * len(values))
             db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))

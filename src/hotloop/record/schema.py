@@ -18,6 +18,8 @@ from __future__ import annotations
 
 import sqlite3
 import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,16 +62,28 @@ def create(path: Path, tables: str, meta: dict[str, str]) -> sqlite3.Connection:
         # A reader never holds the writer up, and a killed writer leaves a file that opens.
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=NORMAL")
-        connection.execute("BEGIN IMMEDIATE")
-        for statement in tables.split(";"):
-            connection.execute(statement)
-        values = {"schema": str(SCHEMA_VERSION), **meta}
-        connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", values.items())
-        connection.execute("COMMIT")
+        with transaction(connection):
+            for statement in tables.split(";"):
+                connection.execute(statement)
+            values = {"schema": str(SCHEMA_VERSION), **meta}
+            connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", values.items())
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """All that is written inside gets into the file, or nothing; raises sqlite3.Error."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:  # after a full disk SQLite has rolled back by itself
+            connection.execute("ROLLBACK")
+        raise
 
 
 def is_empty(connection: sqlite3.Connection) -> bool:
@@ -102,11 +116,3 @@ def unpack(blob: bytes) -> npt.NDArray[Any]:
     rows = np.array(planes.T, order="C").view(ROW_DTYPE).reshape(-1)
     rows["start"] = np.cumsum(rows["start"], dtype=np.uint64)
     return rows
-
-
-def add_columns(connection: sqlite3.Connection, table: str, names: list[str]) -> None:
-    """Give ``table`` the columns it lacks."""
-    known = {row[1] for row in connection.execute(f"PRAGMA table_info({table})")}
-    for name in names:
-        if name not in known:
-            connection.execute(f'ALTER TABLE {table} ADD COLUMN "{name}" REAL')
