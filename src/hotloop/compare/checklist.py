@@ -14,7 +14,7 @@ from hotloop.compare.expectation import Expectation, Limit
 from hotloop.compare.items import Item, passed, unmeasured
 from hotloop.compare.losses import ema, learned_at_least
 from hotloop.compare.run import Run
-from hotloop.compare.speed import Speed, crowd, per_s, samples_per_step
+from hotloop.compare.speed import Speed, crowd, per_s, samples_per_s
 from hotloop.compare.trace import Floats
 from hotloop.errors import UsageError
 from hotloop.measure.others import span_s
@@ -157,38 +157,22 @@ def _doubt(name: str, value: float, limit: Limit, run: Run) -> str:
 # -- values: a number with words, or why there is none ------------------------------------------------------
 
 
-def _samples_per_s(run: Run) -> Value | str:
-    samples, (steps, _) = samples_per_step(run), per_s(run)
-    if samples is None or steps is None:
-        return "the number of samples in a step is not known" if samples is None else "too few steady steps"
-    return samples * steps, f"{rate(samples * steps)} samples/s"
+def _value_of(
+    learn: Callable[[Run], float | None], words: Callable[[float], str], why: str
+) -> Callable[[Run], Value | str]:
+    """A value with its words; ``why`` there is none."""
 
-
-def _steps_per_s(run: Run) -> Value | str:
-    steps, _ = per_s(run)
-    return (steps, f"{rate(steps)} steps/s") if steps is not None else "too few steady steps"
-
-
-def _data_wait(run: Run) -> Value | str:
-    value = run.lead.per_step("data_wait")
-    return value, f"{duration(value)} per step"
-
-
-def _gpu(run: Run) -> Value | str:
-    gpus = run.recording.machine.get("gpus") or []
-    shown = [i for i, gpu in enumerate(gpus) if gpu.get("visible", True)]
-    means = [mean for i in shown if (mean := _mean(run, f"gpu{i}_util_ratio")) is not None]
-    if not means:
-        return "no GPU was sampled" if not gpus else "too few samples of the GPU while it trained"
-    return min(means), f"{share(min(means))} on average while it trained"
-
-
-def _mean_of(column: str, words: str, why: str) -> Callable[[Run], Value | str]:
     def measured(run: Run) -> Value | str:
-        value = _mean(run, column)
-        return why if value is None else (value, words.format(share(value)))
+        value = learn(run)
+        return why if value is None else (value, words(value))
 
     return measured
+
+
+def _busy_gpu(run: Run) -> float | None:
+    gpus = run.recording.machine.get("gpus") or []
+    shown = [i for i, gpu in enumerate(gpus) if gpu.get("visible", True)]
+    return min((mean for i in shown if (mean := _mean(run, f"gpu{i}_util_ratio")) is not None), default=None)
 
 
 def device_memory(run: Run) -> float | None:
@@ -208,18 +192,6 @@ def host_memory(run: Run) -> float | None:
     return float(line.max()) if line is not None else None
 
 
-def _device_memory(run: Run) -> Value | str:
-    peak = device_memory(run)
-    return (peak, f"peak {size(peak)}") if peak is not None else "no memory of a device was used"
-
-
-def _host_memory(run: Run) -> Value | str:
-    peak = host_memory(run)
-    if peak is None:
-        return "too few samples while it trained"
-    return peak, f"peak {size(peak)}, workers included"
-
-
 def _cache_hit_rate(run: Run) -> Value | str:
     last = {note["id"]: note for note in run.process.notes.get("cache", ())}
     hits, misses = (float(sum(note[name] for note in last.values())) for name in ("hits", "misses"))
@@ -231,15 +203,35 @@ def _cache_hit_rate(run: Run) -> Value | str:
 
 
 _MEASURED: Final[Mapping[str, Callable[[Run], Value | str]]] = {
-    "samples_per_s": _samples_per_s,
-    "steps_per_s": _steps_per_s,
-    "gpu_utilization": _gpu,
-    "data_wait": _data_wait,
+    "samples_per_s": _value_of(
+        samples_per_s, lambda value: f"{rate(value)} samples/s", "too few steady steps, or of unknown size"
+    ),
+    "steps_per_s": _value_of(
+        lambda run: per_s(run)[0], lambda value: f"{rate(value)} steps/s", "too few steady steps"
+    ),
+    "gpu_utilization": _value_of(
+        _busy_gpu, lambda value: f"{share(value)} on average while it trained", "too few samples of a GPU"
+    ),
+    "data_wait": _value_of(
+        lambda run: run.lead.per_step("data_wait"), lambda value: f"{duration(value)} per step", ""
+    ),
     "cache_hit_rate": _cache_hit_rate,
-    "device_memory": _device_memory,
-    "host_memory": _host_memory,
-    "cpu": _mean_of("cpu_ratio", "{} of the machine on average", "too few samples while it trained"),
-    "disk_busy": _mean_of("disk_busy_ratio", "busy {} of the time", "the disk was not sampled"),
+    "device_memory": _value_of(
+        device_memory, lambda value: f"peak {size(value)}", "no memory of a device was used"
+    ),
+    "host_memory": _value_of(
+        host_memory, lambda value: f"peak {size(value)}, workers included", "too few samples"
+    ),
+    "cpu": _value_of(
+        lambda run: _mean(run, "cpu_ratio"),
+        lambda value: f"{share(value)} of the machine on average",
+        "too few samples while it trained",
+    ),
+    "disk_busy": _value_of(
+        lambda run: _mean(run, "disk_busy_ratio"),
+        lambda value: f"busy {share(value)} of the time",
+        "the disk was not sampled",
+    ),
 }
 
 

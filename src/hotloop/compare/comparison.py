@@ -12,7 +12,7 @@ import numpy as np
 
 from hotloop.compare.checklist import device_memory, host_memory
 from hotloop.compare.run import Run, how_it_failed
-from hotloop.compare.speed import Speed, crowded, per_s, samples_per_step, speed
+from hotloop.compare.speed import Speed, crowded, per_s, samples_per_s, speed
 from hotloop.compare.trace import Floats
 from hotloop.measure.blocks import block_means
 from hotloop.phases import PHASES
@@ -102,7 +102,6 @@ def summary(group: Group) -> dict[str, Any]:
     """What one column of the table says, in plain numbers."""
     run = group.lead
     rate, edges = per_s(run)
-    samples = samples_per_step(run)
     return {
         "label": group.label,
         "runs": [one.label for one in group.runs],
@@ -110,7 +109,7 @@ def summary(group: Group) -> dict[str, Any]:
         "num_steps": run.lead.num_steps,
         "steps_per_s": rate,
         "ci95": list(edges) if edges else None,
-        "samples_per_s": samples * rate if samples and rate else None,
+        "samples_per_s": samples_per_s(run),
         "phases": {name: run.lead.per_step(name) for name in PHASES},
         "findings": [finding.id for finding in run.findings if finding.severity != "info"],
     }

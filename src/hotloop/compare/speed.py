@@ -127,6 +127,12 @@ def per_s(run: Run) -> tuple[float | None, tuple[float, float] | None]:
     return 1 / pace.mean_s, (exp(-half) / pace.mean_s, exp(half) / pace.mean_s)
 
 
+def samples_per_s(run: Run) -> float | None:
+    """Samples per second of a run over all ranks."""
+    samples, (steps, _) = samples_per_step(run), per_s(run)
+    return samples * steps if samples and steps else None
+
+
 def step_seconds(steps: Steps) -> Floats:
     """From start to start, so that epoch gaps, evaluations and checkpoints count; without the warm-up."""
     steady = np.flatnonzero(steps.steady)
