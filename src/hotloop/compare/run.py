@@ -72,8 +72,9 @@ def measured(
         recording, steps = main_job(recording, measured)
     steps = tuple(one for one in steps if one.num_steps)
     if not steps:
+        ended = _how_it_ended(recording)
         raise UsageError(
-            f"{label} has no training step in it{_how_it_ended(recording)}",
+            f"{label} has no training step in it{f': {ended}' if ended else ''}",
             hint="compare runs of a command that trains for some steps",
         )
     by_pid = {process.pid: process for process in recording.ranks}
@@ -88,7 +89,7 @@ def measured(
 
 def how_it_failed(run: Run) -> str:
     """Why a run is not whole, "" where it is."""
-    return _how_it_ended(run.recording).removeprefix(": ")
+    return _how_it_ended(run.recording)
 
 
 def ended_on_purpose(base: Run, candidate: Run) -> bool:
@@ -104,9 +105,9 @@ def _how_it_ended(recording: Recording) -> str:
     raised = next((note for note in notes if note.get("exception")), None)
     if raised is not None and raised["exception"] not in ("SystemExit", "KeyboardInterrupt"):
         message = str(raised.get("message") or "").strip().splitlines()[-1:] or [""]
-        return f": it ended with {raised['exception']}: {message[0]}"[:200]
+        return f"it ended with {raised['exception']}: {message[0]}"[:200]
     if recording.exit_code:
-        return f": it ended with exit code {recording.exit_code}"
+        return f"it ended with exit code {recording.exit_code}"
     if recording.exit_code is None or not recording.complete:
-        return ": it was killed, or still runs"
+        return "it was killed, or still runs"
     return ""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
 Severity = Literal["high", "medium", "low", "info"]
@@ -41,14 +41,14 @@ class Finding:
     """
 
     id: str
-    message: str
-    advice: str
-    evidence: tuple[str, ...]
+    severity: Severity = "info"
     cost_s_per_step: float = 0.0
     cost_ci95: tuple[float, float] | None = None
     share: float = 0.0
-    severity: Severity = "info"
     where: Place | None = None
+    message: str
+    advice: str
+    evidence: tuple[str, ...]
     remedies: tuple[str, ...] = ()
     gain: Gain | None = None
     rank: int | None = None
@@ -56,22 +56,5 @@ class Finding:
 
     def to_json(self) -> dict[str, Any]:
         """The finding as report.json carries it (schema 1)."""
-        where = self.where
-        gain = self.gain
-        return {
-            "id": self.id,
-            "severity": self.severity,
-            "cost_s_per_step": self.cost_s_per_step,
-            "cost_ci95": list(self.cost_ci95) if self.cost_ci95 else None,
-            "share": self.share,
-            "where": {"file": where.file, "line": where.line, "function": where.function} if where else None,
-            "message": self.message,
-            "advice": self.advice,
-            "evidence": list(self.evidence),
-            "remedies": list(self.remedies),
-            "gain": {"ratio": gain.ratio, "ci95": list(gain.ci95), "measured": gain.measured}
-            if gain
-            else None,
-            "rank": self.rank,
-            "data": dict(self.data),
-        }
+        found = asdict(self)
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in found.items()}

@@ -14,6 +14,8 @@ from typing import Any, Final
 
 #: A PCIe counter takes 20 ms of waiting to read: one GPU and direction at a time, every this many samples.
 _PCIE_EVERY: Final = 4
+#: Asks NVML about the GPU with this handle.
+Question = Callable[[Any, Any], Any]
 
 
 def facts() -> list[dict[str, Any]]:
@@ -48,10 +50,10 @@ class Gpus:
             return
         self._nvml = pynvml
 
-    def _ask(self, question: Callable[[], Any]) -> Any:
+    def _ask(self, question: Question, handle: Any) -> Any:
         assert self._nvml is not None
         try:
-            return question()
+            return question(self._nvml, handle)
         except (self._nvml.NVMLError, AttributeError, OSError):
             return None
 
@@ -60,71 +62,30 @@ class Gpus:
         return [self._facts_of(index, handle) for index, handle in enumerate(self._handles)]
 
     def _facts_of(self, index: int, handle: Any) -> dict[str, Any]:
-        nvml = self._nvml
-        assert nvml is not None
-        uuid = self._ask(lambda: _text(nvml.nvmlDeviceGetUUID(handle)))
-        found = {
-            "index": index,
-            "uuid": uuid,
-            "name": self._ask(lambda: _text(nvml.nvmlDeviceGetName(handle))),
-            "memory_bytes": self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle).total),
-            "power_limit_w": self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
-            "power_limit_max_w": self._ask(
-                lambda: nvml.nvmlDeviceGetPowerManagementLimitConstraints(handle)[1] / 1e3
-            ),
-            "pcie_gen": self._ask(lambda: nvml.nvmlDeviceGetCurrPcieLinkGeneration(handle)),
-            "pcie_width": self._ask(lambda: nvml.nvmlDeviceGetCurrPcieLinkWidth(handle)),
-            "pcie_gen_max": self._ask(lambda: nvml.nvmlDeviceGetMaxPcieLinkGeneration(handle)),
-            "pcie_width_max": self._ask(lambda: nvml.nvmlDeviceGetMaxPcieLinkWidth(handle)),
-            "compute_capability": self._ask(
-                lambda: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(handle)))
-            ),
-            "driver": self._ask(lambda: _text(nvml.nvmlSystemGetDriverVersion())),
-            "sm_clock_max_mhz": self._ask(lambda: nvml.nvmlDeviceGetMaxClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            "visible": is_visible(index, uuid, os.environ.get("CUDA_VISIBLE_DEVICES")),
-        }
+        known = {name: self._ask(question, handle) for name, question in _FACTS.items()}
+        visible = is_visible(index, known["uuid"], os.environ.get("CUDA_VISIBLE_DEVICES"))
+        found = {"index": index, **known, "visible": visible}
         return {name: value for name, value in found.items() if value is not None}
 
     def sample(self) -> dict[str, float]:
         """Columns ``gpuN_...`` of ``launch.system`` for this moment; PCIe rates are the last ones read."""
         found: dict[str, float] = {}
         for index, handle in enumerate(self._handles):
-            for name, value in self._sample_of(handle).items():
-                found[f"gpu{index}_{name}"] = value
+            for name, question in _SAMPLES.items():
+                value = self._ask(question, handle)
+                if value is not None:
+                    found[f"gpu{index}_{name}"] = float(value)
         if self._handles:
             self._sample_pcie()
         self._samples += 1
         return {**found, **self._pcie}
 
-    def _sample_of(self, handle: Any) -> dict[str, float]:
-        nvml = self._nvml
-        assert nvml is not None
-        use = self._ask(lambda: nvml.nvmlDeviceGetUtilizationRates(handle))
-        memory = self._ask(lambda: nvml.nvmlDeviceGetMemoryInfo(handle))
-        found = {
-            "util_ratio": use.gpu / 100 if use else None,
-            "memory_util_ratio": use.memory / 100 if use else None,
-            "memory_bytes": memory.used if memory else None,
-            "power_w": self._ask(lambda: nvml.nvmlDeviceGetPowerUsage(handle) / 1e3),
-            "power_limit_w": self._ask(lambda: nvml.nvmlDeviceGetEnforcedPowerLimit(handle) / 1e3),
-            "sm_clock_mhz": self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_SM)),
-            "memory_clock_mhz": self._ask(lambda: nvml.nvmlDeviceGetClockInfo(handle, nvml.NVML_CLOCK_MEM)),
-            "temperature_c": self._ask(
-                lambda: nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
-            ),
-            "throttle_reasons": self._ask(lambda: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle)),
-        }
-        return {name: float(value) for name, value in found.items() if value is not None}
-
     def _sample_pcie(self) -> None:
         turn, due = divmod(self._samples, _PCIE_EVERY)
         if due:
             return
-        nvml = self._nvml
-        assert nvml is not None
         index, direction = divmod(turn % (2 * len(self._handles)), 2)
-        counter = nvml.NVML_PCIE_UTIL_RX_BYTES if direction else nvml.NVML_PCIE_UTIL_TX_BYTES
-        rate = self._ask(lambda: nvml.nvmlDeviceGetPcieThroughput(self._handles[index], counter))
+        rate = self._ask(_PCIE[direction], self._handles[index])
         if rate is not None:
             self._pcie[f"gpu{index}_pcie_{'rx' if direction else 'tx'}_bytes_per_s"] = rate * 1024.0
 
@@ -143,3 +104,34 @@ def is_visible(index: int, uuid: str | None, visible_devices: str | None) -> boo
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
+
+
+_FACTS: Final[dict[str, Question]] = {
+    "uuid": lambda nvml, gpu: _text(nvml.nvmlDeviceGetUUID(gpu)),
+    "name": lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)),
+    "memory_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total,
+    "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
+    "power_limit_max_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)[1] / 1e3,
+    "pcie_gen": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
+    "pcie_width": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    "pcie_gen_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
+    "pcie_width_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
+    "compute_capability": lambda nvml, gpu: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
+    "driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
+    "sm_clock_max_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
+}
+_SAMPLES: Final[dict[str, Question]] = {
+    "util_ratio": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
+    "memory_util_ratio": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).memory / 100,
+    "memory_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
+    "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+    "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
+    "sm_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+    "memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
+    "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+    "throttle_reasons": lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
+}
+_PCIE: Final[tuple[Question, ...]] = (
+    lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_TX_BYTES),
+    lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES),
+)
