@@ -10,7 +10,7 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parent))
 from golden import case_of, patch_of
 
-from hotloop.fix import publish
+from hotloop.fix import patch as patches
 
 
 def test_an_interrupt_between_two_files_restores_the_first(
@@ -20,7 +20,7 @@ def test_an_interrupt_between_two_files_restores_the_first(
     patch = patch_of(case.write(tmp_path / "project"), {**case.facts, "apply": ["num-workers=8"]})
     before = {path: path.read_bytes() for path in patch.files}
     assert len(before) == 2
-    really, written = publish.write_bytes_atomic, []
+    really, written = patches.write_bytes_atomic, []
 
     def write(path: Path, data: bytes) -> None:
         if len(written) == 1:
@@ -29,8 +29,8 @@ def test_an_interrupt_between_two_files_restores_the_first(
         written.append(path)
         really(path, data)
 
-    monkeypatch.setattr(publish, "write_bytes_atomic", write)
+    monkeypatch.setattr(patches, "write_bytes_atomic", write)
     with pytest.raises(KeyboardInterrupt):
-        publish.write(patch)
+        patches.write(patch)
     assert len(written) == 3
     assert {path: path.read_bytes() for path in before} == before

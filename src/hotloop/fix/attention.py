@@ -19,8 +19,6 @@ from hotloop.source.nodes import FUNCTIONS, argument, is_of_self, last_name, lit
 from hotloop.source.tokens import atom, tokens_of
 
 _CALL: Final = "scaled_dot_product_attention"
-#: Derivatives that the kernels do not have, and what may read the weights by another way.
-_OTHER_WAYS: Final = re.compile(r"\b(create_graph|torch\.func|vmap|register_\w*forward_hook|locals\()")
 _NAMES: Final = {"F": "torch.nn.functional", "nn": "torch.nn", "torch": "torch"}
 
 
@@ -35,10 +33,6 @@ def fused_attention_dropout(plan: Plan, value: Any) -> None:
 
 
 def _fuse(plan: Plan, *, dropout: bool) -> None:
-    for code in plan.scene.codes(""):
-        if found := _OTHER_WAYS.search(code.text.text):
-            words = f"{found[1]} stands here: other derivatives, or another reader of the weights"
-            raise Cannot(words, str(code.path), code.text.line(found.start()))
     asked = plan.scene.where.get(plan.remedy)
     refused: list[Cannot] = []
     written = False

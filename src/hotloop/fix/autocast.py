@@ -90,15 +90,12 @@ def _wrapped(plan: Plan, dtype: str) -> tuple[Code, ast.stmt]:
 
 def _check(code: Code, statements: Sequence[ast.stmt], frame: Frame) -> None:
     for statement in statements:
+        blocks.require_movable(code, statement)
         for call in code.nodes(ast.Call, statement):
             if _is_autocast(call):
                 raise Cannot("autocast stands here, switched off", frame.file, code.line(statement))
             if last_name(call.func) in _OUTSIDE:
                 words = "a step or another backward stands between forward and backward"
-                raise Cannot(words, frame.file, code.line(statement))
-        for text in code.nodes((ast.Constant, ast.JoinedStr), statement):
-            if "\n" in code.source(text):
-                words = "a text of several lines stands between forward and backward"
                 raise Cannot(words, frame.file, code.line(statement))
 
 

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from hotloop.fix.edits import Edits
-from hotloop.fix.scene import Cannot
-from hotloop.fix.sources import shown
+from hotloop.fix.scene import Cannot, shown
 from hotloop.source.code import Code
 from hotloop.source.tokens import tokens_of
 
@@ -44,6 +43,13 @@ def wrap(plan: Edits, code: Code, nodes: Sequence[ast.AST], head: str) -> None:
         if code.text.text[at:end].strip():
             plan.edit(code.text, at, at, "\t" if "\t" in indent else unit_of(code))
         at = code.text.text.find("\n", end) + 1 or last
+
+
+def require_movable(code: Code, node: ast.AST) -> None:
+    """Raises Cannot where a statement cannot be put one level deeper."""
+    for text in code.nodes((ast.Constant, ast.JoinedStr), node):
+        if "\n" in code.source(text):
+            raise Cannot("a text of several lines stands in it", str(code.path), code.line(node))
 
 
 def laid_out(code: Code, at: int, name: str, arguments: Sequence[str], behind: int = 0) -> str:

@@ -12,9 +12,9 @@ from hotloop.diagnose.intervals import What, asks
 from hotloop.findings import Place
 from hotloop.fix.calls import called
 from hotloop.fix.conditions import counted, counter, ifs_around, remainders, zeros
+from hotloop.fix.follow import Literal
 from hotloop.fix.plan import Plan
 from hotloop.fix.scene import Cannot
-from hotloop.fix.targets import Literal
 from hotloop.source.code import Code
 from hotloop.source.flow import loops_around
 from hotloop.source.nodes import last_name

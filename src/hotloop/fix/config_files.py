@@ -14,31 +14,46 @@ import yaml
 from hotloop.fix.scene import Cannot
 from hotloop.source.text import Edit, Text, edited
 
+Keys = tuple[str, ...]
+Leaf = tuple[Keys, Any]
+
 _SYNTAX: Final = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml"}
 #: Words of one kind, so that a switch is flipped in the words it was written in.
 _SWITCHES: Final = (("true", "false"), ("True", "False"), ("yes", "no"), ("on", "off"), ("1", "0"))
-_TOML_LINE: Final = re.compile(
-    r"""[ \t]*((?:[\w-]+|"[^"\n]*"|'[^'\n]*')(?:[ \t]*\.[ \t]*(?:[\w-]+|"[^"\n]*"))*)[ \t]*="""
-)
-_TOML_VALUE: Final = re.compile(r"""[ \t]*("[^"\n]*"|'[^'\n]*'|[^\s,#\]}]+)""")
+#: Behind the last word of a key.
+_VALUE: Final = r"""["']?[ \t]*[=:][ \t]*("[^"\n]*"|'[^'\n]*'|[^\s,#\]}]+)"""
+#: A value that stands in no file, in each syntax.
+_OTHER: Final = '"hotloop was here"'
 
 
 def change(text: Text, key: str, value: Any) -> Edit:
     """The edit that gives a dotted key another value, and changes nothing else. Raises Cannot."""
-    syntax = _SYNTAX.get(text.path.suffix.lower(), "yaml")
-    parts = key.split(".")
+    syntax, path = _SYNTAX.get(text.path.suffix.lower(), "yaml"), tuple(key.split("."))
+    place = f"{key} in {text.path.name}"
     if value is None and syntax == "toml":
-        raise Cannot(f"{key} in {text.path.name} would have to go: TOML has no null", str(text.path))
+        raise Cannot(f"{place} would have to go: TOML has no null", str(text.path))
     try:
-        start, end = _toml(text.text, parts) if syntax == "toml" else _yaml(text.text, parts, syntax)
-        old = text.text[start:end]
-        edit = Edit(start=start, end=end, new=spelled(old, value, none="null"))
-        before, after = (_leaves(body, syntax) for body in (text.text, edited(text.text, [edit])))
-    except (yaml.YAMLError, tomllib.TOMLDecodeError, ValueError) as error:
-        raise Cannot(f"{key} in {text.path.name}: {_first_line(error)}", str(text.path)) from None
-    if edit.new != old and sum(a != b for a, b in zip(before, after, strict=True)) != 1:
-        raise Cannot(f"{key} in {text.path.name} cannot be changed alone", str(text.path), text.line(start))
-    return edit
+        before = _leaves(text.text, syntax)
+    except (yaml.YAMLError, ValueError) as error:
+        raise Cannot(f"{place}: {str(error).splitlines()[0]}", str(text.path)) from None
+    spans = [found.span(1) for found in re.finditer(re.escape(path[-1]) + _VALUE, text.text)]
+    changed = {span: _changed_by(span, text.text, before, syntax) for span in spans}
+    found = [span for span, paths in changed.items() if paths == [path]]
+    if len(found) != 1:
+        others = [one for paths in changed.values() if path in paths for one in paths if one != path]
+        why = f"{'.'.join(others[0])} would change with it" if others else "it is not written plainly"
+        raise Cannot(f"{place}: {why}", str(text.path))
+    start, end = found[0]
+    return Edit(start=start, end=end, new=spelled(text.text[start:end], value, none="null"))
+
+
+def _changed_by(span: tuple[int, int], text: str, before: list[Leaf], syntax: str) -> list[Keys]:
+    """The keys whose values are others where other words stand in a span; none where it is no value."""
+    try:
+        after = _leaves(edited(text, [Edit(start=span[0], end=span[1], new=_OTHER)]), syntax)
+    except (yaml.YAMLError, ValueError):
+        return []
+    return [one for (one, old), (_, new) in zip(before, after, strict=False) if old != new]
 
 
 def spelled(old: str, value: Any, none: str = "None") -> str:
@@ -53,70 +68,7 @@ def spelled(old: str, value: Any, none: str = "None") -> str:
     return none if value is None else f"{quote}{value}{quote}"
 
 
-def _first_line(error: Exception) -> str:
-    return str(error).splitlines()[0]
-
-
-def _yaml(text: str, parts: list[str], syntax: str) -> tuple[int, int]:
-    node = _composed(text, syntax)
-    for part in parts:
-        if not isinstance(node, yaml.MappingNode):
-            raise ValueError("its path does not lead there")
-        pairs = [(k, v) for k, v in node.value if getattr(k, "value", None) == part]
-        if len(pairs) != 1:
-            merged = any(getattr(k, "value", None) == "<<" for k, _ in node.value)
-            raise ValueError(
-                "it is merged in from another place" if merged else f"{part} stands there {len(pairs)} times"
-            )
-        name, node = pairs[0]
-        if node.start_mark.index < name.end_mark.index:
-            raise ValueError("it is an alias of a value used in several places")
-    start, end = node.start_mark.index, node.end_mark.index
-    if not isinstance(node, yaml.ScalarNode) or text[start : start + 1] in "&!|>":
-        raise ValueError("it is no plain value")
-    return start, end
-
-
-def _composed(text: str, syntax: str) -> Any:
-    # JSON is YAML but for tabs between its tokens.
-    return yaml.compose(text.replace("\t", " ") if syntax == "json" else text, Loader=yaml.SafeLoader)
-
-
-def _toml(text: str, parts: list[str]) -> tuple[int, int]:
-    """Lines under their headers; ``{...}`` on one line too."""
-    found, section, at = [], [], 0
-    for line in text.splitlines(keepends=True):
-        header = re.match(r"[ \t]*\[([^\[\]\n]+)\][ \t]*(#.*)?$", line)
-        entry = _TOML_LINE.match(line)
-        if line.lstrip().startswith("[["):
-            section = ["[["]
-        elif header:
-            section = _dotted(header.group(1))
-        elif entry:
-            path = section + _dotted(entry.group(1))
-            if path == parts:
-                found.append((at, line, entry.end()))
-            elif path == parts[: len(path)] and len(path) == len(parts) - 1:
-                inner = re.compile(rf"[{{,][ \t]*[\"']?{re.escape(parts[-1])}[\"']?[ \t]*=").search(
-                    line, entry.end()
-                )
-                if inner:
-                    found.append((at, line, inner.end()))
-        at += len(line)
-    if len(found) != 1:
-        raise ValueError(f"it stands there {len(found)} times")
-    begin, line, behind = found[0]
-    value = _TOML_VALUE.match(line, behind)
-    if value is None:
-        raise ValueError("it is no plain value")
-    return begin + value.start(1), begin + value.end(1)
-
-
-def _dotted(text: str) -> list[str]:
-    return [part.strip().strip("\"'") for part in text.split(".")]
-
-
-def paths(text: Text) -> list[tuple[str, ...]]:
+def paths(text: Text) -> list[Keys]:
     """The keys that lead to each value of a file; nothing of one that cannot be read."""
     try:
         return [path for path, _ in _leaves(text.text, _SYNTAX.get(text.path.suffix.lower(), "yaml"))]
@@ -124,7 +76,7 @@ def paths(text: Text) -> list[tuple[str, ...]]:
         return []
 
 
-def _leaves(text: str, syntax: str) -> list[tuple[tuple[str, ...], Any]]:
+def _leaves(text: str, syntax: str) -> list[Leaf]:
     """Every value of a file with its keys, in order."""
     if syntax == "yaml":
         return list(_walk(yaml.load(text, _Loader)))
@@ -138,7 +90,7 @@ class _Loader(yaml.SafeLoader):
 _Loader.add_multi_constructor("!", lambda loader, name, node: name)
 
 
-def _walk(node: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _walk(node: Any, path: Keys = ()) -> Iterator[Leaf]:
     if not isinstance(node, dict | list):
         yield path, node
         return

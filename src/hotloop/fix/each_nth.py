@@ -195,6 +195,4 @@ def _require_plain(code: Code, node: ast.stmt, loop: ast.AST | None) -> None:
     file, line = str(code.path), code.line(node)
     if any(remainders(code, branch.test) for branch, _ in ifs_around(code, node, loop)):
         raise Cannot("it stands under `if ... % N` already", file, line, write="raise that N")
-    texts = [*code.nodes(ast.Constant, node), *code.nodes(ast.JoinedStr, node)]
-    if any("\n" in code.source(text) for text in texts):
-        raise Cannot("a text of several lines stands in it", file, line)
+    blocks.require_movable(code, node)

@@ -145,7 +145,9 @@ class Edits:
     def statement(self, code: Code, text: str) -> None:
         """A statement at the start of a script, behind its imports."""
         code = self.scene.code(code.path)
-        if any(code.source(line) == text for line in code.module.body) or _imported(code, text):
+        name = text.removeprefix("import ")
+        imported = any(one.imported == name for one in code.global_names(name))
+        if imported or any(code.source(line) == text for line in code.module.body):
             return  # it stands there
         wanted = self._pending.statements.setdefault(code.path, [])
         if text not in wanted:
@@ -231,13 +233,3 @@ class Edits:
             except (ValueError, SyntaxError) as error:
                 raise Cannot(f"{path.name} would not be what it was: {error}", str(path)) from None
         return found
-
-
-def _imported(code: Code, text: str) -> bool:
-    """Whether ``import NAME`` stands at the top of a file among others: ``import os, gc``."""
-    return any(
-        text == f"import {one.name}" and one.asname is None
-        for line in code.module.body
-        if isinstance(line, ast.Import)
-        for one in line.names
-    )

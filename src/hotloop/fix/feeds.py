@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import ast
-from typing import Any
+import re
+from typing import Any, Final
 
-from hotloop.feed.budget import named_bytes, total_memory_bytes
 from hotloop.fix.calls import made_at
-from hotloop.fix.follow import Follower, Literal
 from hotloop.fix.loaders import call_of, driving
 from hotloop.fix.plan import Plan
 from hotloop.fix.scene import Already, Built, Cannot
@@ -15,7 +14,14 @@ from hotloop.measure.attribution import SAVE_WRITE
 from hotloop.measure.loaders import changes_of, written_of
 from hotloop.record import rows as row
 from hotloop.source.code import Code
-from hotloop.source.nodes import argument, has_spread
+from hotloop.source.nodes import FUNCTIONS, argument
+from hotloop.source.tokens import tokens_of
+
+#: What makes a tensor of a row. ``torch.from_numpy`` costs little more than the copying.
+_CONVERTS: Final = frozenset(
+    f"torch.{name}" for name in ("tensor", "as_tensor", "FloatTensor", "DoubleTensor", "LongTensor")
+)
+_OPTIONS: Final = frozenset(["dtype", "device"])
 
 
 def ring_loader(plan: Plan, value: Any) -> None:
@@ -56,44 +62,6 @@ def dataset_of(plan: Plan) -> tuple[Built, Code, ast.expr]:
     return built, code, dataset
 
 
-def memory_limit(plan: Plan, value: Any) -> None:
-    """``max_bytes`` of ``hotloop.feed.cached``, where there is one and no finding means another cache."""
-    calls = [
-        (code, call)
-        for code in plan.scene.codes("cached")
-        for call in code.nodes(ast.Call)
-        if code.qualified(call.func) == "hotloop.feed.cached"
-    ]
-    place = plan.scene.where.get(plan.remedy)
-    if place is not None:  # a dictionary of the user's, say
-        calls = [
-            (code, call)
-            for code, call in calls
-            if place.file == str(code.path) and code.line(call) <= place.line <= code.end(call)[0]
-        ]
-    if len(calls) != 1:
-        words = f"{len(calls)} calls of hotloop.feed.cached() make caches there"
-        raise Cannot(words, place.file if place else "", place.line if place else 0)
-    code, call = calls[0]
-    follower = Follower(plan.scene, ())
-    target = follower.argument(code, call, None, "max_bytes", given=has_spread(call))
-    if isinstance(target, Literal):
-        _require_smaller(target.code, target.node, value)
-    plan.put(target, "max_bytes", value, f'"{value}"')
-
-
-def _require_smaller(code: Code, node: ast.expr, value: Any) -> None:
-    """Raises Cannot where a literal bounds the cache as tightly already."""
-    try:
-        now, wanted = (
-            named_bytes(one, total_memory_bytes) for one in (ast.literal_eval(code.source(node)), value)
-        )
-    except (ValueError, TypeError):
-        return
-    if now <= wanted:
-        raise Already(f"max_bytes is {code.source(node)} already", str(code.path), code.line(node))
-
-
 def async_save(plan: Plan, value: Any) -> None:
     """``hotloop.feed.async_save`` in place of ``torch.save``, wherever the run wrote a checkpoint."""
     rows = plan.scene.process.rows
@@ -118,3 +86,114 @@ def imported(plan: Plan, code: Code, name: str) -> str:
         return name
     plan.statement(code, "import hotloop.feed")
     return f"hotloop.feed.{name}"
+
+
+def bake(plan: Plan, value: Any) -> None:
+    """``hotloop.feed.bake(dataset, folder)``, which opens a bake that is there and refuses a stale one."""
+    built, code, dataset = dataset_of(plan)
+    place = str(code.path), code.line(dataset)
+    if any(one.id != built.id and one.site.frames[-1] == built.site.frames[-1] for one in plan.scene.loaders):
+        raise Cannot("the same call builds other loaders, whose samples are others", *place)
+    _require_samples_only(plan)
+    folder = str(value) if value else _folder(built)
+    new = f'{imported(plan, code, "bake")}({code.source(dataset)}, "{folder}")'
+    plan.replace(code, dataset, new, f"the dataset is baked into {folder}")
+    plan.remark(
+        f"bake: the first run writes all samples to {folder}, in the folder it is started in, "
+        "before it trains; a run with another dataset, or other code of it, ends with an error that says so"
+    )
+
+
+def _folder(built: Built) -> str:
+    """``scan-windows.baked`` of a ScanWindows."""
+    name = str((built.settings.get("dataset") or {}).get("inner_class") or "dataset")
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "-", name).lower() + ".baked"
+
+
+def _require_samples_only(plan: Plan) -> None:
+    """Raises Cannot where the dataset is asked for more than samples; ``bake`` refuses random ones itself."""
+    for other in plan.scene.codes(".dataset."):
+        for node in other.nodes(ast.Attribute):
+            if isinstance(node.value, ast.Attribute) and node.value.attr == "dataset":
+                words = "more than its samples is asked of the loader's dataset here"
+                raise Cannot(words, str(other.path), other.line(node))
+
+
+# -- rows that are made tensors one by one and stacked -------------------------------------------------------
+
+
+def batched_convert(plan: Plan, value: Any) -> None:
+    """``stacked(torch.tensor, rows)`` in place of ``torch.stack([torch.tensor(row) for row in rows])``.
+
+    What kind the rows are of shows in no source: ``stacked`` looks, and leaves to torch what only it knows.
+    """
+    place = plan.scene.where.get(plan.remedy)
+    if place is None:
+        raise Cannot("no finding names rows that are converted one by one")
+    code = plan.scene.code(place.file)
+    scopes = [one for one in code.nodes(FUNCTIONS) if one.lineno <= place.line <= code.end(one)[0]]
+    scope: ast.AST = scopes[-1] if scopes else code.module
+    function = scopes[-1] if scopes else None
+    refused: list[Cannot] = []
+    written = 0
+    for call in code.nodes(ast.Call, scope):
+        if code.qualified(call.func) != "torch.stack" or code.function_of(call) is not function:
+            continue
+        try:
+            _stacked(plan, code, call)
+            written += 1
+        except Cannot as cannot:
+            refused.append(cannot)
+    if written:
+        for one in refused:
+            plan.remark(f"{code.path.name}:{one.line} is left as it is: {one.why}")
+        return
+    if refused:
+        raise min(refused, key=lambda one: abs(one.line - place.line))
+    if any(code.qualified(call.func) == "hotloop.feed.stacked" for call in code.nodes(ast.Call, scope)):
+        raise Already("the rows are converted at once already", str(code.path), place.line)
+    raise Cannot("no rows are made tensors and stacked here", str(code.path), place.line)
+
+
+def _stacked(plan: Plan, code: Code, call: ast.Call) -> None:
+    """One call of ``torch.stack``. Raises Cannot."""
+
+    def cannot(why: str) -> Cannot:
+        return Cannot(why, str(code.path), code.line(call))
+
+    made = call.args[0] if call.args else None
+    if not isinstance(made, ast.ListComp) or len(made.generators) != 1:
+        raise cannot("what is stacked is no list comprehension over rows")
+    if len(call.args) > 1 or any(
+        one.arg != "dim" or not isinstance(one.value, ast.Constant) or one.value.value != 0
+        for one in call.keywords
+    ):
+        raise cannot("it is stacked along another dimension, or into a tensor that is given")
+    convert, each = made.elt, made.generators[0]
+    if not isinstance(convert, ast.Call) or code.qualified(convert.func) not in _CONVERTS:
+        raise cannot(f"{code.source(convert)} is more than one conversion of a row")
+    if len(convert.args) != 1 or isinstance(convert.args[0], ast.Starred):
+        raise cannot("the conversion is not given one row")
+    own = {one.id for one in code.nodes(ast.Name, each.target)}
+    for option in convert.keywords:
+        names = {one.id for one in code.nodes(ast.Name, option.value)}
+        if option.arg not in _OPTIONS or names & own:
+            raise cannot(f"{option.arg} is no option of all rows together")
+    if tokens_of(code).has_comment(*code.span(call)):
+        raise cannot("a comment stands in it")
+    given = [code.source(convert.func), _rows(code, convert.args[0], made)]
+    given += [code.source(option) for option in convert.keywords]
+    name = imported(plan, code, "stacked")
+    says = f"rows that {code.source(convert.func)} converts one by one → hotloop.feed.stacked"
+    plan.replace(code, call, f"{name}({', '.join(given)})", says)
+
+
+def _rows(code: Code, row: ast.expr, made: ast.ListComp) -> str:
+    """The rows: what is gone through, or a generator where each is computed."""
+    each = made.generators[0]
+    plain = isinstance(row, ast.Name) and isinstance(each.target, ast.Name) and row.id == each.target.id
+    if plain and not each.ifs:
+        return tokens_of(code).enclosed(each.iter)
+    start, end = code.span(made.elt)[1], code.span(made)[1] - 1
+    words = " ".join(code.text.text[start:end].split())
+    return f"({' '.join(tokens_of(code).enclosed(row).split())} {words})"

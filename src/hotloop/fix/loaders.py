@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from hotloop.fix import reading
-from hotloop.fix.follow import Absent, Entry, Follower, Literal
+from hotloop.fix.follow import Absent, Entry, Follower, Literal, definition
 from hotloop.fix.plan import Plan
 from hotloop.fix.scene import Already, Built, Cannot
-from hotloop.fix.targets import definition
 from hotloop.measure.loaders import changes_of, written_of
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note

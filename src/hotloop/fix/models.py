@@ -49,20 +49,9 @@ def _behind_model(plan: Plan, statement: Callable[[Code, str], str]) -> None:
         raise Cannot("the call of the model cannot be told", frames[-1].file, frames[-1].line)
     code, node, last = _made(plan, code, call.func, frames, len(frames) - 1)
     if any(last_name(one.func) == "compile" for one in code.nodes(ast.Call, last)):
-        _switched(plan, code, last, frames)
-        return
+        write = "switch it on" if plan.remedy in ("compile", "cuda-graphs") else ""
+        raise Cannot("torch.compile stands here", str(code.path), code.line(last), write=write)
     blocks.behind(plan, code, last, [statement(code, code.source(node))])
-
-
-def _switched(plan: Plan, code: Code, line: ast.stmt, frames: tuple[Frame, ...]) -> None:
-    """``torch.compile(model) if SWITCH else model``: the switch is what to change."""
-    choices = code.nodes(ast.IfExp, line)
-    if plan.remedy not in ("compile", "cuda-graphs") or len(choices) != 1:
-        raise Already("torch.compile stands here already", str(code.path), code.line(line))
-    follower = Follower(plan.scene, frames, False)
-    plan.put(
-        follower.expression(code, choices[0].test, follower.callers.frame_of(code, line)), "compile", True
-    )
 
 
 def _made(

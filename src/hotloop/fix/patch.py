@@ -1,4 +1,6 @@
-"""One patch from a run: which remedies with which values, every changed file, and what is left to say."""
+"""One patch from a run: which remedies with which values, every changed file, and what is left to say; and
+writing it into the user's files.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +17,7 @@ from hotloop.fix.plan import Change, Expected, Left, Plan
 from hotloop.fix.scene import Cannot, Scene
 from hotloop.launch.machine import usable_cores
 from hotloop.measure.settings import plain_number
+from hotloop.record.publish import write_bytes_atomic
 from hotloop.record.recording import Note
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
@@ -25,8 +28,6 @@ from hotloop.source.text import Text, diff
 _TOGETHER: Final = frozenset(["pin-memory", "non-blocking"])
 #: What others build on comes first; a model is compiled as it is to run.
 _ORDER: Final = {"num-workers": 0, "no-workers": 0, "compile": 2, "cuda-graphs": 2}
-#: What these write shows as soon as the loader is built.
-_SHOWN_BY_LOADER: Final = frozenset(["", *(f"hotloop.fix.{name}" for name in ("loaders", "feeds", "baking"))])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,12 +51,6 @@ class Patch:
             for one in self.applied
             if one.remedy.id in written and one.remedy.alters
         )
-
-    @property
-    def needs_update(self) -> bool:
-        """Whether it shows only once the model is trained."""
-        files = {one.remedy.source.partition(":")[0] for one in self.applied}
-        return bool(files - _SHOWN_BY_LOADER)
 
     def diff(self, root: Path) -> str:
         """A unified diff that ``git apply`` takes in ``root``."""
@@ -212,3 +207,53 @@ def _place(scene: Scene, remedy: Remedy) -> tuple[str, int]:
 def _inside(path: Path, limit: Path) -> bool:
     whole = limit.absolute()
     return whole in (path, *path.parents)
+
+
+# -- writing it, all of it or none, and never over what changed meanwhile ------------------------------------
+
+
+def write(patch: Patch) -> None:
+    """Apply the patch. Raises UsageError, with every file as it was."""
+    for path, (text, _) in patch.files.items():
+        _check(path, text.encoded(text.text))
+    try:
+        for path, (_, new) in sorted(patch.files.items()):
+            _replace(path, new)
+    except BaseException as error:  # an interrupt too
+        for done, (text, new) in patch.files.items():
+            if done.read_bytes() == new:
+                _replace(done, text.encoded(text.text))
+        if not isinstance(error, OSError):
+            raise
+        raise UsageError(f"{path} cannot be written: {error.strerror}; nothing is changed") from error
+
+
+def _replace(path: Path, data: bytes) -> None:
+    real = path.resolve()  # a link stays a link
+    mode = real.stat().st_mode
+    write_bytes_atomic(real, data)
+    real.chmod(mode & 0o7777)
+
+
+def _check(path: Path, before: bytes) -> None:
+    try:
+        now = path.read_bytes()
+    except OSError as error:
+        raise UsageError(f"{path} cannot be read: {error.strerror}; nothing is changed") from error
+    if now != before:
+        raise UsageError(f"{path} changed meanwhile; nothing is changed", hint="run hotloop fix again")
+    if not os.access(path, os.W_OK) or not os.access(path.resolve().parent, os.W_OK):
+        raise UsageError(
+            f"{path} cannot be written; nothing is changed",
+            hint="make it writable, or take the diff: hotloop fix RUN > fix.patch",
+        )
+
+
+def root_of(patch: Patch) -> Path:
+    """The folder a patch is applied in: the git work tree that holds all files, where git takes the paths of
+    a patch from, else the run's folder where it does, else the one around all.
+    """
+    cwd = patch.scene.cwd
+    whole = Path(os.path.commonpath([path.parent for path in patch.files] or [cwd]))
+    around = (whole, *whole.parents)
+    return next((one for one in around if (one / ".git").exists()), cwd if cwd in around else whole)

@@ -11,8 +11,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from hotloop.fix.scene import Cannot
-from hotloop.fix.sources import shown
+from hotloop.fix.scene import Cannot, shown
 from hotloop.source.code import Code
 from hotloop.source.flow import binds, writes
 from hotloop.source.nodes import Function, argument, is_of_self, last_name

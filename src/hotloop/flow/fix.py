@@ -15,7 +15,7 @@ from hotloop.compare.run import run_of
 from hotloop.compare.same_losses import STEPS, SameLosses, same_losses
 from hotloop.compare.trace import Trace
 from hotloop.errors import UsageError
-from hotloop.fix import check, publish
+from hotloop.fix import check
 from hotloop.fix import patch as patches
 from hotloop.fix.check import Proof
 from hotloop.fix.patch import Patch
@@ -83,7 +83,7 @@ def fix(
     patch = patches.make(scene, remedies, paths)
     fixed = Fixed(
         patch=patch,
-        root=publish.root_of(patch),
+        root=patches.root_of(patch),
         proof=_proof(patch, timeout_s, status) if timeout_s and patch.files else None,
         asked=bool(asked),
         offered=tuple((one, patches.make(scene, [one], paths)) for one in others),
@@ -91,7 +91,7 @@ def fix(
         predicted=tuple(predicted),
     )
     if write and patch.files and not fixed.refused:
-        publish.write(patch)
+        patches.write(patch)
         fixed = replace(fixed, written=True)
     return fixed
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from hotloop.errors import UsageError
 from hotloop.findings import Finding, Place
-from hotloop.fix import in_force, publish
+from hotloop.fix import in_force
 from hotloop.fix import patch as patches
 from hotloop.fix.in_force import InForce
 from hotloop.fix.scene import Scene
@@ -54,7 +54,7 @@ class Patches:
     def write(self, arm: Arm) -> Written:
         """The source form of a whole arm."""
         made = patches.make(self._told, arm)
-        root = publish.root_of(made) if made.files else Path.cwd()
+        root = patches.root_of(made) if made.files else Path.cwd()
         left = [f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left]
         if self._is_of_one and any(one.is_live and one.remedy.id in _OF_LOADERS for one in arm):
             left.append("the other loaders that train, which the launches changed as well")
@@ -93,7 +93,7 @@ class Patches:
                 return "no change of the source would do it"
             near = f"{Path(left.file).name}{f':{left.line}' if left.line else ''}: " if left.file else ""
             return near + left.why
-        diff = made.diff(publish.root_of(made)).encode("utf-8", "surrogateescape")
+        diff = made.diff(patches.root_of(made)).encode("utf-8", "surrogateescape")
         try:
             return in_force.of(diff, self.command, "the patch")
         except UsageError as error:

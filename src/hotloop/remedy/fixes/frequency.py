@@ -123,7 +123,7 @@ THROTTLED_PROGRESS = Remedy(
     answers=("cadence/progress-output",),
     where_named=True,
     live="hotloop.remedy.live.logged:ThrottledProgress",
-    source="hotloop.fix.progress:throttled_progress",
+    source="hotloop.fix.calls:throttled_progress",
     words="give tqdm mininterval=1.0, and read the loss only when it is shown",
 )
 THROTTLE_VIEWER = Remedy(

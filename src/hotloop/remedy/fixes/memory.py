@@ -11,7 +11,7 @@ EXPANDABLE_SEGMENTS = Remedy(
     answers=("memory/fragmentation",),
     live="hotloop.remedy.live.allocator:ExpandableSegments",
     environment="hotloop.remedy.live.allocator:expandable",
-    source="hotloop.fix.allocator:expandable_segments",
+    source="hotloop.fix.flags:expandable_segments",
     words=("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment, before torch starts"),
 )
 KEEP_FREED_MEMORY = Remedy(

@@ -53,7 +53,6 @@ MEMORY_LIMIT = Remedy(
         "memory/host-growth",
     ),
     parameter=Parameter(name="memory", kind="size", words="bytes, for instance 8GiB", default="8GiB"),
-    source="hotloop.fix.feeds:memory_limit",
     words=(
         "bound the cache: hotloop.feed.cached(dataset, max_bytes={value!r}) in its place, or "
         "functools.lru_cache with a maxsize"
@@ -75,7 +74,7 @@ BAKE = Remedy(
     parameter=Parameter(
         name="folder", kind="text", words="the folder to bake into; without a value CLASS.baked"
     ),
-    source="hotloop.fix.baking:bake",
+    source="hotloop.fix.feeds:bake",
     depends=True,
     words="hotloop bake MODULE:DATASET OUT, then train from hotloop.feed.Baked(OUT)",
 )
@@ -151,7 +150,7 @@ BATCHED_CONVERT = Remedy(
         "host/python-in-step",
     ),
     where_named=True,
-    source="hotloop.fix.conversions:batched_convert",
+    source="hotloop.fix.feeds:batched_convert",
     depends=True,
     rewrites=True,
     words=(
