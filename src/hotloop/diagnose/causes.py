@@ -12,7 +12,7 @@ import numpy as np
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place, Severity
 from hotloop.findings.table import ENTRIES
-from hotloop.measure.steps import Interval, Steps
+from hotloop.measure.steps import Interval, SiteCost, Steps
 from hotloop.source.written import Written
 
 #: Of what is done so often in a run at least this many times are left, whatever they take.
@@ -65,6 +65,12 @@ def spot(place: Place | None) -> str:
     return f"{PurePath(place.file).name}:{place.line}" if place else ""
 
 
+def calls_of(steps: Steps, site: SiteCost) -> str:
+    """Where something was called how often: ``train.py:41: all_reduce, 2 per step``."""
+    often = f"{site.count / steps.num_steps:.2g} per step"
+    return f"{spot(site.place) or 'unknown place'}: {site.operation}, {often}"
+
+
 def reachable(place: Place, function: str) -> str | None:
     """A function as live forms want it named, ``train.py:Head.targets``; None where none is of that name."""
     return f"{PurePath(place.file).name}:{function}" if function and "<" not in function else None
@@ -83,7 +89,7 @@ def at(place: Place | None) -> str:
 def in_framework(steps: Steps, place: Place | None) -> bool:
     """Whether a place is the line in which a framework runs the whole training: none of the user's code."""
     call = steps.framework_call
-    return call is not None and place is not None and (place.file, place.line) == (call.file, call.line)
+    return call is not None and place is not None and place.at_line == call.at_line
 
 
 def rarer(steps: Steps, seconds: float, count: int, free_ratio: float) -> int:

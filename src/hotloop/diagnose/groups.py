@@ -119,7 +119,7 @@ def hottest(lines: Iterable[LineCost], total_s: float) -> LineGroup | None:
     inside = max(functions.values(), key=seconds_of)
     places: dict[tuple[str, int], list[LineCost]] = defaultdict(list)
     for line in inside:
-        places[line.place.file, line.place.line].append(line)
+        places[line.place.at_line].append(line)
     at_line = grouped(max(places.values(), key=seconds_of), total_s, is_line=True)
     if at_line.seconds >= _DOMINATES * seconds_of(inside):
         return at_line
@@ -145,16 +145,20 @@ def group_lines(lines: Iterable[LineCost], framework_call: Place | None = None) 
     called: dict[tuple[str, int | str], list[LineCost]] = defaultdict(list)
     own: dict[tuple[str, str], list[LineCost]] = defaultdict(list)
     for line in lines:
-        if framework_call is not None and line.statement is not None and _at(line.statement, framework_call):
+        if (
+            framework_call is not None
+            and line.statement is not None
+            and line.statement.at_line == framework_call.at_line
+        ):
             entered = line.entered or line.place
-            own_line = _at(entered, framework_call)
+            own_line = entered.at_line == framework_call.at_line
             called[entered.file, entered.line if own_line else entered.function].append(line)
         elif line.statement is None:
-            called[line.place.file, line.place.function].append(line)
-        elif (line.place.file, line.place.function) != (line.statement.file, line.statement.function):
-            called[line.statement.file, line.statement.line].append(line)
+            called[line.place.in_function].append(line)
+        elif line.place.in_function != line.statement.in_function:
+            called[line.statement.at_line].append(line)
         else:
-            own[line.place.file, line.place.function].append(line)
+            own[line.place.in_function].append(line)
     clusters = [*called.values(), *(one for members in own.values() for one in _adjacent(members))]
     return sorted(map(grouped, clusters), key=lambda group: -group.seconds)
 
@@ -184,10 +188,6 @@ def shortened(source: str, width: int = 60) -> str:
     """One line of source, its spaces collapsed, cut to a width."""
     text = " ".join(source.split())
     return text if len(text) <= width else text[: width - 1] + "…"
-
-
-def _at(a: Place, b: Place) -> bool:
-    return a.file == b.file and a.line == b.line
 
 
 def _adjacent(lines: list[LineCost]) -> list[list[LineCost]]:

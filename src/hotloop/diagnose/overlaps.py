@@ -57,15 +57,10 @@ def _loses(finding: Finding, other: Finding) -> bool:
     return any(
         overlap.loser == finding.id
         and overlap.winner == other.id
-        and (not overlap.same_place or _same_line(finding, other))
+        and (
+            not overlap.same_place
+            or (finding.where and other.where and finding.where.at_line == other.where.at_line)
+        )
         and (other.cost_s_per_step or 0.0) >= overlap.share * (finding.cost_s_per_step or 0.0)
         for overlap in OVERLAPS
-    )
-
-
-def _same_line(a: Finding, b: Finding) -> bool:
-    return (
-        a.where is not None
-        and b.where is not None
-        and (a.where.file, a.where.line) == (b.where.file, b.where.line)
     )

@@ -10,7 +10,6 @@ from hotloop.diagnose.costs import one_batch_each
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, grouped, select
 from hotloop.diagnose.source import loops_around
-from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, SiteCost, Steps
 from hotloop.source.around import Loop
 
@@ -83,16 +82,16 @@ def viewer_lines(steps: Steps) -> list[LineCost]:
     if not sockets and any(one.in_step for one in steps.sites.get("socket", ())):
         return []
     places = [site.place for site in sockets if site.place]
-    polling, functions = set(map(_line, places)), set(map(_function, places))
-    functions -= {_function(steps.source_loop)} if steps.source_loop else set()
+    polling, functions = {one.at_line for one in places}, {one.in_function for one in places}
+    functions -= {steps.source_loop.in_function} if steps.source_loop else set()
     serving = [
         line
         for line in lines
-        if line.role == "viewer" or _line(line.place) in polling or _function(line.place) in functions
+        if line.role == "viewer" or line.place.at_line in polling or line.place.in_function in functions
     ]
-    statements = polling | {_line(line.statement) for line in serving if line.statement}
+    statements = polling | {line.statement.at_line for line in serving if line.statement}
     return [
-        line for line in lines if line in serving or (line.statement and _line(line.statement) in statements)
+        line for line in lines if line in serving or (line.statement and line.statement.at_line in statements)
     ]
 
 
@@ -153,11 +152,3 @@ def _is_training_loop(evidence: Evidence, line: LineCost, loop: Loop) -> bool:
         and (place.line, place.function) != (line.place.line, line.place.function)
         for place in driven
     )
-
-
-def _line(place: Place) -> tuple[str, int]:
-    return (place.file, place.line)
-
-
-def _function(place: Place) -> tuple[str, str]:
-    return (place.file, place.function)

@@ -92,7 +92,7 @@ def line_apart(found: Lead, dominant_ratio: float) -> tuple[LineGroup, float] | 
     own = _seconds_by_line(slowest, phase)
     excess: list[LineCost] = []
     for line in slowest.lines:
-        place = (line.place.file, line.place.line)
+        place = line.place.at_line
         if line.phase != phase or line.seconds <= 0 or elsewhere.get(place, 0.0) > _SHARED * own[place]:
             continue
         kept = 1 - elsewhere.get(place, 0.0) / own[place]
@@ -100,7 +100,7 @@ def line_apart(found: Lead, dominant_ratio: float) -> tuple[LineGroup, float] | 
     spot = hottest(excess, found.gap_s * slowest.num_steps)
     if spot is None or spot.share < dominant_ratio:
         return None
-    places = {(line.place.file, line.place.line) for line in spot.lines}
+    places = {line.place.at_line for line in spot.lines}
     return spot, sum(elsewhere.get(place, 0.0) for place in places)
 
 
@@ -109,6 +109,6 @@ def _seconds_by_line(steps: Steps, phase: str) -> dict[tuple[str, int], float]:
     found: dict[tuple[str, int], float] = {}
     for line in steps.lines:
         if line.phase == phase:
-            place = (line.place.file, line.place.line)
+            place = line.place.at_line
             found[place] = found.get(place, 0.0) + line.seconds / max(1, steps.num_steps)
     return found

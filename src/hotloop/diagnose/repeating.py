@@ -11,7 +11,6 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup
 from hotloop.diagnose.line_kinds import decodes, is_random, may_vary, opens, sleeps
 from hotloop.diagnose.source import dataset_text, function_text
-from hotloop.findings import Place
 from hotloop.measure.steps import LoaderUse
 
 REMEDY: Final = "memoize"
@@ -48,7 +47,7 @@ def repeated(
     named: list[str] = []
     for place in (*reversed(top.callers), top.place):
         known = reachable(place, place.function)
-        trains = loop is not None and (loop.file, loop.function) == (place.file, place.function)
+        trains = loop is not None and loop.in_function == place.in_function
         if not known or trains or place.function.rpartition(".")[2] in never or known in named:
             continue
         if may_be_kept(function_text(evidence, place)):
@@ -72,12 +71,8 @@ def draws(evidence: Evidence, hot: LineGroup, loader: LoaderUse | None) -> bool:
     return any(
         is_random(function_text(evidence, place))
         for place in (top.place, *top.callers)
-        if loop is None or not _same_function(place, loop)
+        if loop is None or place.in_function != loop.in_function
     )
-
-
-def _same_function(a: Place, b: Place) -> bool:
-    return (a.file, a.function) == (b.file, b.function)
 
 
 def advice(named: str) -> str:

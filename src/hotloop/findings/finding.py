@@ -20,6 +20,16 @@ class Place:
     def __str__(self) -> str:
         return f"{self.file}:{self.line}"
 
+    @property
+    def at_line(self) -> tuple[str, int]:
+        """The line alone, whatever function it is said to be of."""
+        return self.file, self.line
+
+    @property
+    def in_function(self) -> tuple[str, str]:
+        """The function."""
+        return self.file, self.function
+
 
 @dataclass(frozen=True, kw_only=True)
 class Gain:

@@ -20,13 +20,20 @@ _FUSED: Final = (
     "scaled_dot_product_attention", "flash_attn", "xformers", "memory_efficient_attention", "flash",
     "normalize(",
 )  # fmt: skip
-#: A flag of cuDNN that is switched off: severity, message, advice.
-_CUDNN: Final[dict[str, tuple[Severity, str, str]]] = {
+_TF32: Final[tuple[Severity, str, str]] = (
+    "low",
+    "TF32 is switched off: float32 work on Ampere and later GPUs runs outside the Tensor Cores.",
+    "Remove the line, or call torch.set_float32_matmul_precision('high'); check the loss once.",
+)
+#: A flag that is switched off: severity, message, advice.
+_OFF: Final[dict[str, tuple[Severity, str, str]]] = {
     "torch.backends.cudnn.benchmark": (
         "low",
         "cudnn.benchmark is switched off: cuDNN picks convolution kernels by rule instead of by measuring.",
         "Set it to True where input shapes stay the same; leave it off where they change at every step.",
     ),
+    "torch.backends.cuda.matmul.allow_tf32": _TF32,
+    "torch.backends.cudnn.allow_tf32": _TF32,
     "torch.backends.cudnn.enabled": (
         "high",
         "cuDNN is switched off: convolutions, recurrent layers and batch norm take PyTorch's own, slower "
@@ -66,19 +73,27 @@ def _compile_off(program: Program) -> Iterator[Hit]:
 # Flags
 
 
-def _cudnn_benchmark_off(program: Program) -> Iterator[Hit]:
-    """A flag that is False unconditionally and set nowhere else, where convolutions are used."""
-    if not any(word.startswith(("Conv", "conv")) for word in program.words):
-        return
+def _cudnn_off(program: Program) -> Iterator[Hit]:
+    """A flag of cuDNN that is False unconditionally and set nowhere else, where convolutions are used."""
+    if any(word.startswith(("Conv", "conv")) for word in program.words):
+        yield from _switched_off(program, "torch.backends.cudnn.benchmark", "torch.backends.cudnn.enabled")
+
+
+def _tf32_off(program: Program) -> Iterator[Hit]:
+    """allow_tf32 is set to False unconditionally, and nowhere else."""
+    return _switched_off(program, "torch.backends.cuda.matmul.allow_tf32", "torch.backends.cudnn.allow_tf32")
+
+
+def _switched_off(program: Program, *flags: str) -> Iterator[Hit]:
     for module in program.modules:
         settings = list(flag_settings(module))
         names = [name for name, _, _ in settings]
         deterministic = any(name.endswith(".deterministic") and value is True for name, _, value in settings)
         for name, node, value in settings:
-            if name in _CUDNN and value is False and names.count(name) == 1:
+            if name in flags and value is False and names.count(name) == 1:
                 meant = deterministic and name.endswith("benchmark")
                 if not meant and in_training(program, module, node):
-                    yield at(module, node, *_CUDNN[name])
+                    yield at(module, node, *_OFF[name])
 
 
 def _deterministic_on(program: Program) -> Iterator[Hit]:
@@ -102,22 +117,6 @@ def _deterministic_on(program: Program) -> Iterator[Hit]:
                 "hardware.",
                 also=sure[1:],
             )
-
-
-def _tf32_off(program: Program) -> Iterator[Hit]:
-    """allow_tf32 is set to False unconditionally."""
-    for module in program.modules:
-        for name, node, value in flag_settings(module):
-            if name.endswith(".allow_tf32") and value is False and in_training(program, module, node):
-                yield at(
-                    module,
-                    node,
-                    "low",
-                    f"{name} is switched off: float32 work on Ampere and later GPUs runs outside the Tensor "
-                    "Cores.",
-                    "Remove the line, or call torch.set_float32_matmul_precision('high'); check the loss "
-                    "once.",
-                )
 
 
 # Attention by hand
@@ -146,7 +145,7 @@ RULES: Final[dict[str, Rule]] = {
     "device/attention-not-fused": _attention_not_fused,
     "device/compile-in-loop": every_step("medium", "torch.compile"),
     "device/compile-off": _compile_off,
-    "device/cudnn-benchmark-off": _cudnn_benchmark_off,
+    "device/cudnn-benchmark-off": _cudnn_off,
     "device/deterministic-on": _deterministic_on,
     "device/tf32-off": _tf32_off,
 }

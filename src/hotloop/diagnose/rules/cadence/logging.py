@@ -139,7 +139,7 @@ def _part(site: SiteCost) -> _Part:
 
 def _part_of_line(line: LineCost, sites: list[SiteCost]) -> _Part:
     for site in sites:
-        if site.place and (site.place.file, site.place.line) == (line.place.file, line.place.line):
+        if site.place and site.place.at_line == line.place.at_line:
             return _part(site)
     for part in _PARTS:
         if line.library.startswith(part.libraries) or part.source.search(line.source):

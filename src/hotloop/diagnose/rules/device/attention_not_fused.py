@@ -31,7 +31,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         return  # the host's time in a line says nothing about the device's
     by_function: dict[tuple[str, str], list[LineCost]] = defaultdict(list)
     for line in select(steps, lambda line: line.phase == "forward"):
-        by_function[line.place.file, line.place.function].append(line)
+        by_function[line.place.in_function].append(line)
     for lines in by_function.values():
         group = grouped(lines)
         place = group.hottest.place

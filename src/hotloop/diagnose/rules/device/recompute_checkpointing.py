@@ -65,20 +65,16 @@ def _again(steps: Steps) -> list[LineCost]:
     """Lines of forwards that were sampled within backward. A function that a backward of the user's own calls
     (of a ``torch.autograd.Function``) is none, whether the forward beside it calls it as well.
     """
-    forward = {_function(place) for line in steps.lines if line.phase == "forward" for place in _way(line)}
+    forward = {place.in_function for line in steps.lines if line.phase == "forward" for place in _way(line)}
     return [
         line
         for line in steps.lines
         if line.phase == "backward"
         and line.statement != line.place
-        and all(_function(place) in forward for place in _way(line))
+        and all(place.in_function in forward for place in _way(line))
     ]
 
 
 def _way(line: LineCost) -> Iterable[Place]:
     """The places a line was reached through, itself first, as far as known, below the loop's statement."""
     return takewhile(lambda place: place != line.statement, (line.place, *line.callers))
-
-
-def _function(place: Place) -> tuple[str, str]:
-    return (place.file, place.function)

@@ -7,7 +7,7 @@ from math import inf
 
 import numpy as np
 
-from hotloop.diagnose.causes import at, beyond, cause, in_framework, spot
+from hotloop.diagnose.causes import at, beyond, calls_of, cause, in_framework
 from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
@@ -55,11 +55,8 @@ def slow_collective(evidence: Evidence) -> Iterable[Finding]:
 
 def _describe(site: SiteCost, steps: Steps) -> str:
     calls = max(1, site.count)
-    place = spot(site.place) or "unknown place"
-    return (
-        f"{place}: {site.operation}, {site.count / steps.num_steps:.2g} per step, "
-        f"{size(site.num_bytes / calls)} and {duration(site.seconds / calls)} each"
-    )
+    each = f"{size(site.num_bytes / calls)} and {duration(site.seconds / calls)} each"
+    return f"{calls_of(steps, site)}, {each}"
 
 
 def _waiting_for_others(evidence: Evidence) -> float:

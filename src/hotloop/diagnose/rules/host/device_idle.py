@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause, spot
+from hotloop.diagnose.causes import at, calls_of, cause
 from hotloop.diagnose.device_state import busy_ratio
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
@@ -96,20 +96,15 @@ def sync_in_step(evidence: Evidence) -> Iterable[Finding]:
             f"and the device then idles: {duration(cost)} per step ({share(cost / steps.step_s)})."
         ),
         numbers=[
-            *(_describe(site, steps) for site in sites[:5]),
+            *(
+                f"{calls_of(steps, site)}, {duration(site.seconds / steps.num_steps)} per step"
+                for site in sites[:5]
+            ),
             f"device idle {duration(idle / steps.num_steps)} per step outside data waits",
         ],
         cost_s=cost,
         where=top.place,
         data={"sync_s_per_step": seconds / steps.num_steps, "idle_s_per_step": idle / steps.num_steps},
-    )
-
-
-def _describe(site: SiteCost, steps: Steps) -> str:
-    place = spot(site.place) or "unknown place"
-    return (
-        f"{place}: {site.operation}, {site.count / steps.num_steps:.2g} per step, "
-        f"{duration(site.seconds / steps.num_steps)} per step"
     )
 
 

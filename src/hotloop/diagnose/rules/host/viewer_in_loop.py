@@ -55,7 +55,7 @@ def _served(lines: list[LineCost], where: Place | None) -> str | None:
     """The function that the statement calls, for ``throttle-viewer``; None where none was seen."""
     for line in sorted(lines, key=lambda line: -line.seconds):
         for inner, outer in pairwise((line.place, *line.callers)):
-            if where is not None and (outer.file, outer.line) == (where.file, where.line):
+            if where is not None and outer.at_line == where.at_line:
                 return reachable(inner, inner.function)
     return None
 

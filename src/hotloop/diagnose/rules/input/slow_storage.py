@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
 from hotloop.diagnose.causes import spot
 from hotloop.diagnose.costs import Feed, feed_of
@@ -38,7 +38,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         numbers=[
             f"read lines take {share(part.share)} of making and compute {share(computing)} of that",
             *_amounts(reading_stats(feed, evidence)),
-            *_kind(evidence),
         ],
         where=part.place,
         data={"waiting_share_of_make": waiting},
@@ -69,13 +68,6 @@ def reading_stats(feed: Feed, evidence: Evidence) -> dict[str, float]:
     names = ("read_bytes", "rchar_bytes", "major_faults", "io_wait_s")
     known = {name: evidence.sampled(evidence.steps.pid, name)[1] for name in names}
     return {name: float(values[-1] - values[0]) for name, values in known.items() if len(values) >= 2}
-
-
-def _kind(evidence: Evidence) -> Iterator[str]:
-    storage = evidence.machine.get("storage")
-    kind = storage.get("kind") if isinstance(storage, Mapping) else storage
-    if kind:
-        yield f"the working folder lies on {kind}"
 
 
 def _amounts(stats: dict[str, float]) -> Iterator[str]:
