@@ -38,6 +38,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Under ``--quick`` a test is skipped at the first process that it starts."""
     if not config.getoption("--quick"):
         return
+    # What a skipped test had begun is dropped as it is.
+    config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
 
     def refuse(event: str, _: tuple[Any, ...]) -> None:
         if event in _STARTS and "PYTEST_CURRENT_TEST" in os.environ:

@@ -127,7 +127,7 @@ def test_ctrl_c_at_the_terminal_reaches_the_command_once_and_hotloop_waits(tmp_p
     assert os.waitstatus_to_exitcode(status) == 41
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT"])
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP", "SIGQUIT", "SIGINT", "SIGUSR1", "SIGUSR2"])
 def test_a_signal_sent_to_hotloop_alone_is_passed_on(tmp_path: Path, name: str) -> None:
     child = f"""
         import signal, sys
@@ -153,6 +153,18 @@ def test_a_signal_sent_to_the_whole_group_reaches_the_command_once(tmp_path: Pat
     until_ready(process)
     os.killpg(process.pid, signal.Signals[name])
     assert outcome_of(process)[1][:3] == [41, None, False]
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT", "SIGHUP"])
+def test_a_signal_that_a_thread_of_a_library_could_take_is_passed_on(tmp_path: Path, name: str) -> None:
+    threads = "import threading, time; threading.Thread(target=time.sleep, args=(60,), daemon=True).start()"
+    process = launcher(tmp_path, COUNTING.format(name=name), before=threads)
+    until_ready(process)
+    for _ in range(300):
+        process.send_signal(signal.Signals[name])
+    exit_code, number, abandoned = outcome_of(process)[1][:3]
+    assert exit_code >= 41  # as often as its handler ran
+    assert (number, abandoned) == (None, False)
 
 
 def test_the_command_starts_with_the_signals_of_a_shell(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hotloop import units
+from hotloop.diagnose.causes import spot
 from hotloop.diagnose.costs import exposed_ratio
 from hotloop.diagnose.first_pass import FirstPass
 from hotloop.diagnose.limits import Limits
@@ -14,6 +15,16 @@ from hotloop.phases import CLASSES
 
 #: Start-up is the bottleneck only in a run longer than this (DESIGN §4): short trials always start slowly.
 STARTUP_RUN_S = 60.0
+
+#: A run without a step that lasted less is not asked where it stood.
+STOOD_S = 1.0
+_STOOD = {
+    "startup": "went by before training began",
+    "data_wait": "were spent waiting for data",
+    "forward": "were spent in forward passes",
+    "evaluation": "were spent in forward passes that train nothing",
+    "other": "were spent in Python between the calls of torch",
+}
 
 #: Phases whose host time may be hidden behind the device's work.
 _HIDEABLE = ("data_wait", "transfer", "sync", "logging", "epoch_gap", "other")
@@ -72,8 +83,8 @@ def verdict(
     name, share = _largest(steps, filling)
     urgent = _first(findings)
     if name == "none":
-        first = f"No training step was seen. First: {_lowercase(urgent.message)}" if urgent else ""
-        return first or "No training step was seen: nothing can be said about its speed."
+        stood = f"No training step was seen{_stood(steps)}."
+        return f"{stood} First: {_lowercase(urgent.message)}" if urgent else stood
     bound = _BOUND[name].format(share=units.share(share))
     if filling is not None:
         bound += ", the first pass over the data left out"
@@ -110,6 +121,26 @@ def _healthy(bound: str, name: str, steps: Steps) -> str:
         seen = f"in {units.duration(steps.span_s)} of steps"
         return f"{bound}; no single cause worth fixing could be named {seen}: a longer run may show it."
     return f"{bound}; no single cause worth fixing could be named."
+
+
+def _stood(steps: Steps) -> str:
+    """Where a run without a step spent most of its time, as a clause with the hottest line."""
+    phase = max(steps.totals, key=lambda name: steps.totals[name], default="")
+    seconds = steps.totals.get(phase, 0.0)
+    if seconds < max(STOOD_S, 0.5 * steps.wall_s):
+        return ": nothing can be said about its speed"
+    loader = steps.train_loader() if phase == "data_wait" else None
+    said = (
+        f": {units.duration(seconds)} of {units.duration(steps.wall_s)} {_STOOD.get(phase, f'were {phase}')}"
+    )
+    if loader is not None and loader.where is not None:
+        said += f" (DataLoader at {spot(loader.where)})"
+    lines = (loader.lines if loader else ()) or [line for line in steps.lines if line.phase == phase]
+    if not lines:
+        return said
+    line = max(lines, key=lambda one: one.seconds)
+    inside = f" in {line.place.function}" if "<" not in line.place.function else ""
+    return f"{said}, hottest line {spot(line.place)}{inside}"
 
 
 def _first(findings: Sequence[Finding]) -> Finding | None:

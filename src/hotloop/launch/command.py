@@ -2,11 +2,11 @@
 are its own.
 
 Signals. The command is in hotloop's process group: a Ctrl-C at the terminal, or a signal sent to the group,
-reaches it directly, and hotloop goes on waiting. SIGINT, SIGTERM, SIGHUP and SIGQUIT sent to hotloop alone
-are passed on, so that the command gets each signal once. A second SIGTERM, at least ``PATIENCE_S`` after the
-first, makes hotloop stop waiting and write what it has. The exit code is the command's; a command killed by
-signal n gives 128 + n, as a shell says it (hotloop does not kill itself with the same signal: it has a report
-to write).
+reaches it directly, and hotloop goes on waiting. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 sent
+to hotloop alone are passed on, so that the command gets each signal once. A second SIGTERM, at least
+``PATIENCE_S`` after the first, makes hotloop stop waiting and write what it has. The exit code is the
+command's; a command killed by signal n gives 128 + n, as a shell says it (hotloop does not kill itself with
+the same signal: it has a report to write).
 """
 
 from __future__ import annotations
@@ -16,21 +16,19 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, perf_counter_ns, sleep, time
+from time import monotonic, perf_counter_ns, time
 from typing import IO, Final
 
 from hotloop.errors import UsageError
 from hotloop.launch.group import GroupSentinel
+from hotloop.launch.signals import PASSED_ON, Signals
 
 #: Two SIGTERM closer together than this are one: supervisors signal a process and its group.
 PATIENCE_S: Final = 1.0
 
-_WATCHED: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
-#: Where the kernel cannot wait for a signal with a timeout (macOS), signals are looked for this often.
-_POLL_S: Final = 0.02
 #: Set for every run; what an outer hotloop set does not leak into an inner one.
 _OURS: Final = frozenset(
     f"HOTLOOP_{name}"
@@ -95,21 +93,15 @@ def run_command(
     ) | dict(env_extra or {})
     sys.stdout.flush()
     sys.stderr.flush()
-    before = signal.pthread_sigmask(signal.SIG_BLOCK, {*_WATCHED, signal.SIGCHLD})
-    try:
+    with Signals() as signals:
         start_unix_s, start_ns = time(), perf_counter_ns()
         if prefix and shutil.which(command[0]) is None:
             raise UsageError(f"command not found: {command[0]}", hint=_hint_not_found(command[0]))
         streams = ((stdout, 1), (stderr, 2))
         redirects = [(_descriptor(stream), number) for stream, number in streams if stream is not None]
-        pid = _spawn([*prefix, *command], environment, before, redirects)
-        wait = _Wait(pid=pid, ticker=_Ticker(on_tick, pid), tick_s=tick_s)
+        pid = _spawn([*prefix, *command], environment, redirects)
+        wait = _Wait(pid=pid, signals=signals, ticker=_Ticker(on_tick, pid), tick_s=tick_s)
         wait.until_over()
-    finally:
-        # What is still pending was meant for the command, which has ended.
-        while signal.sigpending() & {*_WATCHED}:
-            signal.sigwait(_WATCHED)
-        signal.pthread_sigmask(signal.SIG_SETMASK, before)
     killed_by = -wait.code if wait.code < 0 else None
     return Outcome(
         exit_code=128 - wait.code if wait.code < 0 else wait.code,
@@ -144,7 +136,6 @@ def observed_environment(
 def _spawn(
     command: Sequence[str],
     environment: Mapping[str, str],
-    mask: Iterable[int],
     redirects: Sequence[tuple[int, int]],
 ) -> int:
     """Start the command without a shell, with the signal state hotloop itself was started with."""
@@ -154,7 +145,6 @@ def _spawn(
             list(command),
             dict(environment),
             file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in redirects],
-            setsigmask=mask,
             setsigdef=[
                 signal.SIGPIPE,
                 signal.SIGXFSZ,
@@ -198,6 +188,7 @@ class _Wait:
     """Waiting for the command: ticks, signals, its end."""
 
     pid: int
+    signals: Signals
     ticker: _Ticker
     tick_s: float
     code: int = 0
@@ -216,8 +207,8 @@ class _Wait:
     def _loop(self) -> None:
         next_tick = monotonic() + self.tick_s
         while not self._ended():
-            number = _next_signal(max(0.0, next_tick - monotonic()))
-            if number in _WATCHED:
+            number = self.signals.next(max(0.0, next_tick - monotonic()))
+            if number in PASSED_ON:
                 self._pass_on(number)
                 if self.abandoned:
                     self.code, self.end_ns = -number, perf_counter_ns()
@@ -244,20 +235,6 @@ class _Wait:
                 self._terminated_at = now
             elif now - self._terminated_at >= PATIENCE_S:
                 self.abandoned = True
-
-
-def _next_signal(timeout_s: float) -> int:
-    """The next signal that hotloop waits for, 0 when none came."""
-    wanted = {*_WATCHED, signal.SIGCHLD}
-    if hasattr(signal, "sigtimedwait"):
-        info = signal.sigtimedwait(wanted, timeout_s)
-        return info.si_signo if info is not None else 0
-    until = monotonic() + timeout_s
-    while not signal.sigpending() & wanted:
-        if monotonic() >= until:
-            return 0
-        sleep(_POLL_S)
-    return int(signal.sigwait(wanted))
 
 
 @dataclass

@@ -11,6 +11,8 @@ import signal
 from time import monotonic, sleep
 from typing import Final
 
+from hotloop.launch.signals import PASSED_ON
+
 #: How long the kernel may take to end the silent process.
 _GRACE_S: Final = 0.1
 
@@ -67,4 +69,4 @@ class GroupSentinel:
             self._pid = 0
 
 
-_ENDS_IT: Final = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGPIPE)
+_ENDS_IT: Final = (*PASSED_ON, signal.SIGPIPE)

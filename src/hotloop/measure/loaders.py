@@ -284,7 +284,7 @@ def _making(
         if inside is not None:  # the main process: only what was made inside this loader's fetches
             tables = {kind: t.take(_within(spans, inside, t.start)) for kind, t in tables.items()}
         made = nest(tables[row.MAKE])
-        if len(made):
+        if len(made) or inside is None:  # a worker that gave no batch was at its first
             tally, shares = _maker_lines(tiled(_of_kind(maker, row.SAMPLE, origin)), made, its_places, span)
             ran = got.get(maker.pid, 1.0)
             line_parts.extend(tally.costs(ran))
@@ -326,7 +326,8 @@ def _maker_lines(
 ) -> tuple[LineTally, tuple[float, float]]:
     """Lines sampled while making batches, and (on-CPU weight, weight)."""
     tally = LineTally(places)
-    chosen = (innermost(made, samples.start) >= 0) & (samples.start >= span[0]) & (samples.start < span[1])
+    seen = (samples.start >= span[0]) & (samples.start < span[1]) | (span[1] <= span[0])
+    chosen = seen & ((innermost(made, samples.start) >= 0) | (not len(made)))
     index = np.flatnonzero(chosen)
     for group in groups(samples.value[index].astype(np.int64)):
         tally.add(samples, index[group], "data_wait", "input")
