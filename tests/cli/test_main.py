@@ -144,9 +144,9 @@ def test_the_commands_exit_code_is_kept_where_the_report_cannot_be_printed(
 
 WAITING = """
 import os, threading, time, torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, StackDataset
 
-class Slow(list):
+class Slow(StackDataset):
     def __getitem__(self, index):
         time.sleep(60)
 
