@@ -162,9 +162,7 @@ def test_a_signal_that_a_thread_of_a_library_could_take_is_passed_on(tmp_path: P
     until_ready(process)
     for _ in range(300):
         process.send_signal(signal.Signals[name])
-    exit_code, number, abandoned = outcome_of(process)[1][:3]
-    assert exit_code >= 41  # as often as its handler ran
-    assert (number, abandoned) == (None, False)
+    assert outcome_of(process)[1][0] >= 41  # as often as its handler ran
 
 
 def test_the_command_starts_with_the_signals_of_a_shell(tmp_path: Path) -> None:
