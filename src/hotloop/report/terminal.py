@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from rich.text import Text
+
 from hotloop import units
 from hotloop.report import words
 from hotloop.report.absence import reasons
 from hotloop.report.palette import PHASE_MARKS, SEVERITY_MARKS
 
-#: A piece of a line: its text and its style (a rich style, "" for none).
-Segment = tuple[str, str]
-Line = list[Segment]
+#: A text, or a text and its rich style.
+Piece = str | Text | tuple[str, str]
 Report = Mapping[str, Any]
 
 _MAX_FINDINGS: Final = 5
@@ -26,51 +27,48 @@ _UNSTEADY: Final = 1.2  # a mean step so many times as long as the steady ones i
 
 def render(report: Report, *, width: int = 80, color: bool = False) -> str:
     """The report as lines of at most ``width`` columns; without ``color`` it holds no escape sequence."""
-    page: list[Line] = []
+    page: list[Text] = []
     blocks = (_head, _bar, _findings, _settings, _memory, _not_seen, _next, _where)
     for block in blocks:
         lines = block(report, width)
         if lines and page:
-            page.append([])
+            page.append(Text())
         page += lines
-    return _colored(page, width) if color else "".join(_joined(line) + "\n" for line in page)
+    for line in page:
+        line.rstrip()
+    return _colored(page, width) if color else "".join(f"{line.plain}\n" for line in page)
 
 
-def _head(report: Report, width: int) -> list[Line]:
+def _head(report: Report, width: int) -> list[Text]:
     command = words.command(report["command"])
     exit_code = report["exit_code"]
     end = {None: "no exit code", 0: ""}.get(exit_code, f"exit code {exit_code}")
-    first: Line = [
-        ("hotloop  ", "bold"),
-        (words.cut(command, width - 9 - (len(end) + 2 if end else 0)), "dim"),
-    ]
+    command = words.cut(command, width - 9 - (len(end) + 2 if end else 0))
+    first = Text.assemble(("hotloop  ", "bold"), (command, "dim"))
     if end:
-        first = _justified(first, [(end, "red")], width)
+        first = _justified(first, Text(end, "red"), width)
     patched = ", ".join((report.get("patch") or {}).get("met", ()))
-    under = [[(words.cut(f"patch in force: {patched}", width), "dim")]] if patched else []
-    return [first, *under, [], *([(line, "bold")] for line in words.wrap(report["verdict"], width))]
+    under = [Text(words.cut(f"patch in force: {patched}", width), "dim")] if patched else []
+    return [first, *under, Text(), *(Text(line, "bold") for line in words.wrap(report["verdict"], width))]
 
 
-def _bar(report: Report, width: int) -> list[Line]:
+def _bar(report: Report, width: int) -> list[Text]:
     if not report["num_steps"]:
         return _reasons(report, width)
     shares = _shares(report)
-    lines = [*_wrapped(_numbers(report), width)]
-    lines.append(
-        [
-            (PHASE_MARKS[name][0] * count, f"#101010 on {PHASE_MARKS[name][2]}")
-            for name, count in bar_columns(shares, width)
-        ]
-    )
-    lines += _legend(report, shares, width)
-    return lines + _startup(report, width)
+    bar = Text()
+    for name, count in bar_columns(shares, width):
+        bar.append(PHASE_MARKS[name][0] * count, f"#101010 on {PHASE_MARKS[name][2]}")
+    return [
+        *_wrapped(_numbers(report), width),
+        bar,
+        *_legend(report, shares, width),
+        *_startup(report, width),
+    ]
 
 
-def _reasons(report: Report, width: int) -> list[Line]:
-    lines: list[Line] = []
-    for reason in reasons(report):
-        lines += _hanging([("- ", "dim")], reason, "", width)
-    return lines
+def _reasons(report: Report, width: int) -> list[Text]:
+    return [line for reason in reasons(report) for line in _hanging(("- ", "dim"), reason, width)]
 
 
 def _numbers(report: Report) -> list[str]:
@@ -136,7 +134,7 @@ def bar_columns(shares: Sequence[tuple[str, float]], width: int) -> list[tuple[s
     return [(name, count) for (name, _), count in zip(shares, counts, strict=True) if count]
 
 
-def _legend(report: Report, shares: Sequence[tuple[str, float]], width: int) -> list[Line]:
+def _legend(report: Report, shares: Sequence[tuple[str, float]], width: int) -> list[Text]:
     seconds = {phase["name"]: phase["s_per_step"] for phase in report["phases"]}
     seconds["startup"] = report["startup"]["seconds"] / max(1, report["num_steps"])
     seconds["unaccounted"] = (
@@ -149,29 +147,22 @@ def _legend(report: Report, shares: Sequence[tuple[str, float]], width: int) -> 
     ]
     columns = max(1, (width + 4) // (_ENTRY_CELLS + 4))
     rows = -(-len(entries) // columns)
-    lines = []
-    for row in range(rows):
-        line: Line = []
-        for entry in entries[row::rows]:
-            line += ([("    ", "")] if line else []) + entry
-        lines.append(line)
-    return lines
+    return [Text("    ").join(entries[row::rows]) for row in range(rows)]
 
 
 _ENTRY_CELLS: Final = 34
 
 
-def _legend_entry(name: str, seconds: float, share: float) -> Line:
+def _legend_entry(name: str, seconds: float, share: float) -> Text:
     mark, _, colour = PHASE_MARKS[name]
-    return [
+    return Text.assemble(
         (f"{mark} ", f"bold {colour}"),
-        (f"{words.PHASE_WORDS[name]:<12}", ""),
-        (f"{units.duration(seconds):>14}", ""),
+        f"{words.PHASE_WORDS[name]:<12}{units.duration(seconds):>14}",
         (f"{units.share(share):>6}", "bold" if share >= 0.1 else ""),
-    ]
+    )
 
 
-def _startup(report: Report, width: int) -> list[Line]:
+def _startup(report: Report, width: int) -> list[Text]:
     startup = report["startup"]
     if startup["seconds"] <= 0:
         return []
@@ -183,25 +174,25 @@ def _startup(report: Report, width: int) -> list[Line]:
         for part in startup["parts"]
         if part["in_training"] and part["seconds"] > 0.1 * startup["seconds"]
     )
-    return [[(line, "dim")] for line in words.wrap(text, width)]
+    return [Text(line, "dim") for line in words.wrap(text, width)]
 
 
 def _part(part: Mapping[str, Any]) -> str:
     return f"{part['name']} {units.duration(part['seconds'])}"
 
 
-def _findings(report: Report, width: int) -> list[Line]:
+def _findings(report: Report, width: int) -> list[Text]:
     above = [finding for finding in report["findings"] if finding["severity"] != "info"]
     info = {f["id"]: f for f in reversed(report["findings"]) if f["severity"] == "info"}
-    lines: list[Line] = []
+    lines: list[Text] = []
     for number, finding in enumerate(above[:_MAX_FINDINGS], start=1):
-        lines += ([[]] if lines else []) + _finding(report, finding, number, width)
+        lines += ([Text()] if lines else []) + _finding(report, finding, number, width)
     if rest := above[_MAX_FINDINGS:]:
-        lines += [[], *_labelled(f"{len(rest)} more", _named(rest), width)]
+        lines += [Text(), *_labelled(f"{len(rest)} more", _named(rest), width)]
     if not above and report["num_steps"] and not any(said in report["verdict"].lower() for said in _NOTHING):
-        lines.append([("No single cause worth fixing was found.", "")])
+        lines.append(Text("No single cause worth fixing was found."))
     if info:
-        lines += [[]] if lines else []
+        lines += [Text()] if lines else []
         said = list(reversed(info))
         for name in said[:_MAX_NOTED]:
             lines += _labelled("noted", f"{name}: {info[name]['message']}", width)
@@ -214,23 +205,23 @@ def _named(findings: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{finding['id']} {units.share(finding['share'])}" for finding in findings)
 
 
-def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int) -> list[Line]:
+def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int) -> list[Text]:
     colour = SEVERITY_MARKS[finding["severity"]]
-    head: Line = [(f"{number}  ", f"bold {colour}"), (words.clean(finding["id"]), "bold")]
+    head = Text.assemble((f"{number}  ", f"bold {colour}"), (words.clean(finding["id"]), "bold"))
     if finding["rank"] is not None and len(report["ranks"]) > 1:
-        head.append((f"  rank {finding['rank']}", "dim"))
-    lines = [_justified(head, [(_cost(finding), f"bold {colour}")], width)]
+        head.append(f"  rank {finding['rank']}", "dim")
+    lines = [_justified(head, Text(_cost(finding), f"bold {colour}"), width)]
     if where := finding["where"]:
         function = f" in {words.clean(where['function'])}" if where.get("function") else ""
         whole = words.cells(words.place(where, report.get("cwd")))
         function = words.cut(function, max(width // 3, width - 3 - whole))
         at = words.place(where, report.get("cwd"), limit=width - 3 - words.cells(function))
-        lines.append([("   ", ""), (at, "cyan"), (function, "dim")])
+        lines.append(Text.assemble("   ", (at, "cyan"), (function, "dim")))
     if finding["message"][1:] not in report["verdict"]:  # else it is what the page begins with
-        lines += _hanging([("   ", "")], finding["message"], "", width)
-    lines += _hanging([("   > ", f"bold {colour}")], finding["advice"], "", width)
+        lines += _hanging("   ", finding["message"], width)
+    lines += _hanging(("   > ", f"bold {colour}"), finding["advice"], width)
     if (gain := finding["gain"]) and gain["measured"]:
-        lines.append([(f"   measured without it: {gain['ratio']:.2f} times as fast", "green")])
+        lines.append(Text(f"   measured without it: {gain['ratio']:.2f} times as fast", "green"))
     return lines
 
 
@@ -241,9 +232,9 @@ def _cost(finding: Mapping[str, Any]) -> str:
     return f"{cost}/step  {share}  {finding['severity']}"
 
 
-def _settings(report: Report, width: int) -> list[Line]:
+def _settings(report: Report, width: int) -> list[Text]:
     differing = [setting for setting in report["settings"] if setting["differs"]]
-    lines: list[Line] = []
+    lines: list[Text] = []
     for setting in differing[:_MAX_SETTINGS]:
         where = (
             words.path(str(setting["where"]), report.get("cwd"), limit=width // 2) if setting["where"] else ""
@@ -252,59 +243,54 @@ def _settings(report: Report, width: int) -> list[Line]:
         text = f"{setting['name']} is {in_effect}, configured {configured}" + (f" ({where})" if where else "")
         if setting["by"]:
             text += f"; {words.written(setting['by'], report.get('cwd'), limit=width // 2)}"
-        lines += _hanging([("   ", "")], text, "", width)
+        lines += _hanging("   ", text, width)
     if len(differing) > _MAX_SETTINGS:
-        lines.append([(f"   and {len(differing) - _MAX_SETTINGS} more", "dim")])
-    return [[("in effect, against the configuration", "bold")], *lines] if lines else []
+        lines.append(Text(f"   and {len(differing) - _MAX_SETTINGS} more", "dim"))
+    return [Text("in effect, against the configuration", "bold"), *lines] if lines else []
 
 
-def _memory(report: Report, width: int) -> list[Line]:
+def _memory(report: Report, width: int) -> list[Text]:
     """What the account of memory advises; where memory goes is said by ``hotloop memory``."""
-    lines: list[Line] = []
+    lines: list[Text] = []
     for text in report["memory"].get("advice") or ():
-        lines += _hanging([("   ", "")], text, "", width)
-    return [[("memory", "bold")], *lines] if lines else []
+        lines += _hanging("   ", text, width)
+    return [Text("memory", "bold"), *lines] if lines else []
 
 
-def _not_seen(report: Report, width: int) -> list[Line]:
-    lines: list[Line] = []
+def _not_seen(report: Report, width: int) -> list[Text]:
+    lines: list[Text] = []
     for text in report["warnings"][:_MAX_WARNINGS]:
-        lines += _hanging([("!  ", "yellow")], text, "", width)
+        lines += _hanging(("!  ", "yellow"), text, width)
     if len(report["warnings"]) > _MAX_WARNINGS:
-        lines.append([(f"!  and {len(report['warnings']) - _MAX_WARNINGS} more", "yellow")])
+        lines.append(Text(f"!  and {len(report['warnings']) - _MAX_WARNINGS} more", "yellow"))
     return lines
 
 
-def _next(report: Report, width: int) -> list[Line]:
+def _next(report: Report, width: int) -> list[Text]:
     """Commands in one piece, however long: they are there to be copied."""
     wide = max((words.cells(one["command"]) for one in report["next"]), default=0)
-    lines: list[Line] = []
+    lines: list[Text] = []
     for one in report["next"]:
         note = f"  {' ' * (wide - words.cells(one['command']))}# {one['words']}"
         fits = 6 + wide + words.cells(note) <= width
-        lines.append(
-            [
-                ("next: " if not lines else "      ", "dim"),
-                (one["command"], "bold"),
-                (note if fits else "", "dim"),
-            ]
-        )
+        head = "      " if lines else "next: "
+        lines.append(Text.assemble((head, "dim"), (one["command"], "bold"), (note if fits else "", "dim")))
     return lines
 
 
-def _where(report: Report, width: int) -> list[Line]:
+def _where(report: Report, width: int) -> list[Text]:
     folder = report.get("run_folder")
     if not folder:
         return []
     file = words.from_here(f"{folder}/report.html")
-    return [[("report: ", "dim"), (file, "")]]  # in one piece, however long: it is there to be copied
+    return [Text.assemble(("report: ", "dim"), file)]  # in one piece, however long: it is there to be copied
 
 
-def _labelled(label: str, text: str, width: int) -> list[Line]:
-    return _hanging([(f"{label}: ", "dim")], text, "dim", width)
+def _labelled(label: str, text: str, width: int) -> list[Text]:
+    return _hanging((f"{label}: ", "dim"), text, width, "dim")
 
 
-def _wrapped(parts: Sequence[str], width: int) -> list[Line]:
+def _wrapped(parts: Sequence[str], width: int) -> list[Text]:
     """Parts joined by dots, broken between parts."""
     lines = [""]
     for part in parts:
@@ -313,40 +299,31 @@ def _wrapped(parts: Sequence[str], width: int) -> list[Line]:
             lines[-1] = joined
         else:
             lines.append(part)
-    return [[(line, "")] for line in lines]
+    return [Text(line) for line in lines]
 
 
-def _hanging(head: Line, text: str, style: str, width: int) -> list[Line]:
-    """Text behind ``head``, following lines indented under it."""
-    indent = words.cells(_joined(head, strip=False))
-    wrapped = words.wrap(text, max(20, width - indent))
-    return [[*(head if i == 0 else [(" " * indent, "")]), (line, style)] for i, line in enumerate(wrapped)]
+def _hanging(mark: Piece, text: str, width: int, style: str = "") -> list[Text]:
+    """Text behind ``mark``, following lines indented under it."""
+    head = Text.assemble(mark)
+    wrapped = words.wrap(text, max(20, width - head.cell_len))
+    return [
+        Text.assemble(" " * head.cell_len if i else head, (line, style)) for i, line in enumerate(wrapped)
+    ]
 
 
-def _justified(left: Line, right: Line, width: int) -> Line:
-    gap = width - words.cells(_joined(left, strip=False)) - words.cells(_joined(right))
-    return [*left, (" " * max(1, gap), ""), *right]
+def _justified(left: Text, right: Text, width: int) -> Text:
+    return Text.assemble(left, " " * max(1, width - left.cell_len - right.cell_len), right)
 
 
-def _joined(line: Line, *, strip: bool = True) -> str:
-    text = "".join(text for text, _ in line)
-    return text.rstrip() if strip else text
-
-
-def _colored(page: Sequence[Line], width: int) -> str:
+def _colored(page: Sequence[Text], width: int) -> str:
     import io
 
     from rich.console import Console
-    from rich.text import Text
 
     stream = io.StringIO()
     console = Console(
         file=stream, force_terminal=True, color_system="256", width=max(width, 400), legacy_windows=False
     )
     for line in page:
-        text = Text(no_wrap=True, end="\n")
-        for piece, style in line:
-            text.append(piece, style=style or None)
-        text.rstrip()
-        console.print(text, highlight=False, markup=False, soft_wrap=True)
+        console.print(line, highlight=False, markup=False, soft_wrap=True)
     return stream.getvalue()
