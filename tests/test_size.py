@@ -35,7 +35,7 @@ BUDGETS = {
     "probe": 7046,
     "record": 2426,
     "remedy": 4680,
-    "report": 2768,
+    "report": 2745,
     "source": 2253,
     "state": 579,
     "tune": 3787,
