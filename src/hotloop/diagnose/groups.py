@@ -179,6 +179,14 @@ def seconds_of(lines: Iterable[LineCost]) -> float:
     return sum(line.seconds for line in lines)
 
 
+def asking(lines: Iterable[LineCost]) -> Place | None:
+    """The statement of the training loop that most of the time was spent under."""
+    seconds: dict[Place, float] = defaultdict(float)
+    for line in lines:
+        seconds[line.statement or line.place] += line.seconds
+    return max(seconds, key=lambda place: seconds[place], default=None)
+
+
 def quoted(line: LineCost, width: int = 60) -> str:
     """The text of a line in quotation marks with a space before; "" where the recording does not hold it."""
     return f" «{shortened(line.source, width)}»" if line.source.strip() else ""

@@ -12,7 +12,7 @@ from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import BUSY_PHASES, exposed_ratio, phase_interval, step_cpu_s
 from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import LineGroup, hottest, quoted
+from hotloop.diagnose.groups import LineGroup, asking, hottest, quoted
 from hotloop.diagnose.line_kinds import by_rows, is_gather
 from hotloop.diagnose.making import takes
 from hotloop.diagnose.repeating import cheaper
@@ -65,7 +65,7 @@ def inline_input(evidence: Evidence) -> Inline | None:
     return Inline(
         wait_s=wait,
         saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
-        statement=_statement(lines) or steps.source_loop,
+        statement=asking(line for line in lines if line.statement) or steps.source_loop,
         hot=hot if rollout else dominant,
         handed_over=handed_over,
         rollout=rollout,
@@ -137,14 +137,6 @@ def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
     make_cpu = wait_s * on_cpu * core_time_got(evidence, (steps.pid,))
     cores_full = (make_cpu + step_cpu_s(evidence, busy, wait_s, make_cpu)) / max(1.0, evidence.cores)
     return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))
-
-
-def _statement(lines: list[LineCost]) -> Place | None:
-    seconds: dict[Place, float] = {}
-    for line in lines:
-        if line.statement is not None:
-            seconds[line.statement] = seconds.get(line.statement, 0.0) + line.seconds
-    return max(seconds, key=lambda place: seconds[place], default=None)
 
 
 def _on_cpu(lines: list[LineCost]) -> float:

@@ -54,13 +54,11 @@ def resolved(findings: Sequence[Finding]) -> list[Finding]:
 
 
 def _loses(finding: Finding, other: Finding) -> bool:
+    a, b = finding.where, other.where
     return any(
         overlap.loser == finding.id
         and overlap.winner == other.id
-        and (
-            not overlap.same_place
-            or (finding.where and other.where and finding.where.at_line == other.where.at_line)
-        )
+        and (not overlap.same_place or bool(a and b and a.at_line == b.at_line))
         and (other.cost_s_per_step or 0.0) >= overlap.share * (finding.cost_s_per_step or 0.0)
         for overlap in OVERLAPS
     )

@@ -8,10 +8,10 @@ from itertools import pairwise
 from hotloop.diagnose.causes import at, beyond, cause, reachable
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import sampled_interval
+from hotloop.diagnose.groups import asking, sampled_interval
 from hotloop.diagnose.python_work import served_sockets, viewer_lines
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import LineCost, SiteCost
+from hotloop.measure.steps import LineCost
 from hotloop.units import duration, share
 
 ID = "host/viewer-in-loop"
@@ -26,7 +26,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     seconds = max(sum(site.seconds for site in sockets), sum(line.seconds for line in lines))
     if seconds <= 0 or not (sockets or lines):
         return
-    where = _where(sockets, lines)
+    where = asking(lines) or max(sockets, key=lambda site: site.seconds).place
     cost = beyond(steps, seconds, 0.0)
     samples = sum(line.num_samples for line in lines)
     calls = sum(site.count for site in sockets) / steps.num_steps
@@ -58,13 +58,3 @@ def _served(lines: list[LineCost], where: Place | None) -> str | None:
             if where is not None and outer.at_line == where.at_line:
                 return reachable(inner, inner.function)
     return None
-
-
-def _where(sockets: list[SiteCost], lines: list[LineCost]) -> Place | None:
-    statements: dict[Place, float] = {}
-    for line in lines:
-        place = line.statement or line.place
-        statements[place] = statements.get(place, 0.0) + line.seconds
-    if statements:
-        return max(statements, key=lambda place: statements[place])
-    return max(sockets, key=lambda site: site.seconds).place if sockets else None

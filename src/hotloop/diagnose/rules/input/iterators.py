@@ -22,7 +22,7 @@ from hotloop.diagnose.costs import (
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.first_pass import FirstPass
-from hotloop.diagnose.groups import LineGroup, hottest, select
+from hotloop.diagnose.groups import LineGroup, asking, hottest, select
 from hotloop.diagnose.python_work import dropping_lines
 from hotloop.findings import Finding, Place
 from hotloop.units import duration, share
@@ -44,7 +44,7 @@ def iterator_per_step(evidence: Evidence) -> Iterator[Finding]:
     if feed is None or feed.workers or feed.loader.anew or not one_batch_each(feed.loader):
         return  # an iterator that is kept would miss what came since (a replay buffer)
     steps, loader = evidence.steps, feed.loader
-    asked = _asked(evidence)
+    asked = asking(select(steps, lambda line: line.phase in ("data_wait", "epoch_gap")))
     dropped = sum(line.seconds for line in dropping_lines(steps) if line.place == asked) / steps.num_steps
     first = feed.wait_s + feed.first_excess_s
     cost = max(0.0, first - feed.make_s + float(loader.iter_s.sum()) / steps.num_steps) + dropped
@@ -74,13 +74,6 @@ def iterator_per_step(evidence: Evidence) -> Iterator[Finding]:
         where=asked or loader.where,
         data={"iterators": loader.num_iterators, "length": loader.length},
     )
-
-
-def _asked(evidence: Evidence) -> Place | None:
-    """The line of the loop that most of the wait was sampled in."""
-    waits = select(evidence.steps, lambda line: line.phase in ("data_wait", "epoch_gap"))
-    most = max(waits, key=lambda line: line.seconds, default=None)
-    return None if most is None else most.statement or most.place
 
 
 @rule("input/respawned-workers", costed=True)
