@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 307,
     "cli": 2029,
     "compare": 2321,
-    "diagnose": 8209,
+    "diagnose": 8190,
     "doctor": 685,
     "feed": 11357,
     "findings": 727,
