@@ -18,7 +18,7 @@ from hotloop.compare.speed import Speed, crowd, per_s, samples_per_s
 from hotloop.compare.trace import Floats
 from hotloop.errors import UsageError
 from hotloop.measure.others import span_s
-from hotloop.record.totals import at_times, total
+from hotloop.record.totals import at_times, device_peak, sampled, total
 from hotloop.units import duration, rate, share, size
 
 #: Samples of the system that a mean is told from.
@@ -175,17 +175,6 @@ def _busy_gpu(run: Run) -> float | None:
     return min((mean for i in shown if (mean := _mean(run, f"gpu{i}_util_ratio")) is not None), default=None)
 
 
-def device_memory(run: Run) -> float | None:
-    """Peak of any rank's device in bytes."""
-    peaks = [
-        float(note["device_peak"])
-        for process in run.recording.ranks
-        for note in process.notes.get("memory", ())
-        if note.get("device_peak")
-    ]
-    return max(peaks, default=None)
-
-
 def host_memory(run: Run) -> float | None:
     """Peak of the training processes and their workers in bytes."""
     line = _resident(run)
@@ -217,7 +206,9 @@ _MEASURED: Final[Mapping[str, Callable[[Run], Value | str]]] = {
     ),
     "cache_hit_rate": _cache_hit_rate,
     "device_memory": _value_of(
-        device_memory, lambda value: f"peak {size(value)}", "no memory of a device was used"
+        lambda run: device_peak(run.recording),
+        lambda value: f"peak {size(value)}",
+        "no memory of a device was used",
     ),
     "host_memory": _value_of(
         host_memory, lambda value: f"peak {size(value)}, workers included", "too few samples"
@@ -276,16 +267,12 @@ def _resident(run: Run) -> Floats | None:
     """Memory of the training processes and their workers over the training span, in bytes."""
     recording = run.recording
     workers = [worker for rank in recording.ranks for worker in rank.workers]
-    sampled = [
-        [recording.process_system.get(one.pid, {}) for one in processes]
-        for processes in (recording.ranks, workers)
-    ]
-    resident = total(sampled[0], "rss_bytes", whole=False)
+    resident = total(sampled(recording, recording.ranks), "rss_bytes", whole=False)
     if resident is None:
         return None
     at, held = resident
     # Workers share most of their pages with the process that started them.
-    held = held + at_times(total(sampled[1], "pss_bytes", whole=False), at)
+    held = held + at_times(total(sampled(recording, workers), "pss_bytes", whole=False), at)
     start, end = span_s(recording, run.process, run.lead)
     inside = held[(at >= start) & (at <= end)]
     return inside if len(inside) >= _LEAST_SAMPLES else None

@@ -10,12 +10,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from hotloop.compare.checklist import device_memory, host_memory
+from hotloop.compare.checklist import host_memory
 from hotloop.compare.run import Run, how_it_failed
 from hotloop.compare.speed import Speed, crowded, per_s, samples_per_s, speed
 from hotloop.compare.trace import Floats
 from hotloop.measure.blocks import block_means
 from hotloop.phases import PHASES
+from hotloop.record.totals import device_peak
 from hotloop.stats import standard_error, t95
 
 #: A phase that moved by less than this part of the first run's step is not told.
@@ -126,7 +127,10 @@ def _beside(base: Group, candidate: Group) -> Comparison:
         settings=_settings(a, b),
         gone=tuple(one for one in dict.fromkeys(before) if one not in after),
         new=tuple(one for one in dict.fromkeys(after) if one not in before),
-        memory={"host": (host_memory(a), host_memory(b)), "device": (device_memory(a), device_memory(b))},
+        memory={
+            "host": (host_memory(a), host_memory(b)),
+            "device": (device_peak(a.recording), device_peak(b.recording)),
+        },
         words=(*_words(base, candidate), *(f"{candidate.label}: {words}" for words in others)),
         broken=any(how_it_failed(run) for run in (*base.runs, *candidate.runs)),
     )

@@ -51,10 +51,7 @@ def _kind(path: Path, device: str, filesystem: str) -> str:
         return "nvme"
     if disk.name.startswith(("vd", "xvd")):
         return "virtual"
-    rotational = _flag(disk / "queue" / "rotational")
-    return (
-        {True: "rotational", False: "ssd"}.get(rotational, "unknown") if rotational is not None else "unknown"
-    )
+    return {True: "rotational", False: "ssd", None: "unknown"}[_flag(disk / "queue" / "rotational")]
 
 
 def _disk(path: Path, device: str) -> Path | None:

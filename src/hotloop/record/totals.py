@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.record.recording import Process, Recording
+
 Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
 
 
@@ -40,3 +42,15 @@ def total(processes: Iterable[Mapping[str, Any]], column: str, *, whole: bool = 
 def at_times(line: Line | None, times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """The values of a line at other times, 0 outside of it."""
     return np.interp(times, *line, left=0.0, right=0.0) if line else np.zeros(len(times))
+
+
+def sampled(recording: Recording, processes: Iterable[Process]) -> list[Mapping[str, Any]]:
+    """The sampled columns of these processes, of those that were sampled."""
+    found = (recording.process_system.get(process.pid) for process in processes)
+    return [columns for columns in found if columns]
+
+
+def device_peak(recording: Recording) -> float | None:
+    """The most memory that any rank held on its device, in bytes."""
+    notes = (note for process in recording.ranks for note in process.notes.get("memory", ()))
+    return max((float(note["device_peak"]) for note in notes if note.get("device_peak")), default=None)

@@ -12,10 +12,10 @@ import numpy as np
 
 from hotloop.footprint.account import account
 from hotloop.measure.steps import Floats
-from hotloop.record.recording import Process, Recording
+from hotloop.record.recording import Recording
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, U16_MAX
 from hotloop.record.spill import in_turn
-from hotloop.record.totals import total
+from hotloop.record.totals import device_peak, sampled, total
 from hotloop.report.series import thinned
 from hotloop.report.values import rounded
 
@@ -80,16 +80,15 @@ def memory(recording: Recording) -> dict[str, Any]:
     main, workers = _roles(recording)
     notes = [note for process in recording.ranks for note in process.notes.get("memory", [])]
     noted = [float(note["host_rss"]) for note in notes if note.get("host_rss")]
-    device = [float(note["device_peak"]) for note in notes if note.get("device_peak")]
-    sampled = _peak(_resident(main))
+    trainers = _peak(_resident(main))
     makers = _peak(_resident(workers))
     return {
-        "main_peak_bytes": sampled if sampled is not None else max(noted, default=None),
+        "main_peak_bytes": trainers if trainers is not None else max(noted, default=None),
         "workers_peak_bytes": makers,
-        "device_peak_bytes": max(device, default=None),
+        "device_peak_bytes": device_peak(recording),
         "ram_bytes": recording.machine.get("ram_bytes"),
         "limit_bytes": recording.machine.get("memory_limit_bytes"),
-        **account(recording, sampled + (makers or 0.0) if sampled else None),
+        **account(recording, trainers + (makers or 0.0) if trainers else None),
     }
 
 
@@ -192,9 +191,4 @@ def _peak(line: tuple[Floats, Floats] | None) -> float | None:
 def _roles(recording: Recording) -> tuple[list[Columns], list[Columns]]:
     """Sampled columns of the training processes, and of their workers."""
     workers = [worker for process in recording.ranks for worker in process.workers]
-    return _columns(recording, recording.ranks), _columns(recording, workers)
-
-
-def _columns(recording: Recording, processes: Iterable[Process]) -> list[Columns]:
-    found = (recording.process_system.get(process.pid) for process in processes)
-    return [columns for columns in found if columns]
+    return sampled(recording, recording.ranks), sampled(recording, workers)
