@@ -90,24 +90,29 @@ class Guard:
 
 def end(pid: int) -> None:
     """Kill a process and all below it."""
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for one in [process, *process.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):
-                one.kill()
+    for one in _family(pid):
+        with contextlib.suppress(psutil.Error):
+            one.kill()
 
 
 def memory_of(pid: int) -> float:
     """Bytes that a process and all below it hold, pages that they share counted once (about)."""
     private = shared = 0.0
-    with contextlib.suppress(psutil.Error):
-        process = psutil.Process(pid)
-        for one in [process, *process.children(recursive=True)]:
-            with contextlib.suppress(psutil.Error):
-                held = one.memory_info()
-                both = float(getattr(held, "shared", 0))
-                private, shared = private + held.rss - both, max(shared, both)
+    for one in _family(pid):
+        with contextlib.suppress(psutil.Error):
+            held = one.memory_info()
+            both = float(getattr(held, "shared", 0))
+            private, shared = private + held.rss - both, max(shared, both)
     return private + shared
+
+
+def _family(pid: int) -> list[psutil.Process]:
+    """A process and all below it; empty where it is gone."""
+    try:
+        process = psutil.Process(pid)
+        return [process, *process.children(recursive=True)]
+    except psutil.Error:
+        return []
 
 
 def free_memory() -> tuple[float, float]:

@@ -17,11 +17,16 @@ from hotloop.phases import PHASES
 from hotloop.record import raw, schema
 from hotloop.record.owners import Facts
 from hotloop.record.recording import Note
-from hotloop.record.spill import release
+from hotloop.record.spill import in_turn, release
 
 _STEPS_AT_ONCE: Final = 8192
 #: Of ``Facts``, what the column ``info`` holds as it is.
 _INFO: Final = ("parent_main_pid", "role", "rank", "last_ns")
+
+
+def files_of(folder: Path) -> list[Path]:
+    """The files of processes in a run folder."""
+    return sorted([*folder.glob("rank-*.sqlite"), *folder.glob("other-*.sqlite")])
 
 
 class Bucket:
@@ -62,7 +67,7 @@ class Bucket:
     def add_rows(self, process: int, rows: npt.NDArray[Any]) -> None:
         """Append rows in the order they were written."""
         last = self._db.execute("SELECT coalesce(max(seq), 0) FROM chunks WHERE process=?", (process,))
-        for seq, piece in enumerate(raw.pieces(rows, schema.CHUNK_ROWS), last.fetchone()[0] + 1):
+        for seq, piece in enumerate(in_turn(rows, schema.CHUNK_ROWS), last.fetchone()[0] + 1):
             values = (
                 process,
                 seq,

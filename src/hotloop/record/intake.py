@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from hotloop.record import raw
-from hotloop.record.bucket import Bucket
+from hotloop.record.bucket import Bucket, files_of
 from hotloop.record.living import parent_of
 from hotloop.record.member import Member
 from hotloop.record.owners import Facts, assign
@@ -35,13 +35,9 @@ class Intake:
         """Every process seen so far."""
         return tuple(self._members.values())
 
-    def sqlite_files(self) -> list[Path]:
-        """The files of processes in the folder."""
-        return sorted([*self._folder.glob("rank-*.sqlite"), *self._folder.glob("other-*.sqlite")])
-
     def adopt(self) -> None:
         """Go on where a launcher that was killed stopped."""
-        for path in self.sqlite_files():
+        for path in files_of(self._folder):
             bucket = self._bucket(path.stem)
             for facts, rows_in, notes_in in bucket.processes():
                 start_ns = int(facts.key.partition("-")[2])

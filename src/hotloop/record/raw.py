@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -151,9 +150,3 @@ def last_ns(rows: npt.NDArray[Any]) -> int:
     if not len(rows):
         return 0
     return int((rows["start"].astype(np.int64) + durations_ns(rows)).max())
-
-
-def pieces(rows: npt.NDArray[Any], size: int) -> Iterator[npt.NDArray[Any]]:
-    """The rows in runs of at most ``size``."""
-    for at in range(0, len(rows), size):
-        yield rows[at : at + size]

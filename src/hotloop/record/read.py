@@ -17,7 +17,7 @@ import numpy.typing as npt
 
 from hotloop.errors import RecordingError
 from hotloop.record import raw, runfile
-from hotloop.record.bucket import read_processes
+from hotloop.record.bucket import files_of, read_processes
 from hotloop.record.owners import Facts, Seat, assign
 from hotloop.record.recording import ROW_DTYPE, InForce, Note, Process, Recording
 from hotloop.record.rows import ITER
@@ -53,7 +53,7 @@ def open_recording(path: Path | str) -> Recording:
     if not path.is_dir():
         raise RecordingError(f"{path} does not exist", hint=_WAY_OUT)
     run = runfile.read(path)
-    if not run and not _files(path) and not raw.find(path / "raw"):
+    if not run and not files_of(path) and not raw.find(path / "raw"):
         raise RecordingError(f"{path} holds no hotloop recording", hint=_WAY_OUT)
     warnings: list[str] = list(run.get("warnings", ()))
     _recover(path, run)
@@ -70,10 +70,6 @@ def _from_file(path: Path) -> Recording:
     warnings = list(run.get("warnings", ()))
     columns, per_process = _system(path.parent / "system.sqlite", int(run.get("start_ns") or 0), warnings)
     return _recording(path.parent if run else None, run, parts, columns, per_process, warnings)
-
-
-def _files(folder: Path) -> list[Path]:
-    return sorted([*folder.glob("rank-*.sqlite"), *folder.glob("other-*.sqlite")])
 
 
 def _recover(folder: Path, run: Mapping[str, Any]) -> None:
@@ -104,7 +100,7 @@ def _load_sqlite(folder: Path, warnings: list[str]) -> dict[str, _Part]:
     """The parts in all files; a damaged file among others is a warning, alone it is an error."""
     parts: dict[str, _Part] = {}
     damaged: list[RecordingError] = []
-    for path in _files(folder):
+    for path in files_of(folder):
         try:
             parts |= {part.facts.key: part for part in _from_sqlite(path, _read_rank)}
         except RecordingError as error:

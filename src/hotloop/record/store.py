@@ -20,7 +20,7 @@ import numpy.typing as npt
 
 from hotloop.errors import UsageError
 from hotloop.record import raw, runfile
-from hotloop.record.bucket import Bucket
+from hotloop.record.bucket import Bucket, files_of
 from hotloop.record.intake import Intake
 from hotloop.record.samples import Samples, SystemFile
 
@@ -81,7 +81,7 @@ class Store:
                 raise UsageError(
                     f"{self.folder} is in use by another run", hint="give another folder with --out"
                 )
-            if raw.find(self.raw_dir) or self._intake.sqlite_files() or (self.folder / runfile.NAME).exists():
+            if raw.find(self.raw_dir) or files_of(self.folder) or (self.folder / runfile.NAME).exists():
                 raise UsageError(
                     f"{self.folder} already holds a recording", hint="give another folder with --out"
                 )
@@ -179,7 +179,7 @@ class Store:
         folder that cannot be written has no such table and is a recording all the same.
         """
         try:
-            for path in self._intake.sqlite_files():
+            for path in files_of(self.folder):
                 bucket = Bucket(path)
                 try:
                     if bucket.holds(rank, pid):
