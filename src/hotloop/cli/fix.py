@@ -16,7 +16,7 @@ from hotloop.errors import CheckFailed, UsageError
 from hotloop.report import words
 
 if TYPE_CHECKING:
-    from hotloop.fix.plan import Left
+    from hotloop.fix.edits import Left
     from hotloop.flow.fix import Fixed
     from hotloop.remedy.catalogue import Applied
 

@@ -7,7 +7,6 @@ import sys
 
 from hotloop.cli import arguments
 from hotloop.cli.output import say
-from hotloop.errors import UsageError
 
 _USAGE = (
     "hotloop what-if [--budget 2m] [--width 3%] [--go-on] [--throw-away] [--json] [INTERVENTION]... "
@@ -71,9 +70,7 @@ def main(options: argparse.Namespace) -> int:
 
 def _split(options: argparse.Namespace) -> tuple[list[str], list[str]]:
     """What stands before ``--`` (options may stand among the interventions), and the command after it."""
-    if "--" not in options.words:
-        raise UsageError("no command to run", hint="write it after --: hotloop what-if -- python train.py")
-    edge = options.words.index("--")
+    edge = [*options.words, "--"].index("--")
     inner = argparse.ArgumentParser(prog="hotloop what-if", usage=_USAGE.replace("%", "%%"), add_help=False)
     _options(inner)
     inner.add_argument("asked", nargs="*")

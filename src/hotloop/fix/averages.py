@@ -19,7 +19,7 @@ from hotloop.fix import blocks
 from hotloop.fix.plan import Plan
 from hotloop.fix.scene import Cannot
 from hotloop.source.code import Code
-from hotloop.source.nodes import last_name, literal
+from hotloop.source.nodes import last_name, literal, root_of
 from hotloop.units import size
 
 _ROUNDING: Final = 1e-9
@@ -81,7 +81,10 @@ def _write(plan: Plan, *, numeric: bool) -> None:
     if not loops:
         raise Cannot("this line is in no loop over tensors", place.file, place.line)
     loop = loops[-1]
-    cannot = _refusal(code, loop)
+
+    def cannot(why: str) -> Cannot:
+        return Cannot(why, place.file, loop.lineno)
+
     sides = _sides(code, loop)
     if sides is None:
         raise cannot("the loop does not go over the parameters of two models")
@@ -99,10 +102,6 @@ def _write(plan: Plan, *, numeric: bool) -> None:
     plan.rewrite(code, start, end, new, f"the loop over its tensors: {names}")
     if not code.global_names("torch"):
         plan.statement(code, "import torch")
-
-
-def _refusal(code: Code, loop: ast.For) -> Callable[[str], Cannot]:
-    return lambda why: Cannot(why, str(code.path), loop.lineno)
 
 
 # -- the shape -----------------------------------------------------------------------------------------------
@@ -126,13 +125,7 @@ def _sides(code: Code, loop: ast.For) -> list[tuple[ast.Name, ast.Call]] | None:
 
 def _is_parameters(call: ast.Call) -> bool:
     plain = not call.args and not call.keywords and last_name(call.func) == "parameters"
-    return plain and isinstance(call.func, ast.Attribute) and _is_chain(call.func.value)
-
-
-def _is_chain(node: ast.expr) -> bool:
-    while isinstance(node, ast.Attribute):
-        node = node.value
-    return isinstance(node, ast.Name)
+    return plain and isinstance(root_of(call.func), ast.Name)
 
 
 def _read(loop: ast.For, names: Mapping[str, str]) -> _Average | None:

@@ -120,4 +120,5 @@ def without(plan: Edits, code: Code, whole: ast.Dict, gone: Sequence[int]) -> No
         if tokens.has_comment(start, spans[at][0]):
             line = code.line(whole.values[at])
             raise Cannot("a comment stands between the entries", str(code.path), line)
-        plan.remove(code, start, end, f"{words} left out")
+        plan.edit(code.text, start, end, "")
+        plan.say(code, spans[at][0], f"{words} left out")

@@ -150,9 +150,6 @@ def _bars(code: Code, scope: ast.AST | None) -> Iterator[ast.expr]:
                 yield above.optional_vars
 
 
-# -- which calls ---------------------------------------------------------------------------------------------
-
-
 def calls_in(plan: Plan, name: str = "") -> list[tuple[Code, ast.Call]]:
     """Every call in the files that ran, or those of a name."""
     found: list[tuple[Code, ast.Call]] = []

@@ -168,11 +168,6 @@ class Edits:
         if says:
             self.say(code, start, says)
 
-    def remove(self, code: Code, start: int, end: int, says: str) -> None:
-        """Nothing in the place of characters."""
-        self.edit(code.text, start, end, "")
-        self.say(code, code.text.text.index(code.text.text[start:end].lstrip(), start), says)
-
     def edit(self, text: Text, start: int, end: int, new: str) -> None:
         """Other characters for a span. The same change asked for twice is one. Raises Cannot."""
         if text.path.suffix == ".py":  # of configuration the value itself is held beside the run's

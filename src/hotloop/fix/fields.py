@@ -71,7 +71,8 @@ def _check(plan: Plan, code: Code, owner: ast.ClassDef, value: ast.expr, field: 
     if not is_pure(code, value):
         why = f"{code.source(value)} may do more than make {field}"
         raise Cannot(why, str(code.path), code.line(value))
-    if any(_names(note.get("value"), field) for note in plan.scene.config):
+    values = [note.get("value") for note in plan.scene.config]
+    if any(one == field or (isinstance(one, list | tuple) and field in one) for one in values):
         raise Cannot(f"{field} is named in the configuration", str(code.path), code.line(value))
     for other in _all_codes(plan):
         for node in _mentions(other, field):
@@ -80,10 +81,6 @@ def _check(plan: Plan, code: Code, owner: ast.ClassDef, value: ast.expr, field: 
     own = [one for one in code.nodes(ast.Subscript, owner) if is_self(one.value)]
     if own or any(one.attr == "__getitem__" for one in code.nodes(ast.Attribute, owner)):
         raise Cannot("the dataset reads its own samples", str(code.path), code.line(own[0] if own else owner))
-
-
-def _names(value: Any, field: str) -> bool:
-    return value == field or (isinstance(value, list | tuple) and field in value)
 
 
 def _mentions(code: Code, field: str) -> Iterator[ast.AST]:

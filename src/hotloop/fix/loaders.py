@@ -24,9 +24,11 @@ _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsD
 _NONE_WITHOUT_WORKERS = ("prefetch_factor", "multiprocessing_context")
 
 
-def num_workers(plan: Plan, value: Any) -> None:
-    """``num_workers=N``; where a configured number never arrived, the code is made to read it."""
-    _give(plan, "num_workers", value)
+def setting(plan: Plan, value: Any) -> None:
+    """The argument of the remedy's name; ``num_workers=N`` where a configured number never arrived: the code
+    is made to read it.
+    """
+    _give(plan, plan.remedy.replace("-", "_"), True if plan.remedy == "pin-memory" else value)
 
 
 def no_workers(plan: Plan, value: Any) -> None:
@@ -64,20 +66,10 @@ def persistent_workers(plan: Plan, value: Any) -> None:
     )
 
 
-def pin_memory(plan: Plan, value: Any) -> None:
-    """``pin_memory=True``."""
-    _give(plan, "pin_memory", True)
-
-
 def in_order_false(plan: Plan, value: Any) -> None:
     """``in_order=False``."""
     _need_workers(plan, "in_order")
     _give(plan, "in_order", False)
-
-
-def batch_size(plan: Plan, value: Any) -> None:
-    """``batch_size=N``; the learning rate is the user's."""
-    _give(plan, "batch_size", value)
 
 
 def driving(plan: Plan) -> Built:

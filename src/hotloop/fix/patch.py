@@ -13,7 +13,8 @@ from typing import Any, Final
 
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
-from hotloop.fix.plan import Change, Expected, Left, Plan
+from hotloop.fix.edits import Change, Expected, Left
+from hotloop.fix.plan import Plan
 from hotloop.fix.scene import Cannot, Scene
 from hotloop.launch.machine import usable_cores
 from hotloop.measure.settings import plain_number
@@ -70,14 +71,16 @@ def make(scene: Scene, applied: Sequence[Applied], paths: Sequence[Path] = ()) -
         words = words_of(one.remedy, one.value if one.value is not None else configured)
         if not one.remedy.source:
             plan.remedy = one.remedy.id
-            plan.leave(Cannot("", *_place(scene, one.remedy)), words)
+            place = scene.where.get(one.remedy.id)  # the finding that it answers
+            plan.leave(Cannot("", place.file, place.line) if place else Cannot(""), words)
             continue
-        rewrite = _rewrite(one.remedy)
+        module, _, name = one.remedy.source.partition(":")
+        rewrite = getattr(import_module(module), name)
 
         def limited(plan: Plan, value: Any, rewrite: Any = rewrite) -> None:
             rewrite(plan, value)
             for path in plan.results():
-                if paths and not any(_inside(path, limit) for limit in paths):
+                if paths and not any(path.is_relative_to(limit.absolute()) for limit in paths):
                     raise Cannot("it lies outside the paths given", str(path))
 
         plan.attempt(one.remedy.id, words, limited, one.value)
@@ -191,22 +194,6 @@ def _usual(remedy: Remedy) -> Any:
 
 def _excluded(remedy: Remedy, taken: Iterable[Applied]) -> bool:
     return any(remedy.id in one.remedy.excludes or one.remedy.id in remedy.excludes for one in taken)
-
-
-def _rewrite(remedy: Remedy) -> Any:
-    module, _, name = remedy.source.partition(":")
-    return getattr(import_module(module), name)
-
-
-def _place(scene: Scene, remedy: Remedy) -> tuple[str, int]:
-    """Where a remedy without a rewrite belongs: at the finding it answers."""
-    place = scene.where.get(remedy.id)
-    return (place.file, place.line) if place else ("", 0)
-
-
-def _inside(path: Path, limit: Path) -> bool:
-    whole = limit.absolute()
-    return whole in (path, *path.parents)
 
 
 # -- writing it, all of it or none, and never over what changed meanwhile ------------------------------------

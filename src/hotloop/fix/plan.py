@@ -8,10 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from hotloop.fix import config_files
-from hotloop.fix.edits import Change as Change
 from hotloop.fix.edits import Edits
-from hotloop.fix.edits import Expected as Expected
-from hotloop.fix.edits import Left as Left
 from hotloop.fix.follow import Absent, Entry, Follower, Target
 from hotloop.fix.scene import Already, Cannot
 from hotloop.measure.settings import same

@@ -169,7 +169,7 @@ def _judge(
     """The commands that show whether the change is right and faster, in order, as they are typed."""
     command = spelled(report["command"])
     has_evidence = any(one.notes.get("evidence") for one in examination.recording.ranks)
-    folder = run.parent if run.suffix == ".sqlite" else run
+    folder = examination.recording.folder or run
     base = folder if has_evidence else folder.with_name(f"{folder.name}-base")
     changed = folder.with_name(f"{folder.name}-changed")
     a, b = shlex.quote(str(base)), shlex.quote(str(changed))

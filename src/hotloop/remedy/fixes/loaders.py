@@ -29,7 +29,7 @@ NUM_WORKERS = Remedy(
         finding_key="num_workers",
     ),
     live="hotloop.remedy.live.loader:NumWorkers",
-    source="hotloop.fix.loaders:num_workers",
+    source="hotloop.fix.loaders:setting",
     config_keys=("num_workers",),
     words="give the DataLoader num_workers={value}",
     excludes=("no-workers",),
@@ -106,7 +106,7 @@ PIN_MEMORY = Remedy(
         "transfer/pin-no-effect",
     ),
     live="hotloop.remedy.live.loader:PinMemory",
-    source="hotloop.fix.loaders:pin_memory",
+    source="hotloop.fix.loaders:setting",
     config_keys=("pin_memory",),
     words="give the DataLoader pin_memory=True",
 )
@@ -144,7 +144,7 @@ BATCH_SIZE = Remedy(
     ),
     live="hotloop.remedy.live.batches:BatchSize",
     config_keys=("batch_size",),
-    source="hotloop.fix.loaders:batch_size",
+    source="hotloop.fix.loaders:setting",
     words=("batch_size={value}, and the learning rate multiplied by the same factor, with a warm-up"),
 )
 RING_LOADER = Remedy(
