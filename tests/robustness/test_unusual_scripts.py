@@ -40,6 +40,17 @@ SCRIPTS: dict[str, tuple[str, str, int]] = {
         "x 3 Mine\n",
         8,
     ),
+    "samples are a list of its own": (
+        """
+        calls = []
+        class Mine(list):
+            def __getitem__(self, at): calls.append(at); return super().__getitem__(at)
+            def __iter__(self): calls.append("all"); return super().__iter__()
+        epoch(DataLoader(Mine(data), batch_size=8)); print(len(calls) == len(data), "all" in calls)
+        """,
+        "True False\n",
+        8,
+    ),
     "patches torch": (
         """
         calls = []

@@ -80,9 +80,11 @@ def _caches(dataset: Any) -> Iterator[tuple[Any, str, dict[Any, Any], int, int]]
         known.add(id(one))
         held = attributes(one)
         counted = _counted(held)
-        caches = [(name, value) for name, value in held.items() if isinstance(value, dict) and len(value)]
+        caches = [
+            (name, value) for name, value in held.items() if isinstance(value, dict) and dict.__len__(value)
+        ]
         if counted is not None and caches:
-            name, cache = max(caches, key=lambda pair: len(pair[1]))
+            name, cache = max(caches, key=lambda pair: dict.__len__(pair[1]))
             yield one, name, cache, *counted
         ahead += [value for value in held.values() if attributes(value)]
 
@@ -97,7 +99,7 @@ def _counted(held: dict[str, Any]) -> tuple[int, int] | None:
 
 def _numbers(cache: dict[Any, Any]) -> set[int]:
     """A number for each key, the same in every process; none where there are too many or any other keys."""
-    if len(cache) > _MOST_ENTRIES:
+    if dict.__len__(cache) > _MOST_ENTRIES:
         return set()
     keys = list(dict.keys(cache))
     return {zlib.crc32(repr(key).encode()) for key in keys} if all(map(_is_plain, keys)) else set()

@@ -127,7 +127,7 @@ def tensor_bytes(args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
 
 
 def _bytes(value: Any) -> int:
-    if isinstance(value, (list, tuple)):
+    if type(value) in (list, tuple):
         return sum(_bytes(item) for item in value)
     return int(value.numel() * value.element_size()) if is_tensor(value) else 0
 

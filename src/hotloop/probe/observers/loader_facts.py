@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from hotloop.probe.observers.open_files import open_file
 from hotloop.state.identity import code_place, name_of
+from hotloop.state.stored import attributes
 
 _PLAIN: Final = (
     "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last",
@@ -114,15 +115,13 @@ def transforms_of(dataset: Any) -> list[str]:
 
 
 def _transforms_in(obj: Any) -> list[Any]:
-    attributes = getattr(obj, "__dict__", None)
-    if not isinstance(attributes, dict):
-        return []
+    held = attributes(obj)
     found: list[Any] = []
-    for name, value in list(attributes.items())[:_MAX_ATTRIBUTES]:
+    for name, value in list(held.items())[:_MAX_ATTRIBUTES]:
         if type(name) is str and any(word in name.lower() for word in ("transform", "augment")):
             found += value if type(value) in (list, tuple) else [value]
     if not found and type(obj).__module__ == "torch.nn.modules.container":
-        found = list((attributes.get("_modules") or {}).values())
+        found = list((held.get("_modules") or {}).values())
     return [one for one in found[:_MAX_TRANSFORMS] if callable(one) and one is not obj]
 
 
@@ -130,10 +129,7 @@ def memory_held(obj: Any) -> int:
     """Rough bytes of the tensors, arrays and lists that are attributes of an object. Reads nothing but
     sizes.
     """
-    attributes = getattr(obj, "__dict__", None)
-    if not isinstance(attributes, dict):
-        return 0
-    return sum(_size(value, 2) for value in list(attributes.values())[:_MAX_ATTRIBUTES])
+    return sum(_size(value, 2) for value in list(attributes(obj).values())[:_MAX_ATTRIBUTES])
 
 
 def _size(value: Any, depth: int) -> int:

@@ -12,6 +12,8 @@ import sys
 from types import ModuleType
 from typing import Any, Final
 
+from hotloop.state.stored import attributes
+
 #: How deep, and among how many values at each depth, open files are looked for.
 _DEPTH: Final = 4
 _MOST: Final = 1000
@@ -58,7 +60,8 @@ def _name(handle: Any, package: str) -> str:
 
 
 def _held(value: Any) -> list[Any]:
-    if isinstance(value, list | tuple):
-        return list(value[:_MOST])
-    held = value if isinstance(value, dict) else getattr(value, "__dict__", None)
-    return list(held.values()) if isinstance(held, dict) and not isinstance(value, ModuleType) else []
+    for kind in (list, tuple):
+        if isinstance(value, kind):
+            return list(kind.__getitem__(value, slice(_MOST)))  # not what a class of the script's made of it
+    held = value if isinstance(value, dict) else attributes(value)
+    return list(dict.values(held)) if held and not isinstance(value, ModuleType) else []
