@@ -60,8 +60,9 @@ def _name(handle: Any, package: str) -> str:
 
 
 def _held(value: Any) -> list[Any]:
-    for kind in (list, tuple):
-        if isinstance(value, kind):
-            return list(kind.__getitem__(value, slice(_MOST)))  # not what a class of the script's made of it
+    if isinstance(value, list):
+        return list.__getitem__(value, slice(_MOST))  # not what a class of the script's made of it
+    if isinstance(value, tuple):
+        return list(tuple.__getitem__(value, slice(_MOST)))
     held = value if isinstance(value, dict) else attributes(value)
     return list(dict.values(held)) if held and not isinstance(value, ModuleType) else []
