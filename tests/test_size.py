@@ -32,7 +32,7 @@ BUDGETS = {
     "measure": 4457,
     "model": 795,
     "modules": 636,
-    "probe": 7047,
+    "probe": 7048,
     "record": 2430,
     "remedy": 4680,
     "report": 2739,
