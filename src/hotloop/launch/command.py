@@ -226,15 +226,15 @@ class _Wait:
         return True
 
     def _pass_on(self, number: int) -> None:
+        now, before = monotonic(), self._terminated_at
+        again = number == signal.SIGTERM and before is not None
+        if before is not None and again and now - before < PATIENCE_S:
+            return
         self.passed_on.append(number)
         if not self._group.was_hit(number):
             os.kill(self.pid, number)
         if number == signal.SIGTERM:
-            now = monotonic()
-            if self._terminated_at is None:
-                self._terminated_at = now
-            elif now - self._terminated_at >= PATIENCE_S:
-                self.abandoned = True
+            self._terminated_at, self.abandoned = now, again
 
 
 @dataclass

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hotloop.clock import now_ns
 from hotloop.probe import batches
 from hotloop.record.rows import MODULE, MODULE_BACKWARD, U16_MAX
+from hotloop.state.modules import children, modules, named_modules, parameters
 from hotloop.state.stored import is_tensor
 
 if TYPE_CHECKING:
@@ -130,7 +131,7 @@ class Window:
         prefix = "" if largest and self._whole in (0, id(root)) else type(root).__name__
         if not prefix:
             self._whole = id(root)
-        for path, module in root.named_modules():
+        for path, module in named_modules(root):
             key = (f"{prefix}.{path}".strip("."), type(module).__name__)
             if key not in self._names:
                 if len(self._names) >= U16_MAX - 1:
@@ -138,7 +139,7 @@ class Window:
                 self._names[key] = len(self._names) + 1
                 self._depths[self._names[key]] = path.count(".") + 1 if path else 0
             self._ids.setdefault(id(module), self._names[key])
-            if next(iter(module.children()), None) is None:
+            if not children(module):
                 self._leaf.add(id(module))
 
     def _after(
@@ -195,14 +196,14 @@ class Window:
 
 def num_params(module: Any) -> int:
     """Parameters of a module and everything below it."""
-    return sum(parameter.numel() for parameter in module.parameters())
+    return sum(parameter.numel() for parameter in parameters(module))
 
 
 def usable(torch: Any, root: Any) -> bool:
     """Whether timing the submodules of an outermost module is harmless and means something."""
     if torch.jit.is_tracing() or torch.jit.is_scripting():
         return False
-    for module in root.modules():
+    for module in modules(root):
         names = {base.__name__ for base in type(module).__mro__}
         if names & WRAPPERS or isinstance(module, torch.jit.ScriptModule):
             return False
@@ -211,7 +212,7 @@ def usable(torch: Any, root: Any) -> bool:
             or getattr(module, "static_graph", False) is True
         ):
             return False
-    return all(tensor.device.type == "cpu" for tensor in root.parameters())
+    return all(tensor.device.type == "cpu" for tensor in parameters(root))
 
 
 def _prehook(fired: Callable[[int], None], name: int) -> Callable[[Any], None]:

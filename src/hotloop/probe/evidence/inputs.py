@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.state.modules import parameters
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -18,7 +19,7 @@ def {name}(self, *args, **kwargs):
     if count.fetched or count.batches:
         return original(self, *args, **kwargs)
     try:
-        if grad_enabled() and next(self.parameters(), None) is not None:
+        if grad_enabled() and next(parameters(self), None) is not None:
             content((args, kwargs), 0)
     except Exception as error:
         failed(switch, error)
@@ -42,6 +43,7 @@ def install(probe: Probe) -> None:
             switch=hooks.switch(NAME),
             failed=hooks.failed,
             grad_enabled=torch.is_grad_enabled,
+            parameters=parameters,
             content=probe.handed.content,
         ),
     )

@@ -12,6 +12,7 @@ from zlib import crc32
 
 from hotloop.probe.evidence import fingerprint
 from hotloop.state.identity import Known
+from hotloop.state.modules import modules, named_modules, parameters
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -81,7 +82,7 @@ class TrainedState:
         self._stepped.put(optimizer, len(groups))
         self._first = self._first or self._generators()
         for module in self._probe.modules.seen() if self._probe.modules is not None else ():
-            if id(module) not in self._watched and any(p.requires_grad for p in module.parameters()):
+            if id(module) not in self._watched and any(p.requires_grad for p in parameters(module)):
                 self._watch(module)
         if not self._holds(groups):
             for owner in [watched.ref() for watched in self._watched.values()]:
@@ -135,7 +136,7 @@ class TrainedState:
 
     def _inner(self, owner: Any) -> list[Any]:
         """The modules inside of a module; none inside of an optimizer."""
-        return list(owner.modules())[1:] if isinstance(owner, self._probe.torch.nn.Module) else []
+        return list(modules(owner))[1:] if isinstance(owner, self._probe.torch.nn.Module) else []
 
     def _slots(self, owner: Any) -> list[_Slot]:
         if isinstance(owner, self._probe.torch.nn.Module):
@@ -159,7 +160,7 @@ class TrainedState:
 
 
 def _module_slots(module: Any) -> Iterator[_Slot]:
-    for path, inner in module.named_modules():
+    for path, inner in named_modules(module):
         for holder in (inner._parameters, inner._buffers):
             for key in holder:
                 yield _plain(f"{path}.{key}" if path else key), holder, key

@@ -259,16 +259,20 @@ class Loaders(Construction):
         self._probe.emit(SHUTDOWN, start, stop - start, 0, token[1], token[0])
 
 
+_TORCHS: Final = "torch.utils.data.sampler"
+
+
 def batch_sizes(loader: Any, iterator: Any) -> tuple[int, int, int]:
     """Samples in a full batch and in the last, and the number of batches, where torch's own samplers say
     so.
     """
     size = getattr(loader, "batch_size", None)
     sampler = getattr(loader, "batch_sampler", None)
-    if not isinstance(size, int) or type(sampler).__module__ != "torch.utils.data.sampler":
-        return 0, 0, 0
+    inner = getattr(sampler, "sampler", None)
+    if not isinstance(size, int) or not all(type(one).__module__ == _TORCHS for one in (sampler, inner)):
+        return 0, 0, 0  # the length of one of the script's own is not asked for
     try:
-        total = len(sampler.sampler)  # type: ignore[union-attr]
+        total = len(inner)  # type: ignore[arg-type]
     except (TypeError, NotImplementedError, AttributeError):
         return 0, 0, 0  # endless: each batch is looked at
     count = total // size if loader.drop_last else -(-total // size)

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any, Final
 
 from hotloop.state.identity import code_place
+from hotloop.state.modules import buffers, modules, parameters
 
 WRAPPERS: Final = {
     "DistributedDataParallel": ("DDP", "module"),
@@ -19,12 +20,12 @@ def module_facts(torch: Any, module: Any, checkpointing: bool) -> dict[str, Any]
     """The fields of a ``module`` note."""
     inner, wrapper, compiled = unwrapped(module)
     file, line = code_place(getattr(type(inner), "forward", None))
-    params = list(inner.parameters())
+    params = list(parameters(inner))
     dtypes: dict[str, int] = {}
     for param in params:
         name = str(param.dtype).replace("torch.", "")
         dtypes[name] = dtypes.get(name, 0) + _numel(param)
-    convs = [m for m in inner.modules() if type(m).__name__.removeprefix("Lazy")[:4] == "Conv"]
+    convs = [m for m in modules(inner) if type(m).__name__.removeprefix("Lazy")[:4] == "Conv"]
     ndims = sorted(
         {w.dim() - 2 for m in convs if (w := getattr(m, "weight", None)) is not None and w.dim() > 2}
     )
@@ -35,7 +36,7 @@ def module_facts(torch: Any, module: Any, checkpointing: bool) -> dict[str, Any]
         "num_trainable": sum(_numel(p) for p in params if p.requires_grad),
         "param_bytes": sum(_numel(p) * p.element_size() for p in params),
         "trainable_bytes": sum(_numel(p) * p.element_size() for p in params if p.requires_grad),
-        "buffer_bytes": sum(_numel(b) * b.element_size() for b in inner.buffers()),
+        "buffer_bytes": sum(_numel(b) * b.element_size() for b in buffers(inner)),
         "param_dtypes": dtypes,
         "devices": sorted({str(p.device) for p in params}),
         "training": inner.training,
@@ -74,14 +75,14 @@ def unwrapped(module: Any) -> tuple[Any, str, bool]:
 def is_sharded(module: Any, params: list[Any]) -> bool:
     """Whether ranks hold parts of its parameters, and gather them in forward: FSDP2, tensor parallel."""
     return any(type(param).__name__ == "DTensor" for param in params) or any(
-        base.__name__ == "FSDPModule" for one in module.modules() for base in type(one).__mro__
+        base.__name__ == "FSDPModule" for one in modules(module) for base in type(one).__mro__
     )
 
 
 def _overlapping(module: Any, params: list[Any]) -> bool:
     """Whether different tensors of a module lie in each other's memory."""
     spans = []
-    for tensor in (*params, *module.buffers()):
+    for tensor in (*params, *buffers(module)):
         try:
             start, length = int(tensor.data_ptr()), tensor.numel() * tensor.element_size()
         except (RuntimeError, ValueError, NotImplementedError, TypeError):

@@ -22,6 +22,7 @@ from hotloop.record.rows import (
     MODE,
 )
 from hotloop.state.identity import Known
+from hotloop.state.modules import parameters
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -187,7 +188,7 @@ class Modules:
         inner, wrapper, compiled = unwrapped(module)
         below = self._known.get(inner)
         if below is None:
-            num_params = sum(1 for _ in inner.parameters())
+            num_params = sum(1 for _ in parameters(inner))
             below = Entry(self._number(inner, num_params), FORWARD_PARAMS if num_params else 0, wrapper)
             self._known.put(inner, below)
         if inner is module:
@@ -233,7 +234,9 @@ class Modules:
 
     def _note_module(self, module: Any, number: int) -> None:
         checkpointing = bool(self._probe.facts.get("checkpointing"))
-        self._probe.note("module", id=number, **module_facts(self._probe.torch, module, checkpointing))
+        with self._probe.torch._C.DisableTorchFunction():
+            facts = module_facts(self._probe.torch, module, checkpointing)
+        self._probe.note("module", id=number, **facts)
 
     def at_exit(self) -> None:
         """What only shows later: checkpointing begun after the first call, and DDP's own measurements."""
