@@ -254,6 +254,7 @@ PAIRS: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "a default value": (lambda: [lambda k=k: k for k in (1,)], lambda: [lambda k=k: k for k in (2,)]),
     "one object twice or two equal ones": (lambda: [SAME, SAME], lambda: [SAME, OTHER]),
     "an attribute of a class": (lambda: tuned(4)(), lambda: tuned(5)()),
+    "objects of a set": (lambda: {Given([k]) for k in range(9)}, lambda: {Given([k]) for k in range(8)}),
     "the object of a bound method": (lambda: {"a": 1}.get, lambda: {"a": 2}.get),
     **{
         f"the seed of a {type(one).__module__}.{type(one).__name__}": (

@@ -13,7 +13,8 @@ import inspect
 import mmap
 import os
 import types
-from collections.abc import Iterator
+from collections import ChainMap
+from collections.abc import Iterator, MutableMapping
 from typing import Any
 
 import numpy as np
@@ -63,7 +64,7 @@ class Ingredients:
         self._source = functools.cache(source_digest)
         self._texts: set[str] = set()
         # By id, with the name it had first; the objects are kept: an id must not be given away meanwhile.
-        self._seen: dict[int, tuple[Any, str]] = {}
+        self._seen: MutableMapping[int, tuple[Any, str]] = {}
         self._classes: dict[int, type] = {}
 
     def visit(self, name: str, value: Any) -> None:
@@ -119,7 +120,7 @@ class Ingredients:
         if isinstance(value, dict):
             items: list[tuple[Any, Any]] = list(value.items())
         elif isinstance(value, (set, frozenset)):
-            items = list(enumerate(sorted(value, key=repr)))
+            items = list(enumerate(sorted(value, key=self._alone)))
         else:
             items = list(enumerate(value))
         if len(items) <= _SHOWN_ELEMENTS:
@@ -141,6 +142,16 @@ class Ingredients:
                     inner.visit(own, one)
                     whole.update(f"{inner.parameters};".encode("utf-8", "surrogatepass"))
         self.parameters[name] = f"{type(value).__name__} of {len(items)}, {whole.hexdigest()}"
+
+    def _alone(self, value: Any) -> str:
+        """What describes a value that nothing stands around: the same order of a set in every process."""
+        if _is_plain(value):
+            return repr(value)
+        inner = Ingredients(seeds=self._seeds)
+        inner._source, inner._classes = self._source, dict(self._classes)
+        inner._seen = ChainMap({}, self._seen)
+        inner.visit("", value)
+        return repr((inner.parameters, inner.code))
 
     def _full(self, value: Any) -> str:
         for one in value if isinstance(value, tuple) else (value,):
