@@ -37,7 +37,7 @@ IN_PROCESS = {
         __init__ dynamo imports registry switch wrapping
     """,
     "state": """
-        __init__ code generators identity snapshot stored
+        __init__ code generators identity modules snapshot stored
     """,
     "probe": """
         __init__ batches callbacks configured counting deviceclock draws ending install kept places probe

@@ -153,14 +153,12 @@ def test_a_fork_while_a_thread_holds_the_lock_does_not_block_the_child() -> None
             held.set()
             forked.wait()
 
-    thread = threading.Thread(target=hold)
+    thread = threading.Thread(target=hold, daemon=True)
     thread.start()
     held.wait()
-    try:
-        child = in_child(lambda: cache.put(1, "from the child") or sys.exit(3))
-    finally:
-        forked.set()
-        thread.join()
+    child = in_child(lambda: cache.put(1, "from the child") or sys.exit(3))
+    forked.set()
+    thread.join()
     assert status_of(child) == 0
     assert cache.get(1) == "from the child"
     cache.close()

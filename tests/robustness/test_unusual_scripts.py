@@ -26,11 +26,14 @@ SCRIPTS: dict[str, tuple[str, str, int]] = {
         "trained\n",
         8,
     ),
-    "subclasses DataLoader and list": (
+    "subclasses DataLoader, list and Module": (
         """
         class Rows(list):
             read = 0
             def __getitem__(self, at): Rows.read += 1; return super().__getitem__(at)
+        class Net(torch.nn.Linear):
+            def named_modules(self, *a, **k): Rows.read += 1; return super().named_modules(*a, **k)
+        model.__class__ = Net
         class Mine(DataLoader):
             def __init__(self, data, extra, **kw):
                 super().__init__(data, **kw); self.extra = extra
