@@ -9,7 +9,7 @@ from typing import Final
 
 from hotloop.audit.module import Module
 from hotloop.source.nodes import Function, chain, is_of_self, is_self
-from hotloop.source.values import method, stored_on_self
+from hotloop.source.values import method
 
 _DATASETS: Final = frozenset([
     "torch.utils.data.Dataset", "torch.utils.data.IterableDataset", "torch_geometric.data.Dataset",
@@ -62,9 +62,9 @@ class DatasetClass:
         if isinstance(node, ast.Constant):
             return True
         if isinstance(node, ast.Attribute) and is_of_self(node):
-            stored = stored_on_self(self.module, self.node).get(node.attr, [])
-            functions = [self.module.function_of(part) for part in stored]
-            return bool(stored) and all(f is not None and f.name == "__init__" for f in functions)
+            named = [one for one in self.module.nodes(ast.Attribute, self.node) if chain(one) == chain(node)]
+            functions = [self.module.function_of(one) for one in named if not isinstance(one.ctx, ast.Load)]
+            return bool(functions) and all(f is not None and f.name == "__init__" for f in functions)
         if isinstance(node, ast.Call) and self.module.dotted(node.func) in _JOINS:
             return bool(depth) and all(self.is_fixed(part, depth - 1) for part in node.args)
         sides = (node.left, node.right) if isinstance(node, ast.BinOp) else ()

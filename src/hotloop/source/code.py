@@ -279,11 +279,6 @@ class Code(Tree):
         """The reads that may mean what a binding gives its name."""
         return self.scopes.references(binding)
 
-    def readers(self, node: ast.AST, name: str) -> list[int]:
-        """The lines that read what a name is bound to where a node stands."""
-        found = {read for one in self.bindings(node, name)[:1] for read in self.references(one)}
-        return sorted(self.line(read) for read in found)
-
     def qualified(self, node: ast.AST | None) -> str:
         """The imported thing an expression names, in full: ``torch.utils.data.DataLoader``; "" for all else.
 

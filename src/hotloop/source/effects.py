@@ -7,37 +7,22 @@ from __future__ import annotations
 
 from typing import Final
 
-#: Methods that put something into the container they are called on.
-ADDS: Final = frozenset([
+#: Methods that change the list, dict, set, deque or array they are called on. A tensor's end in ``_``: see
+#: ``in_place``.
+CHANGES: Final = frozenset([
     "append", "appendleft", "extend", "extendleft", "insert", "add", "update", "setdefault", "put",
-    "put_nowait", "__setitem__",
+    "put_nowait", "__setitem__", "pop", "popleft", "popitem", "remove", "discard", "clear", "__delitem__",
+    "difference_update", "intersection_update", "symmetric_difference_update", "sort", "reverse", "rotate",
+    "move_to_end", "fill", "resize", "setfield", "itemset", "byteswap",
 ])  # fmt: skip
-#: Methods that take something out of a container, or lose what is in it.
-REMOVES: Final = frozenset([
-    "pop", "popleft", "popitem", "remove", "discard", "clear", "__delitem__", "difference_update",
-    "intersection_update", "symmetric_difference_update",
-])  # fmt: skip
-#: Methods that put the items of a container into another order.
-REORDERS: Final = frozenset(["sort", "reverse", "rotate", "move_to_end"])
-#: Methods that change the list, dict, set or deque they are called on.
-CONTAINER: Final = ADDS | REMOVES | REORDERS
-#: Methods of an array that change it in place. A tensor's end in ``_``: see ``in_place``.
-ARRAY: Final = frozenset(["fill", "put", "sort", "resize", "setfield", "itemset", "byteswap"])
-#: Methods that move on what they are called on: a queue, a file, a generator.
-STREAM: Final = frozenset([
+#: Methods that have an effect of some kind: what calls one may not be left out, moved or run again. Beside
+#: the above those that move on a queue, file or generator, and those of modules and optimizers.
+ACTS: Final = CHANGES | {
     "get_nowait", "recv", "send", "read", "readline", "readlines", "readinto", "write", "writelines",
-    "seek", "flush", "close", "truncate", "__next__", "next",
-])  # fmt: skip
-#: Methods of modules, optimizers, schedulers and metrics that change them.
-TRAINING: Final = frozenset([
-    "step", "backward", "zero_grad", "train", "eval", "load_state_dict", "add_param_group",
-    "register_buffer", "register_parameter", "register_module", "add_module", "requires_grad_", "reset",
-    "update", "apply",
-])  # fmt: skip
-#: Methods that change what they are called on, whatever that is.
-CHANGES: Final = CONTAINER | ARRAY
-#: Methods that have an effect of some kind: what calls one may not be left out, moved or run again.
-ACTS: Final = CHANGES | STREAM | TRAINING
+    "seek", "flush", "close", "truncate", "__next__", "next", "step", "backward", "zero_grad", "train",
+    "eval", "load_state_dict", "add_param_group", "register_buffer", "register_parameter",
+    "register_module", "add_module", "requires_grad_", "reset", "apply",
+}  # fmt: skip
 
 #: Functions that change the first of what they are given, by their last name.
 FIRST: Final = frozenset([
@@ -47,8 +32,6 @@ FIRST: Final = frozenset([
 ])  # fmt: skip
 #: What sets names or attributes under a name that is not written.
 BY_NAME: Final = frozenset(["exec", "eval", "setattr", "delattr", "__setattr__", "__delattr__"])
-#: What gives the names of a module or function as a dict.
-NAMESPACES: Final = frozenset(["globals", "locals", "vars"])
 
 #: Built-ins that change nothing and depend on nothing but what they are given.
 PURE_BUILTINS: Final = frozenset([

@@ -1,4 +1,4 @@
-"""Loops over batches: the one around given lines, work done every N rounds, parts of a batch never read."""
+"""Loops over batches: the one around given lines, parts of a batch never read."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from hotloop.source.code import Code
 from hotloop.source.flow import loops_around
-from hotloop.source.nodes import FUNCTIONS, LOOPS, Loop
+from hotloop.source.nodes import LOOPS, Loop
 
 #: Whoever calls one of these may read any variable.
 _READ_ALL = frozenset(["locals", "vars", "globals", "eval", "exec"])
@@ -28,18 +28,6 @@ def _around(code: Code, line: int) -> list[Loop]:
         return []
     own = [statements[-1]] if isinstance(statements[-1], LOOPS) else []
     return [*own, *loops_around(code, statements[-1])]
-
-
-def under_remainder(code: Code, line: int) -> bool:
-    """Whether a line stands under an ``if`` that asks for a remainder: it runs every so many rounds."""
-    for one in reversed(code.at_line(line)):
-        if isinstance(one, FUNCTIONS):
-            return False
-        if isinstance(one, ast.If) and one.body[0].lineno <= line <= (one.body[-1].end_lineno or 0):
-            asked = code.nodes(ast.BinOp, one.test)
-            if any(isinstance(part.op, ast.Mod) for part in asked):
-                return True
-    return False
 
 
 def unread_parts(code: Code, function: ast.AST, line: int) -> set[str]:

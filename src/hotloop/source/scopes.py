@@ -6,7 +6,6 @@ import ast
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
 
 from hotloop.source.nodes import COMPREHENSIONS, DEFINITIONS, Comprehension, Function
 
@@ -89,12 +88,6 @@ class Scopes:
         """The reads that may mean what a binding gives its name, in the order of the file."""
         found = self._reads.get(binding.name, ())
         return [name for name, scope in found if scope.lookup(binding.name) is binding.scope]
-
-    @cached_property
-    def all(self) -> list[Binding]:
-        """Every binding of the file."""
-        scopes = dict.fromkeys(self._at.values())
-        return [one for scope in scopes for found in scope.bindings.values() for one in found]
 
     # -- the walk ----------------------------------------------------------------------------------------
 

@@ -19,12 +19,11 @@ _BLANK: Final = frozenset([
 
 @dataclass(frozen=True)
 class Token:
-    """One token: its characters, its text, and whether it is a comment."""
+    """One token: its characters and its text."""
 
     start: int
     end: int
     text: str
-    is_comment: bool = False
 
 
 class Tokens:
@@ -42,7 +41,7 @@ class Tokens:
             for kind, string, begin, end, _ in tokenize.generate_tokens(io.StringIO(text, "").readline):
                 first, last = starts[begin[0] - 1] + begin[1], starts[end[0] - 1] + end[1]
                 if kind == tokenize.COMMENT:
-                    self.comments.append(Token(first, last, string, is_comment=True))
+                    self.comments.append(Token(first, last, string))
                 elif kind not in _BLANK:
                     self._tokens.append(Token(first, last, string))
         except (tokenize.TokenError, IndentationError, IndexError) as error:

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
 from typing import Any, Final
 
 from hotloop.source.code import Code
-from hotloop.source.effects import NAMESPACES
-from hotloop.source.nodes import FUNCTIONS, Function, is_none, is_of_self, is_self, last_name, text_of
+from hotloop.source.nodes import FUNCTIONS, Function, is_none, is_self, text_of
 from hotloop.source.scopes import bound_value
 
 #: What ``constant`` answers where the value is not known.
@@ -29,16 +27,6 @@ def value(code: Code, node: ast.AST) -> ast.expr | None:
     """The one expression behind a name, where there is exactly one."""
     found = values(code, node)
     return found[0] if len(found) == 1 else None
-
-
-def resolved(code: Code, node: ast.expr, depth: int = 4) -> ast.expr:
-    """The expression behind a name, and behind the name that this one is; itself where none is known."""
-    while depth and isinstance(node, ast.Name | ast.Attribute):
-        behind = value(code, node)
-        if behind is None:
-            break
-        node, depth = behind, depth - 1
-    return node
 
 
 def bound_to_self(code: Code, owner: ast.ClassDef, name: str) -> list[ast.expr | None]:
@@ -116,33 +104,3 @@ def keys_of(node: ast.expr) -> tuple[ast.expr, tuple[str, ...]]:
             node = node.value
         else:
             return node, tuple(reversed(keys))
-
-
-def sets_by_name(code: Code) -> bool:
-    """Whether a file may set its global names otherwise: ``exec(...)``, ``globals()[key] = value``."""
-    if any(code.builtin(call.func) == "exec" for call in code.calls("exec")):
-        return True
-    for name in NAMESPACES:
-        for call in code.calls(name):
-            above = code.parents.get(call)
-            if isinstance(above, ast.Subscript) and isinstance(above.ctx, ast.Store):
-                return True
-            if isinstance(above, ast.Attribute) and above.attr in ("update", "setdefault", "__setitem__"):
-                return True
-    return False
-
-
-def calls_to(code: Code, *qualified: str) -> Iterator[ast.Call]:
-    """Calls of imported things by their full names."""
-    for call in code.nodes(ast.Call):
-        if code.qualified(call.func) in qualified:
-            yield call
-
-
-def stored_on_self(code: Code, owner: ast.ClassDef) -> dict[str, list[ast.Attribute]]:
-    """The attributes that a class sets of ``self``, with each place that does."""
-    found: dict[str, list[ast.Attribute]] = {}
-    for node in code.nodes(ast.Attribute, owner):
-        if is_of_self(node) and not isinstance(node.ctx, ast.Load):
-            found.setdefault(last_name(node), []).append(node)
-    return found
