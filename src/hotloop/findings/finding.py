@@ -9,6 +9,19 @@ from typing import Any, Literal
 Severity = Literal["high", "medium", "low", "info"]
 
 
+@dataclass(frozen=True)
+class Entry:
+    """The home of one finding id; its run-time rule and its static rule share these words.
+
+    ``title`` is one sentence that says what it means. ``advice`` is the default of what to do; a rule that
+    knows more says its own. ``remedies`` are all that may answer it.
+    """
+
+    title: str
+    advice: str
+    remedies: tuple[str, ...] = ()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Place:
     """A place in the user's source. ``line`` counts from 1."""

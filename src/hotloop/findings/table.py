@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hotloop.findings import (
-    cadence,
-    config,
-    device,
-    distributed,
-    host,
-    input,
-    memory,
-    numerics,
-    transfer,
-    trend,
-)
-from hotloop.findings.entry import Entry
+from hotloop.findings import about_batches, about_computing
+from hotloop.findings.finding import Entry
 
-ENTRIES: Final[dict[str, Entry]] = {
-    **cadence.ENTRIES, **config.ENTRIES, **device.ENTRIES, **distributed.ENTRIES, **host.ENTRIES,
-    **input.ENTRIES, **memory.ENTRIES, **numerics.ENTRIES, **transfer.ENTRIES, **trend.ENTRIES,
-}  # fmt: skip
+ENTRIES: Final[dict[str, Entry]] = {**about_batches.ENTRIES, **about_computing.ENTRIES}
