@@ -38,13 +38,8 @@ ELSEWHERE = {
     "mlflow",
     "comet_ml",
     "aim",
-    "tomli",
-    "toml",
     "mmengine",
-    "mmcv",
     "hydra",
-    "yacs",
-    "ruamel",
     "fastai",
 }
 

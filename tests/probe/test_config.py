@@ -231,26 +231,6 @@ print(args.num_workers, a["data"]["num_workers"], b["train"]["batch_size"], c["o
     assert "secret" not in json.dumps(observed.notes["config"])
 
 
-def test_arguments_parsed_before_torch_and_overrides_are_caught_up_with(tmp_path: Path) -> None:
-    script = textwrap.dedent(
-        """
-        import argparse
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--workers", type=int, default=2)
-        parser.add_argument("--amp", action="store_true")
-        args = parser.parse_args()
-        import torch
-        net = torch.nn.Linear(2, 2)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        net(torch.zeros(1, 2)).sum().backward()
-        optimizer.step()
-        """
-    )
-    observed = run_observed(script, "--workers=4", folder=tmp_path)
-    found = {note["key"]: (note["value"], note["given"]) for note in observed.notes["config"]}
-    assert found == {"workers": (4, True), "amp": (False, False)}
-
-
 def test_a_word_that_overrides_a_key_of_a_file_is_what_was_configured(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("data:\n  workers: 0\n")
     script = textwrap.dedent(
@@ -386,22 +366,3 @@ main()
         ("hydra", "", None, "lr", 0.1),
         ("argparse", "", None, "data.batch_size", 8),
     }
-
-
-def test_a_file_named_on_the_command_line_counts_where_a_library_parsed_its_text(tmp_path: Path) -> None:
-    """``HfArgumentParser.parse_json_file`` hands a text to ``json.loads``; other files are passed by."""
-    (tmp_path / "run.json").write_text('{\n "dataloader_num_workers": 2,\n "output_dir": "out"\n}')
-    (tmp_path / "rows.json").write_text('{"batch_size": 1}\n{"batch_size": 2}\n')
-    script = """
-        import json, sys, torch
-        json.loads(open(sys.argv[1]).read())
-        weight = torch.zeros(1, requires_grad=True)
-        optimizer = torch.optim.SGD([weight], 0.1)
-        weight.sum().backward()
-        optimizer.step()
-        """
-    observed = run_observed(script, "run.json", "--rows=rows.json", "no.json", folder=tmp_path)
-    (note,) = observed.notes["config"]
-    found = (note["source"], note["key"], note["meaning"], note["value"], note["line"])
-    assert found == ("json", "dataloader_num_workers", "num_workers", 2, 2)
-    assert "disabled" not in observed.notes

@@ -26,9 +26,6 @@ Begin = Callable[[tuple[Any, ...], dict[str, Any], FrameType], Any]
 #: ``end(token, start, stop, result)``: after the call (nanoseconds); ``result`` is RAISED where it raised.
 End = Callable[[Any, int, int, Any], None]
 
-#: ``end(args, frame, start, stop)``: after a call that returned; ``frame`` is the caller's.
-After = Callable[[tuple[Any, ...], FrameType, int, int], None]
-
 
 class _Raised:
     """The type of RAISED."""
@@ -66,23 +63,6 @@ def {name}(*args, **kwargs):
             failed(switch, error)
 """
 
-# One call of ours instead of two, for what runs in every step.
-_AFTER = """
-def {name}(*args, **kwargs):
-    if is_compiling():
-        return original(*args, **kwargs)
-    if get_ident() != owner[0]:
-        return original(*args, **kwargs)
-    start = now()
-    result = original(*args, **kwargs)
-    stop = now()
-    try:
-        end(args, getframe(1), start, stop)
-    except Exception as error:
-        failed(switch, error)
-    return result
-"""
-
 
 _UNSEEN: Final = """
 try:
@@ -97,16 +77,6 @@ def hide(error: BaseException) -> None:
     """Takes the frame that caught an error out of its traceback: raised on from there it stays away."""
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next
-
-
-def make_after(
-    original: Any,
-    switch: Switch,
-    end: After,
-    failed: Callable[[Switch, BaseException], None],
-) -> Any:
-    """A wrapper that reports each call of ``original`` the recorded thread made and that returned."""
-    return compile_beside(original, _AFTER, switch=switch, end=end, failed=failed, now=perf_counter_ns)
 
 
 def make_around(

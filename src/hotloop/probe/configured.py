@@ -20,40 +20,20 @@ MAX_FILE_BYTES: Final = 256_000
 MAX_NOTES: Final = 400
 #: At most this many of the user's files are named.
 MAX_FILES: Final = 2000
-_SYNTAX: Final = {".yaml": "yaml", ".yml": "yaml", ".json": "json", ".toml": "toml", ".py": "python"}
 
-#: Modules through which a reader is called.
+#: Modules through which the script's own code reads configuration; what other libraries read is theirs. A
+#: wrapper of ours has no name.
 _THROUGH: Final = frozenset(
-    ["yaml", "ruamel", "json", "toml", "tomli", "tomllib", "omegaconf", "yacs", "fvcore"]
+    ["", "yaml", "json", "tomllib", "omegaconf", "hydra", "yacs", "fvcore", "jsonargparse"]
 )
-#: Libraries whose own files are no configuration of this run: caches, states, models.
-_OTHERS: Final = frozenset(
-    [
-        "torch", "torchvision", "transformers", "accelerate", "huggingface_hub", "datasets", "diffusers",
-        "tokenizers", "peft", "sentence_transformers", "wandb", "mlflow", "dask", "distributed", "ray",
-        "numba", "matplotlib", "IPython", "triton", "timm",
-    ]
-)  # fmt: skip
 #: Names of files that a run writes about itself.
 _RECORDS: Final = ("state", "history", "results", "metrics", "summary", "package", "index")
 
 #: Modules and classes that hold configuration have one of these words in their name.
-_CONFIGURES: Final = frozenset(
-    {
-        "config",
-        "configs",
-        "configuration",
-        "cfg",
-        "conf",
-        "settings",
-        "options",
-        "opt",
-        "opts",
-        "args",
-        "hparams",
-    }
-    | {"hyperparams", "hyperparameters", "params", "constants", "const", "defaults"}
-)
+_CONFIGURES: Final = frozenset([
+    "config", "configs", "configuration", "cfg", "conf", "settings", "options", "opt", "opts", "args",
+    "hparams", "hyperparams", "hyperparameters", "params", "constants", "const", "defaults",
+])  # fmt: skip
 
 
 class Configured:
@@ -95,15 +75,14 @@ class Configured:
             return
         while frame is not None and _top(frame) in _THROUGH:
             frame = frame.f_back
-        if frame is None or _top(frame) in _OTHERS:
+        if frame is None or not self._probe.is_user(frame.f_code):
             return
-        user = self._probe.user_frame(frame)
-        reader = f"{os.path.abspath(user.f_code.co_filename)}:{user.f_lineno}" if user is not None else None
+        reader = f"{os.path.abspath(frame.f_code.co_filename)}:{frame.f_lineno}"
         name = getattr(stream, "name", stream)
         if hasattr(stream, "read") or isinstance(stream, os.PathLike):
             if isinstance(name, (str, os.PathLike)):
                 self.tree(source, os.fspath(name), result, reader)
-        elif isinstance(stream, str) and source == "yaml" and user is frame:  # text of an unknown file
+        elif isinstance(stream, str) and source == "yaml":  # text of an unknown file
             for key, _, value in known_values(result):
                 self.say(source, None, None, key, value, given=True, reader=reader)
 
@@ -152,54 +131,26 @@ class Configured:
 
     def arguments(self, parser: Any, args: Any, namespace: Any) -> None:
         """``parse_known_args`` returned."""
-        words = [str(word) for word in (sys.argv[1:] if args is None else args)]
+        words = {str(word).partition("=")[0] for word in (sys.argv[1:] if args is None else args)}
         for action in _actions(parser):
             if meaning_of(action.dest) is None or not hasattr(namespace, action.dest):
                 continue
             options = list(action.option_strings)
             value = getattr(namespace, action.dest)
-            given = _given(options, words) if options else value != action.default
+            given = value != action.default or not words.isdisjoint(options)
             _, file, line = self._places.get(id(action), (None, None, None))
             option = max(options, key=len, default="")
             self.say("argparse", file, line, action.dest, value, given, option=option)
 
-    def earlier(self) -> None:
-        """Arguments that were parsed before torch was imported, and constants of configuration modules."""
-        namespace_type = getattr(sys.modules.get("argparse"), "Namespace", None)
-        main = getattr(sys.modules.get("__main__"), "__dict__", {})
-        for value in list(main.values()):
-            if namespace_type is not None and isinstance(value, namespace_type):
-                for key, item in list(vars(value).items()):
-                    if meaning_of(key) is not None and not self._said("argparse", key):
-                        option = "--" + key
-                        given = _given([option, option.replace("_", "-")], sys.argv[1:])
-                        self.say("argparse", None, None, key, item, given, option=option)
-
     def overrides(self) -> None:
         """``key=value`` words of the command line, where a library reads them or a file has that key."""
-        reads = any(name in sys.modules for name in ("omegaconf", "hydra", "mmengine", "mmcv"))
+        reads = any(name in sys.modules for name in ("omegaconf", "hydra", "mmengine"))
         for word in sys.argv[1:]:
             key, equals, value = word.lstrip("+").partition("=")
             if not equals or key.startswith("-") or meaning_of(key) is None:
                 continue
             if reads or any(file and name == key for _, file, name, *_ in self._seen):
                 self.say("argparse", None, None, key, value, given=True, option=key)
-
-    def named(self) -> None:
-        """Configuration files of the command line that a library read as text (``HfArgumentParser``)."""
-        told = {identity[1] for identity in self._seen}
-        for word in sys.argv[1:]:
-            path = os.path.abspath(word.rpartition("=")[2])
-            source = _SYNTAX.get(os.path.splitext(path)[1].lower(), "")
-            if (
-                not source
-                or path in told
-                or not os.path.isfile(path)
-                or os.path.getsize(path) > MAX_FILE_BYTES
-            ):
-                continue
-            with open(path, encoding="utf-8", errors="replace") as stream:
-                self.tree(source, path, _parsed(source, stream.read()))
 
     def constants(self) -> None:
         """Constants of the user's configuration modules, and of configuration classes in any of them."""
@@ -222,9 +173,6 @@ class Configured:
             if found:
                 self.tree("python", file, found)
 
-    def _said(self, source: str, key: str) -> bool:
-        return any(identity[0] == source and identity[2] == key for identity in self._seen)
-
 
 def line_of(text: str, key: str) -> int | None:
     """The line (from 1) where a dotted key stands, in YAML, JSON, TOML or Python: of the first name the least
@@ -243,16 +191,6 @@ def line_of(text: str, key: str) -> int | None:
     return text.count("\n", 0, at) + 1
 
 
-def _parsed(source: str, text: str) -> Any:
-    """What a text says, by a parser that the script itself has imported; None where it cannot be told."""
-    name = {"json": "loads", "yaml": "safe_load"}.get(source, "")
-    parse = getattr(sys.modules.get(source), name, None)
-    try:
-        return parse(text) if parse is not None else None
-    except Exception:  # of a package: no class of it is known here
-        return None
-
-
 def _top(frame: FrameType) -> str:
     return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
@@ -262,8 +200,7 @@ def _is_own(file: str) -> bool:
     path = os.path.abspath(file)
     if "/site-packages/" in path or "/dist-packages/" in path or "/.cache/" in path:
         return False
-    words = re.split(r"[^a-z]+", os.path.splitext(os.path.basename(path))[0].lower())
-    return words[-1:] == ["config"] or not any(word in _RECORDS for word in words)
+    return not any(word in os.path.basename(path).lower() for word in _RECORDS)
 
 
 def configures_by_name(name: str) -> bool:
@@ -290,20 +227,3 @@ def _actions(parser: Any) -> list[Any]:
             else:
                 found.append(action)
     return found
-
-
-def _given(options: list[str], words: list[str]) -> bool:
-    """Whether one of an argument's spellings, abbreviated or joined to its value, is among the words."""
-    for word in words:
-        if word == "--":
-            return False
-        name = word.partition("=")[0]
-        for option in options:
-            if word == option or name == option:
-                return True
-            if option.startswith("--"):
-                if len(name) > 3 and name.startswith("--") and option.startswith(name):
-                    return True
-            elif word.startswith(option) and not word.startswith("--") and len(option) == 2:
-                return True
-    return False

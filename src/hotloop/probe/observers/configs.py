@@ -1,7 +1,4 @@
-"""What was configured: argparse, YAML, JSON, TOML, Hydra, yacs, mmengine, mmcv, constants of modules.
-
-A script that parses its arguments before it imports torch is caught up with from the globals of ``__main__``.
-"""
+"""What was configured: argparse, YAML, JSON, TOML, Hydra, mmengine, constants of modules."""
 
 from __future__ import annotations
 
@@ -54,12 +51,9 @@ def install(probe: Probe) -> None:
             parser, words = token
             configured.arguments(parser, words, result[0] if isinstance(result, tuple) else result)
 
-    def reads(source: str, at: int = 0) -> _Done:
-        """``at``: which argument is the stream (1: the first one is the object or class)."""
-
+    def reads(source: str) -> _Done:
         def done(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, frame: FrameType) -> None:
-            stream = args[at] if len(args) > at else kwargs.get("stream")
-            configured.read(source, stream, result, frame)
+            configured.read(source, args[0] if args else kwargs.get("stream"), result, frame)
 
         return done
 
@@ -77,26 +71,19 @@ def install(probe: Probe) -> None:
         "add_argument",
         lambda a, k, action, f: configured.declared(action, f),
     )
-    after("yaml", "", "load", reads("yaml"))
-    after("json", "", "load", reads("json"))
-    for name in ("tomllib", "tomli", "toml"):
-        after(name, "", "load", reads("toml"))
+    for source, module in (("yaml", "yaml"), ("json", "json"), ("toml", "tomllib")):
+        after(module, "", "load", reads(source))
     after("runpy", "", "run_path", ran)
     hydra = "hydra._internal.config_loader_impl"
     after(
         hydra, "ConfigLoaderImpl", "load_configuration", lambda a, k, result, f: configured.composed(result)
     )
-    after("yacs.config", "CfgNode", "load_cfg", reads("yaml", 1))
-    after("ruamel.yaml.main", "YAML", "load", reads("yaml", 1))
-    for name in ("mmengine.config.config", "mmcv.utils.config"):
-        after(name, "Config", "fromfile", from_file)
+    after("mmengine.config.config", "Config", "fromfile", from_file)
 
     def once() -> None:
         probe.off_update(once)
-        configured.earlier()
         configured.constants()
         configured.overrides()
-        configured.named()
         configured.files()
 
     def last() -> None:

@@ -184,12 +184,15 @@ def install(probe: Probe) -> None:
     cleared = (_ZERO, "cleared", ZERO_GRAD)
     hooks.patch(torch.optim.Optimizer, "zero_grad", lambda original: optimizers.wrapper(original, *cleared))
 
-    def clipped(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
-        probe.emit(CLIP, start, stop - start, 0, probe.site(frame))
+    def at_site(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> int:
+        return probe.site(frame)
+
+    def clipped(site: int, start: int, stop: int, result: Any) -> None:
+        probe.emit(CLIP, start, stop - start, 0, site)
 
     utils = torch.nn.utils
     for name in ("clip_grad_norm_", "clip_grad_value_"):
-        hooks.after(utils, name, NAME, clipped, also=(utils.clip_grad,))
+        hooks.around(utils, name, NAME, at_site, clipped, also=(utils.clip_grad,))
     _install_scaler(probe)
 
 

@@ -106,11 +106,14 @@ def watch_setters(probe: Probe, was_set: Callable[[tuple[str, ...], FrameType], 
     }
 
     def watch(owner: Any, name: str, which: Callable[[tuple[Any, ...], FrameType], tuple[str, ...]]) -> None:
-        def end(args: tuple[Any, ...], frame: FrameType, start: int, stop: int) -> None:
-            if names := which(args, frame):
-                was_set(names, frame)
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
+            names = which(args, frame)
+            return (names, frame) if names else None
 
-        hooks.after(owner, name, "settings", end)
+        def end(token: Any, start: int, stop: int, result: Any) -> None:
+            was_set(*token)
+
+        hooks.around(owner, name, "settings", begin, end)
 
     precision = ("matmul_allow_tf32", "float32_matmul_precision")
     watch(torch.autograd.set_detect_anomaly, "__init__", lambda *_: ("grad_anomaly",))
