@@ -9,7 +9,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from hotloop.feed.errors import WorkerError
 from hotloop.feed.layout import ALIGNMENT
@@ -170,8 +169,3 @@ def tensor_at(
 def extent_of(shape: tuple[int, ...], stride: tuple[int, ...]) -> int:
     """How many elements lie between the first and the last of a strided tensor, both counted."""
     return 1 + sum((size - 1) * step for size, step in zip(shape, stride, strict=True))
-
-
-def flat_bytes(value: Any) -> NDArray[np.uint8]:
-    """Any buffer as flat bytes, not copied."""
-    return np.frombuffer(value, np.uint8)
