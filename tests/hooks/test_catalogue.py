@@ -40,7 +40,6 @@ ELSEWHERE = {
     "aim",
     "mmengine",
     "hydra",
-    "fastai",
 }
 
 

@@ -194,26 +194,6 @@ for reentrant in (False, True):
     assert done.notes["module"][-1]["checkpointing"] is True
 
 
-def test_weights_that_share_memory_are_told(tmp_path: Path) -> None:
-    body = """
-class Net(torch.nn.Module):
-    def __init__(self, how):
-        super().__init__()
-        self.a, self.b = torch.nn.Linear(4, 4), torch.nn.Linear(4, 4)
-        if how == "tied": self.b.weight = self.a.weight
-        if how == "transposed": self.b.weight = torch.nn.Parameter(self.a.weight.t())
-        if how == "parts":
-            flat = torch.randn(32)
-            self.a.weight = torch.nn.Parameter(flat[:16].view(4, 4))
-            self.b.weight = torch.nn.Parameter(flat[16:].view(4, 4))
-    def forward(self, x): return self.b(self.a(x))
-for how in ("tied", "transposed", "parts", ""):
-    Net(how)(torch.randn(2, 4)).sum().backward()
-"""
-    noted = run(body, tmp_path).notes["module"]
-    assert [note["overlapping"] for note in noted] == [False, True, False, False]
-
-
 def test_the_recorder_without_a_place_to_write_says_so_once(tmp_path: Path) -> None:
     done = run("train(endless(), 3); print('trained')", tmp_path, HOTLOOP_RAW=os.devnull + "/x")
     assert (done.returncode, done.stdout) == (0, "trained\n")

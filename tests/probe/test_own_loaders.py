@@ -1,12 +1,11 @@
-"""Loaders that are no DataLoader: objects that torch's iterators are given, as by fastai's DataLoader."""
+"""Loaders that are no DataLoader: objects that torch's iterators are given."""
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import pytest
-from tests.running import INJECT, SRC, run_observed
+from tests.running import run_observed
 
 SCRIPT = """
     import sys
@@ -102,72 +101,3 @@ def test_what_iterates_as_torchs_loader_does_is_recorded(tmp_path: Path, kind: s
     one = [(6, 0)] * 3 + [(0, 1)]
     assert fetched == [(number, *rest) for number in (1, 2) for rest in one]
     assert not any(note["loader"] != loader["id"] for note in notes["batch"])
-
-
-FASTAI = """
-    from torch.utils.data.dataloader import _DatasetKind, _SingleProcessDataLoaderIter
-
-    class _FakeLoader:
-        _IterableDataset_len_called, _auto_collation, drop_last, in_order = None, False, False, True
-        dataset_kind = _dataset_kind = _DatasetKind.Iterable
-        generator = worker_init_fn = multiprocessing_context = prefetch_factor = None
-        _index_sampler = range(1000)
-
-        def __init__(self, d, pin_memory, num_workers, timeout, persistent_workers, pin_memory_device):
-            self.dataset, self.d, self.pin_memory, self.num_workers = self, d, pin_memory, num_workers
-            self.timeout, self.persistent_workers = timeout, persistent_workers
-            self.pin_memory_device = pin_memory_device
-
-        def collate_fn(self, batch):
-            return batch
-
-        def __iter__(self):
-            return iter(self.d.create_batches())
-
-    class DataLoader:
-        def __init__(self, dataset, bs, shuffle=False, drop_last=False):
-            self.dataset, self.bs, self.shuffle, self.drop_last = dataset, bs, shuffle, drop_last
-            self.indexed, self.n = True, len(dataset)
-            self.fake_l = _FakeLoader(self, False, 0, 0, persistent_workers=False, pin_memory_device="")
-
-        def create_batches(self):
-            for at in range(0, self.n, self.bs):
-                yield self.dataset[at : at + self.bs]
-
-        def __iter__(self):
-            yield from _SingleProcessDataLoaderIter(self.fake_l)
-
-    class DataLoaders:
-        @classmethod
-        def from_dsets(cls, train, valid, bs):
-            return DataLoader(train, bs, shuffle=True), DataLoader(valid, bs)
-"""
-
-
-def test_fastais_loader_is_where_the_script_builds_it_and_what_it_asked_for(tmp_path: Path) -> None:
-    package = tmp_path / "site-packages" / "fastai" / "data"
-    package.mkdir(parents=True)
-    for folder in (package, package.parent):
-        (folder / "__init__.py").touch()
-    lines = [line[4:] for line in FASTAI.splitlines()]
-    (package / "load.py").write_text("\n".join(lines))
-    script = """
-        import torch
-        from fastai.data.load import DataLoaders
-        train, valid = DataLoaders.from_dsets(torch.zeros(8, 2), torch.zeros(6, 2), bs=4)  # line 4
-        for batch in train:
-            pass
-    """
-    path = os.pathsep.join([str(INJECT), str(tmp_path / "site-packages")])
-    found = run_observed(script, folder=tmp_path, env={"PYTHONPATH": path, "HOTLOOP_SRC": str(SRC)})
-    assert found.returncode == 0, found.stderr
-    train, valid = found.notes["loader"]
-    lines_of = {note["id"]: note["line"] for note in found.notes["site"]}
-    assert [lines_of[one["where"]] for one in (train, valid)] == [4, 4]
-    assert train["by"] == "fastai.data.load:DataLoaders.from_dsets"
-    names = ("class", "own", "num_workers", "batch_size", "shuffle", "drop_last", "given")
-    assert [train[name] for name in names] == ["fastai.data.load.DataLoader", True, 0, 4, True, False, []]
-    assert [one["dataset"]["len"] for one in (train, valid)] == [8, 6]
-    assert train["dataset"]["class"] == "Tensor"
-    assert [row.value for row in found.of("fetch")] == [4, 4, 0]
-    assert {note["loader"] for note in found.notes["iterator"]} == {train["id"]}

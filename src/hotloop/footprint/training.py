@@ -42,14 +42,12 @@ def device_memory(recording: Recording, process: Process) -> Held | None:
         return None
     peak = _largest(notes, "device_peak") or _largest(notes, "device_allocated")
     between = _typical(notes, "device_allocated")
-    forward = min(_largest(notes, "forward_bytes"), max(0.0, peak - between))
     reserved = max(peak, _largest(notes, "device_reserved"))
     known = _known_sizes(process, on_device=True, most=between)
     parts = [
         *known,
         ("other tensors kept", between - sum(size for _, size in known)),
-        ("kept for backward", forward),
-        ("workspace, temporary" if forward else "activations, workspace", peak - between - forward),
+        ("activations, workspace", peak - between),
     ]
     gpu: Mapping[str, Any] = next(
         (one for one in recording.machine.get("gpus") or () if one.get("visible", True)), {}

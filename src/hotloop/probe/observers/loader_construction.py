@@ -60,11 +60,6 @@ class Construction:
         built = self._probe.site(made), places.site_by_stack(made), places.called(made)
         return args[0], args[1:], kwargs, *built
 
-    def begin_fastai(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """Where fastai's own DataLoader is built: what it was given is read off it."""
-        token = self.begin_init(args, kwargs, frame)
-        return token and (token[0], (), {}, *token[3:])
-
     def end_init(self, token: Any, start: int, stop: int, result: Any) -> None:
         """Note a loader that came to be."""
         if result is not RAISED:

@@ -13,8 +13,6 @@ _PLAIN: Final = (
     "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "drop_last",
     "timeout", "in_order",
 )  # fmt: skip
-#: What fastai's DataLoader gives to torch's iterators.
-_FASTAI: Final = "fastai.data.load._FakeLoader"
 _MAX_ATTRIBUTES: Final = 64
 _MAX_ITEMS: Final = 256
 _MAX_TRANSFORMS: Final = 32
@@ -46,23 +44,7 @@ def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
     )
     if own and not loader._auto_collation:
         facts["drop_last"] = None  # nobody asks for it
-    if facts["class"] == _FASTAI:
-        facts.update(_of_fastai(loader.d))
     return facts
-
-
-def _of_fastai(asked: Any) -> dict[str, Any]:
-    """What fastai's DataLoader was asked for: it makes batches itself, behind an iterable of its own."""
-    given = vars(asked)
-    dataset = given.get("dataset")
-    return {
-        "class": name_of(type(asked)),
-        "batch_size": given.get("bs"),
-        "drop_last": given.get("drop_last"),
-        "shuffle": given.get("shuffle"),
-        "collate_fn": None,
-        "dataset": {**dataset_facts(dataset, None, iterable=not given.get("indexed")), "len": given.get("n")},
-    }
 
 
 def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, Any]:

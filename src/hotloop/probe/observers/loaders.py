@@ -310,17 +310,10 @@ def _install(probe: Probe, module: Any) -> None:
         hooks.around(kind, "__init__", NAME, loaders.begin_own, loaders.end_own, any_thread=True, unseen=True)
     hooks.patch(base, "__next__", loaders.make_next)
     hooks.around(many, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
-    hooks.on_import("hotloop.feed.engine", lambda feed: _install_feed(probe, loaders, feed), NAME)
-    hooks.on_import("fastai.data.load", lambda fastai: _install_fastai(probe, loaders, fastai), NAME)
+
+    def on_feed(feed: Any) -> None:
+        # hotloop's own Loader: its iterator is torch's in all but how workers are started and ended.
+        hooks.around(feed.Engine, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
+
+    hooks.on_import("hotloop.feed.engine", on_feed, NAME)
     probe.on_fork(NAME, loaders.restart)
-
-
-def _install_feed(probe: Probe, loaders: Loaders, module: Any) -> None:
-    """hotloop's own Loader: its iterator is torch's in all but how workers are started and ended."""
-    probe.hooks.around(module.Engine, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
-
-
-def _install_fastai(probe: Probe, loaders: Loaders, module: Any) -> None:
-    """fastai's DataLoader: torch's iterators get an object that it makes for them."""
-    own, begin, end = module._FakeLoader, loaders.begin_fastai, loaders.end_init
-    probe.hooks.around(own, "__init__", NAME, begin, end, any_thread=True, unseen=True)

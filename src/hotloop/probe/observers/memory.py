@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import os
 from _thread import get_ident
-from collections.abc import Callable
 from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
@@ -19,8 +18,6 @@ NAME: Final = "observers.memory"
 #: Shorter collections of the young generations are too many and too small to count.
 _WORTH_A_ROW_NS: Final = 200_000
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-#: The update after which one forward is looked at: optimizers have made their state, allocators are warm.
-_LOOK_AFTER: Final = 8
 
 
 class Collections:
@@ -48,41 +45,6 @@ class Collections:
             probe.emit(GC, start, now - start, generation)
 
 
-class ForwardMemory:
-    """Stands in for module calls (``probe.window``) until one training forward is over, on CUDA only: what it
-    left allocated is what backward waits for.
-    """
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._depth = 0
-
-    def update(self) -> None:
-        """An optimizer stepped; the module window stays shut on an accelerator, so the place is free."""
-        probe = self._probe
-        if probe.updates < _LOOK_AFTER:
-            return
-        probe.off_update(self.update)
-        if probe.window is None and probe.torch.cuda.is_initialized():
-            probe.window = self
-
-    def call(self, module: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call ``original(module, *args, **kwargs)``."""
-        if self._depth or not (module.training and self._probe.torch.is_grad_enabled()):
-            return original(module, *args, **kwargs)
-        before = self._allocated()
-        self._depth += 1
-        try:
-            return original(module, *args, **kwargs)
-        finally:
-            self._depth -= 1
-            self._probe.window = None
-            self._probe.facts["forward_bytes"] = max(0, self._allocated() - before)
-
-    def _allocated(self) -> int:
-        return int(self._probe.torch.cuda.memory_allocated())
-
-
 def note_memory(probe: Probe, *, last: bool = False) -> None:
     """Write a ``memory`` note, the ``last`` with the peak. The device is asked only once the script has used
     it.
@@ -98,7 +60,6 @@ def note_memory(probe: Probe, *, last: bool = False) -> None:
             device_reserved=stats.get("reserved_bytes.all.current", 0),
             device_peak=stats.get("allocated_bytes.all.peak", 0),
             alloc_retries=stats.get("num_alloc_retries", 0),
-            forward_bytes=probe.facts.get("forward_bytes"),
         )
     probe.note("memory", **fields)
 
@@ -133,4 +94,3 @@ def install(probe: Probe) -> None:
     probe.hooks.at_undo(lambda: gc.callbacks.remove(collections))
     probe.on_second(NAME, lambda: note_memory(probe))
     probe.on_exit(NAME, lambda: note_memory(probe, last=True))
-    probe.on_update(NAME, ForwardMemory(probe).update)

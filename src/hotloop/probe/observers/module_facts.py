@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
 from typing import Any, Final
 
 from hotloop.state.identity import code_place
@@ -47,7 +46,6 @@ def module_facts(torch: Any, module: Any, checkpointing: bool) -> dict[str, Any]
         "has_conv": bool(convs),
         "conv_ndim": ndims[-1] if ndims else 0,
         "checkpointing": checkpointing,
-        "overlapping": _overlapping(inner, params),
     }
 
 
@@ -77,20 +75,6 @@ def is_sharded(module: Any, params: list[Any]) -> bool:
     return any(type(param).__name__ == "DTensor" for param in params) or any(
         base.__name__ == "FSDPModule" for one in modules(module) for base in type(one).__mro__
     )
-
-
-def _overlapping(module: Any, params: list[Any]) -> bool:
-    """Whether different tensors of a module lie in each other's memory."""
-    spans = []
-    for tensor in (*params, *buffers(module)):
-        try:
-            start, length = int(tensor.data_ptr()), tensor.numel() * tensor.element_size()
-        except (RuntimeError, ValueError, NotImplementedError, TypeError):
-            continue  # lazy, sharded, or without memory of its own
-        if start:
-            spans.append((str(tensor.device), start, start + length))
-    spans.sort()
-    return any(one[0] == after[0] and after[1] < one[2] for one, after in pairwise(spans))
 
 
 def _numel(param: Any) -> int:

@@ -262,10 +262,7 @@ class Modules:
                 avg_backward_comm_s=data.get("avg_backward_comm_time", 0) / 1e9,
                 avg_backward_compute_s=data.get("avg_backward_compute_time", 0) / 1e9,
                 overlap_s=data.get("avg_backward_compute_comm_overlap_time", 0) / 1e9,
-                bucket_sizes=data.get("bucket_sizes", ""),
                 iterations=data.get("iteration", 0),
-                backend=data.get("backend_name", ""),
-                find_unused_parameters=data.get("find_unused_parameters", 0),
             )
 
 

@@ -6,7 +6,6 @@ Only reads, and only what reading does not initialize: no CUDA context is made, 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -36,13 +35,6 @@ FLAGS: Final = {
     "interop_threads": "get_num_interop_threads",
     "mkldnn": "backends.mkldnn.is_available",
 }
-
-#: Libraries whose version explains a run, told where the script imported them.
-LIBRARIES: Final = (
-    "numpy", "torchvision", "torchaudio", "lightning", "pytorch_lightning", "accelerate", "transformers",
-    "timm", "deepspeed", "mmengine", "mmcv", "sklearn", "cv2", "PIL", "h5py", "webdataset", "datasets",
-    "triton",
-)  # fmt: skip
 
 
 def install(probe: Probe) -> None:
@@ -151,7 +143,7 @@ def versions(torch: Any) -> dict[str, Any]:
     """Versions, and the device if one is in use already."""
     cuda = torch.cuda
     in_use = cuda.is_initialized()
-    found = {
+    return {
         "version": str(torch.__version__),
         "cuda": torch.version.cuda,
         "hip": getattr(torch.version, "hip", None),
@@ -160,10 +152,7 @@ def versions(torch: Any) -> dict[str, Any]:
         "device_name": cuda.get_device_name() if in_use else None,
         "capability": list(cuda.get_device_capability()) if in_use else None,
         "accelerator": accelerator(torch),
-        "hash_seed": sys.flags.hash_randomization,
     }
-    libraries = {name: _version(name) for name in LIBRARIES if name in sys.modules}
-    return {**found, "libraries": {name: version for name, version in libraries.items() if version}}
 
 
 def accelerator(torch: Any) -> str | None:
@@ -173,8 +162,3 @@ def accelerator(torch: Any) -> str | None:
         if module is not None and getattr(module, "is_initialized", bool)():
             return name
     return None
-
-
-def _version(name: str) -> str | None:
-    value = getattr(sys.modules[name], "__version__", None)
-    return value if isinstance(value, str) else None
