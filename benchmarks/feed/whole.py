@@ -1,4 +1,4 @@
-"""A batch out of a cache that has all samples, beside a step: looked up, gathered whole, and taken by index.
+"""A batch out of a cache that has all samples, beside a step: gathered, and taken by index.
 
     python benchmarks/feed/whole.py [--rounds 400]
 
@@ -44,14 +44,11 @@ def small(rounds: int) -> None:
     for _ in range(2):
         for first in range(0, 2000, 50):
             kept.gather(list(range(first, first + 50)))
-    whole = kept.cache.whole
-    assert whole is not None
     model = torch.nn.Sequential(torch.nn.Linear(144, 64), torch.nn.ReLU(), torch.nn.Linear(64, 5))
     report(
         "32 rows of 576 bytes",
         {
-            "looked up": lambda at: kept.cache.gather(at),
-            "whole": lambda at: whole.gather(at.tolist()),
+            "cached": lambda at: kept.gather(at.tolist()),
             "index_select": lambda at: [one.index_select(0, torch.from_numpy(at)) for one in data.tensors],
         },
         lambda batch: torch.nn.functional.cross_entropy(model(batch[0]), batch[1]).backward(),

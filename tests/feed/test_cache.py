@@ -141,19 +141,6 @@ def test_writing_into_a_sample_does_not_reach_the_cache() -> None:
     kept.close()
 
 
-def test_views_cannot_be_written_to_and_outlive_the_cache() -> None:
-    samples = [{"array": np.arange(5) + index, "tensor": torch.arange(9) + index} for index in range(9)]
-    kept = cached(Listed(samples), 8 * MIB, copy=False)
-    for index in range(9):
-        kept[index]
-    view = kept[4]
-    with pytest.raises(ValueError, match="read-only"):
-        view["array"][0] = 1
-    kept.close()
-    del kept
-    assert same(view, samples[4])
-
-
 def test_an_error_of_the_dataset_is_passed_on_and_nothing_is_kept() -> None:
     class Failing(Squares):
         def __getitem__(self, index: int) -> Any:

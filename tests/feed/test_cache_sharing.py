@@ -15,7 +15,7 @@ import pytest
 from cache_samples import Squares, is_right
 
 from hotloop.feed import budget
-from hotloop.feed.cache import rendezvous
+from hotloop.feed.cache import arena, rendezvous
 from hotloop.feed.cache.dataset import cached
 from hotloop.feed.identity.fingerprint import Unknowable, digest_of
 from hotloop.launch import scratch
@@ -225,12 +225,12 @@ def open_inodes() -> set[int]:
 def test_short_memory_stops_growth_until_it_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
     short = True
     monkeypatch.setattr(budget, "memory_is_short", lambda: short)
+    monkeypatch.setattr(arena, "_PAUSE_NS", 0)
     kept = cached(Squares(), 8 * MIB, shared=False)
     assert is_right(kept[3], 3)
     assert kept.stats().num_items == 0
     assert "stopped growing: memory is short" in kept.stats().notes
     short = False
-    kept.epoch_end()
     kept[3]
     assert kept.stats().num_items == 1
     assert kept.stats().notes == ()

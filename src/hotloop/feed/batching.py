@@ -12,6 +12,7 @@ from torch.utils.data import default_collate
 
 from hotloop.feed import layout
 from hotloop.feed.collating import Out
+from hotloop.feed.layout import Field
 from hotloop.feed.tree import Branch, Structure, unflatten
 
 _NUMBERS = {layout.INTEGER: torch.int64, layout.REAL: torch.float64, layout.BOOLEAN: torch.bool}
@@ -42,9 +43,9 @@ class Batch:
         return unflatten(self.structure, done)
 
 
-def batch_dtype(kind: str, dtype: str) -> torch.dtype | None:
-    """What ``default_collate`` makes of leaves of a kind and dtype; None where it has no tensor for them."""
-    dtype = dtype.partition("@")[0]
+def batch_dtype(field: Field) -> torch.dtype | None:
+    """What ``default_collate`` makes of such leaves; None where it has no tensor for them."""
+    kind, dtype = field.kind, field.dtype.partition("@")[0]
     if kind == layout.TENSOR:
         return layout.DTYPES[dtype]
     if kind not in (layout.ARRAY, layout.SCALAR):
@@ -56,16 +57,11 @@ def batch_dtype(kind: str, dtype: str) -> torch.dtype | None:
 
 
 def filled(
-    fill: Callable[[torch.Tensor], None],
-    num: int,
-    dtype: str,
-    shape: tuple[int, ...],
-    kind: torch.dtype,
-    out: Out,
+    fill: Callable[[torch.Tensor], None], num: int, field: Field, kind: torch.dtype, out: Out
 ) -> torch.Tensor:
-    """The batch of a leaf of this layout: ``fill`` copies the samples as they lie in memory."""
-    _, raw_shape, inverse = layout.ordered(dtype, shape)
-    batch = out((num, *shape), kind)
+    """The batch of such leaves: ``fill`` copies the samples as they lie in memory."""
+    _, raw_shape, inverse = layout.ordered(field.dtype, field.shape)
+    batch = out((num, *field.shape), kind)
     if not inverse:
         fill(batch)
         return batch

@@ -30,10 +30,9 @@ _REST_S = 1.0
 class Watch:
     """Waits for a descriptor to have something to read: awake at first, if the wait before was short."""
 
-    def __init__(self, descriptor: int, *, spin_s: float = _SPIN_S) -> None:
+    def __init__(self, descriptor: int) -> None:
         self._poll = select.poll()
         self._poll.register(descriptor, select.POLLIN)
-        self._spin_s = spin_s
         self._was_short = False
         self._rests_until = 0.0
 
@@ -44,7 +43,7 @@ class Watch:
             return True
         began = now = perf_counter()
         if self._was_short and began > self._rests_until:
-            while now - began < self._spin_s:
+            while now - began < _SPIN_S:
                 os.sched_yield()  # whoever has work may have the core
                 before, now = now, perf_counter()
                 if now - before > _TAKEN_S:
@@ -52,7 +51,7 @@ class Watch:
                 if poll(0):
                     return True
         found = bool(poll(None if timeout_s is None else timeout_s * 1000))
-        self._was_short = perf_counter() - began < self._spin_s
+        self._was_short = perf_counter() - began < _SPIN_S
         return found
 
 
@@ -231,5 +230,4 @@ def _leave_to_parent() -> None:
             link.close()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_leave_to_parent)
+os.register_at_fork(after_in_child=_leave_to_parent)

@@ -2,37 +2,30 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+import pickle
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hotloop.feed.layout import ARRAY, PICKLED, TENSOR, Encoded, Field, encode, leaves_of
+from hotloop.feed.layout import ARRAY, PICKLED, TENSOR, Encoded, Field, encode
 from hotloop.feed.tree import paths
 
 
-class Snapshot(NamedTuple):
-    """A sample as it was when it was read: its encoded form with bytes of its own, and its leaves."""
-
-    encoded: Encoded
-    leaves: list[Any]
-
-
-def snapshot(sample: Any) -> Snapshot:
-    """Keep a sample's bytes, so that a later change in place does not reach them.
+def snapshot(sample: Any) -> Encoded:
+    """A sample as it is now, with bytes of its own: a later change in place does not reach them.
 
     Raises:
         Exception: whatever pickling a leaf of an unknown type raises.
     """
     encoded = encode(sample)
-    copied = [payload.copy() for payload in encoded.payloads]
-    return Snapshot(Encoded(encoded.layout, copied), leaves_of(sample))
+    return Encoded(encoded.layout, [payload.copy() for payload in encoded.payloads])
 
 
-def differences(first: Snapshot, second: Snapshot) -> list[str]:
+def differences(first: Encoded, second: Encoded) -> list[str]:
     """One line per leaf that is not the same bit for bit; empty when the samples are equal."""
-    before, after = first.encoded.layout, second.encoded.layout
+    before, after = first.layout, second.layout
     if before.structure != after.structure:
         return ["has another structure"]
     found = []
@@ -43,27 +36,25 @@ def differences(first: Snapshot, second: Snapshot) -> list[str]:
     return found
 
 
-def _difference(first: Snapshot, second: Snapshot, position: int) -> str:
-    before, after = first.encoded.layout.fields[position], second.encoded.layout.fields[position]
+def _difference(first: Encoded, second: Encoded, position: int) -> str:
+    before, after = first.layout.fields[position], second.layout.fields[position]
     if before.kind != after.kind:
         return f"a {before.kind} first, then a {after.kind}"
     if before.dtype != after.dtype:
         return f"{before.dtype} first, then {after.dtype}"
     if before.shape != after.shape:
         return f"shape {before.shape} first, then {after.shape}"
-    old, new = first.encoded.payloads[position], second.encoded.payloads[position]
+    old, new = first.payloads[position], second.payloads[position]
     if np.array_equal(old, new):
         return ""
-    if before.kind == PICKLED and _equal(first.leaves[position], second.leaves[position]):
+    if before.kind == PICKLED and _equal(old, new):
         return ""
     return _amount(before, old, new)
 
 
-def _equal(first: Any, second: Any) -> bool:
+def _equal(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> bool:
     """Equality by the objects' own word, as pickles of equal objects may differ."""
-    # One object that was read twice proves nothing: it may have been changed in place.
-    if first is second:
-        return False
+    first, second = pickle.loads(old.tobytes()), pickle.loads(new.tobytes())
     if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
         return bool(torch.equal(first, second))
     try:

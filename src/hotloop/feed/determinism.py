@@ -11,11 +11,12 @@ from __future__ import annotations
 import dataclasses
 import pickle
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 from hotloop.feed import randomness
-from hotloop.feed.comparing import Snapshot, differences, snapshot
+from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.holdings import held_generators, left_as_it_was
+from hotloop.feed.layout import Encoded
 from hotloop.feed.pipelines.pipeline import WHOLE, Pipeline
 from hotloop.feed.stages import find_pipeline
 
@@ -47,14 +48,13 @@ class Verdict:
         return f"{self.stage} is not the same on a second read ({times}): " + "; ".join(self.reasons)
 
 
-@dataclasses.dataclass
-class _Reading:
-    """One read of one index: what came out of every stage and what it did to the random generators."""
+class _Stage(NamedTuple):
+    """What came out of a stage, and the random generators before and after it."""
 
-    names: list[str] = dataclasses.field(default_factory=list)
-    #: Text where the output cannot be stored: why.
-    outputs: list[Snapshot | str] = dataclasses.field(default_factory=list)
-    generators: list[tuple[tuple[bytes, ...], tuple[bytes, ...]]] = dataclasses.field(default_factory=list)
+    name: str
+    output: Encoded | str  # text where it cannot be stored: why
+    before: tuple[bytes, ...]
+    after: tuple[bytes, ...]
 
 
 def check_deterministic(
@@ -81,7 +81,7 @@ def check_deterministic(
         return _check(dataset, chosen)
 
 
-def read_apart(dataset: Any, indices: Sequence[int]) -> list[Snapshot]:
+def read_apart(dataset: Any, indices: Sequence[int]) -> list[Encoded]:
     """These samples as they are now; random states come out as they went in."""
     with randomness.preserved(), left_as_it_was(dataset):
         return [snapshot(dataset[index]) for index in indices]
@@ -144,48 +144,45 @@ def _compare(pipeline: Pipeline, dataset: Any, indices: tuple[int, ...]) -> dict
     return found
 
 
-def _read(pipeline: Pipeline, index: int, *, seed: int) -> _Reading:
+def _read(pipeline: Pipeline, index: int, *, seed: int) -> list[_Stage]:
     randomness.seed_all(seed)
-    reading = _Reading()
+    stages: list[_Stage] = []
     before = randomness.tokens()
 
     def after(name: str, value: Any) -> None:
         nonlocal before
         now = randomness.tokens()
-        reading.names.append(name)
-        reading.outputs.append(_kept(value))
-        reading.generators.append((before, now))
+        stages.append(_Stage(name, _kept(value), before, now))
         before = randomness.tokens()
 
     pipeline.run(index, after)
-    return reading
+    return stages
 
 
-def _reasons(first: _Reading, second: _Reading) -> Iterable[tuple[str, str]]:
+def _reasons(first: list[_Stage], second: list[_Stage]) -> Iterable[tuple[str, str]]:
     """Stage and reason, for every stage that drew, and for the first whose output differs."""
-    if first.names != second.names:
-        yield second.names[0], "other stages ran the second time"
+    if [stage.name for stage in first] != [stage.name for stage in second]:
+        yield second[0].name, "other stages ran the second time"
         return
     differs = False
-    for k, name in enumerate(second.names):
-        drawn = _drawn(first.generators[k], second.generators[k])
-        if drawn:
-            yield name, f"it draws from {' and '.join(drawn)}"
-        lines = _differences(first.outputs[k], second.outputs[k], last=k == len(second.names) - 1)
+    for one, two in zip(first, second, strict=True):
+        if drawn := _drawn(one, two):
+            yield two.name, f"it draws from {' and '.join(drawn)}"
+        lines = _differences(one.output, two.output, last=two is second[-1])
         # What follows a stage that differs differs because of it.
-        if lines and not differs and not drawn:
-            yield name, _summary(lines)
+        if lines and not differs:
+            yield two.name, _summary(lines)
         differs = differs or bool(lines)
 
 
-def _kept(value: Any) -> Snapshot | str:
+def _kept(value: Any) -> Encoded | str:
     try:
         return snapshot(value)
     except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError) as error:
         return str(error)
 
 
-def _differences(first: Snapshot | str, second: Snapshot | str, *, last: bool) -> list[str]:
+def _differences(first: Encoded | str, second: Encoded | str, *, last: bool) -> list[str]:
     """What differs. What cannot be stored counts only where it is the sample itself."""
     if isinstance(first, str) or isinstance(second, str):
         why = first if isinstance(first, str) else second
@@ -193,17 +190,13 @@ def _differences(first: Snapshot | str, second: Snapshot | str, *, last: bool) -
     return differences(first, second)
 
 
-def _drawn(first: tuple[Sequence[bytes], ...], second: tuple[Sequence[bytes], ...]) -> list[str]:
+def _drawn(first: _Stage, second: _Stage) -> list[str]:
     """The generators that a stage moved to a place which depends on where they were.
 
     Asked of the second read: what is set up once on first use is not a draw of every sample.
     """
-    (_, first_after), (before, after) = first, second
-    return [
-        name
-        for k, name in enumerate(randomness.NAMES)
-        if after[k] != before[k] and after[k] != first_after[k]
-    ]
+    states = zip(randomness.NAMES, first.after, second.before, second.after, strict=True)
+    return [name for name, once, before, after in states if after not in (before, once)]
 
 
 def _summary(lines: Sequence[str]) -> str:

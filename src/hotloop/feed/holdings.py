@@ -50,23 +50,12 @@ def _walk(dataset: Any) -> Iterator[tuple[str, Any]]:
 
 
 @contextmanager
-def generators_kept(dataset: Any) -> Iterator[None]:
-    """The random generators that the dataset holds come out as they went in."""
-    states = [(generator, generator_state(generator)) for _, generator in _generators(dataset)]
-    try:
-        yield
-    finally:
-        for generator, state in states:
-            set_generator_state(generator, state)
-
-
-@contextmanager
 def left_as_it_was(dataset: Any) -> Iterator[None]:
     """What reading changes of the dataset is put back: generators, attributes, small containers and arrays.
 
     Not seen: what is changed in place in large containers and arrays.
     """
-    with generators_kept(dataset), ExitStack() as after:
+    with ExitStack() as after:
         for _, value in _walk(dataset):
             for undo in _undoing(value):
                 after.callback(undo)
@@ -74,6 +63,8 @@ def left_as_it_was(dataset: Any) -> Iterator[None]:
 
 
 def _undoing(value: Any) -> Iterator[Callable[[], None]]:
+    if is_generator(value):
+        yield functools.partial(set_generator_state, value, generator_state(value))
     held = getattr(value, "__dict__", None)
     if type(held) is dict:
         yield functools.partial(_put_back, held, dict(held))

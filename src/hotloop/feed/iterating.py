@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from hotloop.feed.errors import FeedError
-from hotloop.feed.reading import Reading, as_sized, end_epoch_of
+from hotloop.feed.reading import Reading, as_sized
 from hotloop.feed.resume import Position, beginning_again
 
 
@@ -55,11 +55,7 @@ class Iterating:
         self._num_samples = 0
 
     def _end_epoch(self: Any) -> None:
-        if not self._position.is_over:
-            self._position.is_over = True
-            end = end_epoch_of(self._dataset)
-            if end is not None:
-                end()
+        self._position.is_over = True
 
     @property
     def is_under_way(self) -> bool:
@@ -77,17 +73,12 @@ class Iterating:
                 with contextlib.suppress(Exception):  # whoever resumed has seen it
                     self._next_data()
         else:
-            done, beyond = resumed["num_done"], set(resumed["beyond"])
-            for number in range(max(beyond | {done - 1}) + 1):
+            for number in range(resumed["num_given"]):
                 try:
-                    index = self._draw()
+                    self._count(self._draw())
                 except StopIteration:
                     raise FeedError(
                         f"the sampler ended after {number} batches: there were more before"
                     ) from None
-                if number < done or number in beyond:
-                    self._count(index)
-                    self._position.handed_out(number)
-                else:
-                    self._give(index)
+                self._position.num_given += 1
         self._num_yielded = resumed["num_given"]

@@ -70,11 +70,6 @@ def encode(tree: Any) -> Encoded:
     return Encoded(Layout(structure, tuple(fields), offset), payloads)
 
 
-def leaves_of(tree: Any) -> list[Any]:
-    """The leaves of a tree, as :func:`encode` takes it apart."""
-    return flatten(tree, _is_whole)[0]
-
-
 def _is_whole(value: Any) -> bool:
     """A dictionary that cannot be built from its items alone."""
     return isinstance(value, defaultdict)
@@ -91,7 +86,7 @@ def read(layout: Layout, memory: NDArray[np.uint8], *, copy: bool) -> Any:
 
     With ``copy=False`` tensors and arrays are views that keep ``memory``'s base alive (writable if it is).
     """
-    return unflatten(layout.structure, [_leaf(field, memory, copy) for field in layout.fields])
+    return unflatten(layout.structure, [read_leaf(field, memory, copy=copy) for field in layout.fields])
 
 
 def _payload(leaf: Any) -> tuple[str, str, tuple[int, ...], NDArray[np.uint8]]:
@@ -163,18 +158,14 @@ def tensor_bytes(tensor: torch.Tensor) -> NDArray[np.uint8]:
     return flat
 
 
-def tensor_view(memory: NDArray[np.uint8], dtype: torch.dtype, shape: Sequence[int]) -> torch.Tensor:
-    """A tensor on exactly these bytes; it keeps their base alive."""
-    return torch.from_numpy(memory).view(dtype).view(tuple(shape))
-
-
-def _leaf(field: Field, memory: NDArray[np.uint8], copy: bool) -> Any:
+def read_leaf(field: Field, memory: NDArray[np.uint8], *, copy: bool) -> Any:
+    """One leaf, see :func:`read`."""
     stretch = memory[field.offset : field.offset + field.num_bytes]
     if field.kind == TENSOR:
         dtype, shape, inverse = ordered(field.dtype, field.shape)
         if not field.num_bytes:
             return torch.empty(field.shape, dtype=DTYPES[dtype])
-        tensor = tensor_view(stretch.copy() if copy else stretch, DTYPES[dtype], shape)
+        tensor = torch.from_numpy(stretch.copy() if copy else stretch).view(DTYPES[dtype]).view(shape)
         return tensor.permute(inverse) if inverse else tensor
     if field.kind == ARRAY:
         dtype, shape, inverse = ordered(field.dtype, field.shape)

@@ -12,11 +12,9 @@ import ctypes.util
 import mmap
 import os
 import re
-import tempfile
 import threading
 from collections.abc import Mapping as Pairs
 from multiprocessing import reduction
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -93,7 +91,6 @@ class Mapping:
             number = ctypes.get_errno()
             raise OSError(number, f"mapping {num_bytes} bytes of shared memory: {os.strerror(number)}")
         self._address = address
-        self.writable = writable
         #: Whoever else hands this on keeps the mapping alive.
         self.__array_interface__ = {
             "version": 3,
@@ -125,18 +122,14 @@ class Mapping:
 class SharedFile:
     """An anonymous file in memory, inherited by forked children and sent along with spawned ones.
 
-    Sparse: only what :meth:`reserve` asked for takes memory. Where ``memfd_create`` is missing (macOS), an
-    unlinked temporary file stands in. Pickling works only while a child process is being started.
+    Sparse: only what :meth:`reserve` asked for takes memory. Pickling works only while a child process is
+    being started.
     """
 
     def __init__(self, name: str) -> None:
         self.name = name
         self._lock = threading.Lock()
-        if hasattr(os, "memfd_create"):
-            self.descriptor = os.memfd_create(f"hotloop-{name}", os.MFD_CLOEXEC)
-        else:
-            self.descriptor, path = tempfile.mkstemp(prefix=f"hotloop-{name}-")
-            Path(path).unlink()
+        self.descriptor = os.memfd_create(f"hotloop-{name}", os.MFD_CLOEXEC)
 
     @classmethod
     def adopt(cls, descriptor: int, name: str) -> SharedFile:
@@ -152,14 +145,11 @@ class SharedFile:
             OSError: there is not that much (``ENOSPC``, ``ENOMEM``); nothing was damaged.
         """
         with self._lock:
-            if hasattr(os, "posix_fallocate"):
-                os.posix_fallocate(self.descriptor, offset, num_bytes)
-            elif os.fstat(self.descriptor).st_size < offset + num_bytes:
-                os.ftruncate(self.descriptor, offset + num_bytes)
+            os.posix_fallocate(self.descriptor, offset, num_bytes)
 
-    def map(self, num_bytes: int, *, offset: int = 0, writable: bool = True) -> Mapping:
+    def map(self, num_bytes: int, *, offset: int = 0) -> Mapping:
         """A window on the file; reserve its range first."""
-        return Mapping(self.descriptor, num_bytes, offset=offset, writable=writable)
+        return Mapping(self.descriptor, num_bytes, offset=offset)
 
     def close(self) -> None:
         """Let go of the descriptor; mappings stay valid."""

@@ -58,7 +58,7 @@ class Reader:
         dataset, collate = reading.dataset, reading.collate_fn
         if reading.gathers:
             dataset = _Gathering(dataset, out, around)
-            self._fetcher = _DatasetKind.create_fetcher(reading.kind, dataset, True, _as_it_is, False)
+            self._fetcher = _DatasetKind.create_fetcher(reading.kind, dataset, True, as_it_is, False)
         else:
             if reading.singly:
                 dataset = _Singly(dataset)
@@ -137,34 +137,24 @@ def as_sized(index: Any, auto_collation: bool) -> Any:
 
 
 def gather_of(dataset: Any) -> Callable[[Any, Out | None], Any] | None:
-    """A dataset's ``gather(indices, out)``, through any chain of ``Subset``; None where there is none."""
-    if type(dataset) is not Subset:
-        return _offered(dataset, "gather")
-    inner, chosen = gather_of(dataset.dataset), dataset.indices
-    if inner is None:
-        return None
-    return lambda indices, *rest: inner([chosen[index] for index in indices], *rest)
+    """A dataset's ``gather(indices, out)``, through any chain of ``Subset``; None where there is none.
 
-
-def end_epoch_of(dataset: Any) -> Callable[[], None] | None:
-    """A dataset's ``epoch_end()``; None where there is none."""
-    return _offered(dataset, "epoch_end")
-
-
-def _offered(dataset: Any, name: str) -> Callable[..., Any] | None:
-    """A method that is meant for the loader: its class says so with ``_serves_loader = True``.
-
-    None if a subclass reads its samples in another way than the class that has the method, and for what only
-    happens to have the name.
+    The class that has it says ``_serves_loader = True``; other methods only happen to have the name. None too
+    if a subclass reads its samples in another way.
     """
+    if type(dataset) is Subset:
+        inner, chosen = gather_of(dataset.dataset), dataset.indices
+        if inner is None:
+            return None
+        return lambda indices, *rest: inner([chosen[index] for index in indices], *rest)
     for cls in type(dataset).__mro__:
-        if name in vars(cls):
-            found: Callable[..., Any] = getattr(dataset, name)
-            return found if vars(cls).get("_serves_loader") is True else None
-        if name == "gather" and ("__getitem__" in vars(cls) or "__getitems__" in vars(cls)):
+        if "gather" in vars(cls):
+            return dataset.gather if vars(cls).get("_serves_loader") is True else None
+        if "__getitem__" in vars(cls) or "__getitems__" in vars(cls):
             return None
     return None
 
 
-def _as_it_is(batch: Any) -> Any:
+def as_it_is(batch: Any) -> Any:
+    """What was read is what is wanted."""
     return batch

@@ -43,28 +43,6 @@ def gather(source: NDArray[np.uint8], starts: NDArray[np.int64], into: torch.Ten
         rows[:] = overlapping[starts]
 
 
-def gathered(
-    source: NDArray[np.uint8],
-    starts: NDArray[np.int64],
-    shape: tuple[int, ...],
-    dtype: torch.dtype,
-    size: int,
-) -> torch.Tensor:
-    """The same into a new tensor, whose rows ``size`` bytes each are.
-
-    New memory is in the processor's caches, as the kernel has just cleared it, and is read at once: it is
-    not written past them (``benchmarks/feed/whole.py``).
-    """
-    into = torch.empty(shape, dtype=dtype)
-    if not size:
-        return into
-    if fast.gather is not None:
-        fast.gather(into.data_ptr(), size, source, starts, False)
-    else:
-        gather(source, starts, into, size)
-    return into
-
-
 def stack(tensors: Sequence[torch.Tensor], into: torch.Tensor) -> None:
     """``torch.stack(tensors, out=into)``, of large batches in two thirds of the time."""
     first = tensors[0]

@@ -12,15 +12,13 @@ import numpy as np
 import torch
 
 from hotloop.feed import randomness
-from hotloop.feed.holdings import generators_kept
+from hotloop.feed.holdings import left_as_it_was
 from hotloop.feed.layout import encode, read, write
 from hotloop.feed.pipelines.pipeline import Pipeline
 
 #: Reading samples stops after this long, once there are as many as a spread needs.
 MEASURE_S = 10.0
 ENOUGH_SAMPLES = 5
-#: Samples whose stored form is read back, to know what a hit costs.
-READ_BACK = 5
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -39,75 +37,58 @@ class StageCost:
     unstorable: str = ""
 
 
-@dataclasses.dataclass
-class _Marks:
-    """What was noted about one stage, one entry a sample."""
-
-    times_s: list[float] = dataclasses.field(default_factory=list)
-    num_bytes: list[int] = dataclasses.field(default_factory=list)
-    hits_s: list[float] = dataclasses.field(default_factory=list)
-    unstorable: str = ""
-
-
 def measure_stages(pipeline: Pipeline, indices: Sequence[int]) -> tuple[StageCost, ...]:
     """Read these samples stage by stage, as a worker would: one torch thread. Random states are kept."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        with randomness.preserved(), generators_kept(pipeline):
+        with randomness.preserved(), left_as_it_was(pipeline):
             return _measure(pipeline, indices)
     finally:
         torch.set_num_threads(threads)
 
 
 def _measure(pipeline: Pipeline, indices: Sequence[int]) -> tuple[StageCost, ...]:
-    marks = {name: _Marks() for name in pipeline.names}
     # What is set up on first use (files, imports) is not the price of a sample.
     pipeline.run(indices[0], lambda name, value: None)
-    began = time.perf_counter()
-    for count, index in enumerate(indices):
-        if count >= ENOUGH_SAMPLES and time.perf_counter() - began > MEASURE_S:
-            break
-        _measure_one(pipeline, index, marks, read_back=count < READ_BACK)
-    return tuple(_cost(name, mark) for name, mark in marks.items())
-
-
-def _measure_one(pipeline: Pipeline, index: int, marks: dict[str, _Marks], *, read_back: bool) -> None:
-    wall = time.perf_counter()
+    began = wall = time.perf_counter()
+    marks: dict[str, list[tuple[float, float, float]]] = {name: [] for name in pipeline.names}
+    unstorable: dict[str, str] = {}
 
     def after(name: str, value: Any) -> None:
         nonlocal wall
-        mark = marks.get(name)
-        if mark is None:
-            return
-        mark.times_s.append(time.perf_counter() - wall)
-        _note_output(mark, value, read_back)
+        seconds = time.perf_counter() - wall
+        if name in marks:
+            marks[name].append((seconds, *_stored(name, value, unstorable)))
         wall = time.perf_counter()
 
-    pipeline.run(index, after)
+    for count, index in enumerate(indices):
+        if count >= ENOUGH_SAMPLES and time.perf_counter() - began > MEASURE_S:
+            break
+        wall = time.perf_counter()
+        pipeline.run(index, after)
+    return tuple(
+        StageCost(
+            name=name,
+            time_s=float(np.mean([mark[0] for mark in found] or [0.0])),
+            num_bytes=float(np.mean([mark[1] for mark in found] or [0.0])),
+            hit_s=float(np.median([mark[2] for mark in found] or [0.0])),
+            num_samples=len(found),
+            unstorable=unstorable.get(name, ""),
+        )
+        for name, found in marks.items()
+    )
 
 
-def _note_output(mark: _Marks, value: Any, read_back: bool) -> None:
+def _stored(name: str, value: Any, unstorable: dict[str, str]) -> tuple[float, float]:
+    """The bytes that caching a value takes, and the seconds that reading it back takes."""
     try:
         encoded = encode(value)
     except (pickle.PicklingError, TypeError, AttributeError, NotImplementedError) as error:
-        mark.unstorable = str(error) or type(error).__name__
-        return
-    mark.num_bytes.append(encoded.layout.num_bytes)
-    if read_back:
-        memory = np.empty(encoded.layout.num_bytes, np.uint8)
-        write(encoded, memory)
-        began = time.perf_counter()
-        read(encoded.layout, memory, copy=True)
-        mark.hits_s.append(time.perf_counter() - began)
-
-
-def _cost(name: str, mark: _Marks) -> StageCost:
-    return StageCost(
-        name=name,
-        time_s=float(np.mean(mark.times_s or [0.0])),
-        num_bytes=float(np.mean(mark.num_bytes or [0])),
-        hit_s=float(np.median(mark.hits_s or [0.0])),
-        num_samples=len(mark.times_s),
-        unstorable=mark.unstorable,
-    )
+        unstorable[name] = str(error) or type(error).__name__
+        return 0.0, 0.0
+    memory = np.empty(encoded.layout.num_bytes, np.uint8)
+    write(encoded, memory)
+    began = time.perf_counter()
+    read(encoded.layout, memory, copy=True)
+    return encoded.layout.num_bytes, time.perf_counter() - began

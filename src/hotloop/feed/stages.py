@@ -17,7 +17,7 @@ from torch.utils.data import Subset
 
 from hotloop.feed import randomness
 from hotloop.feed.comparing import differences, snapshot
-from hotloop.feed.holdings import generators_kept
+from hotloop.feed.holdings import left_as_it_was
 from hotloop.feed.pipelines.composed import find_composed
 from hotloop.feed.pipelines.marked import MarkedPipeline, StageError, find_marked, stage
 from hotloop.feed.pipelines.pipeline import (
@@ -38,7 +38,7 @@ def find_pipeline(dataset: Any, *, index: int = 0) -> Pipeline:
         if type(inner) is Pipeline:
             return Pipeline(dataset, inner.why_whole)
         return SubsetPipeline(inner, dataset.indices)
-    with randomness.preserved(), generators_kept(dataset):
+    with randomness.preserved(), left_as_it_was(dataset):
         marked = find_marked(dataset, index)
         if isinstance(marked, MarkedPipeline):
             return marked
@@ -82,10 +82,10 @@ def _position(pipeline: Pipeline, dataset: Any, after: str | int) -> int:
 
 
 def _require_the_same(dataset: Any, prefix: Any, remaining: Remaining, name: str, index: int) -> None:
-    with generators_kept(dataset):
+    with left_as_it_was(dataset):
         randomness.seed_all(index)
         whole = snapshot(dataset[index])
-    with generators_kept(dataset):
+    with left_as_it_was(dataset):
         randomness.seed_all(index)
         parts = snapshot(remaining(index, prefix[index]))
     found = differences(whole, parts)

@@ -42,12 +42,6 @@ def unflatten(structure: Structure, leaves: Sequence[Any]) -> Any:
     return _unflatten(structure, iter(leaves).__next__)
 
 
-def tree_map(function: Callable[[Any], Any], tree: Any) -> Any:
-    """The same tree with ``function`` applied to every leaf."""
-    leaves, structure = flatten(tree)
-    return unflatten(structure, [function(leaf) for leaf in leaves])
-
-
 def paths(structure: Structure, prefix: str = "") -> list[str]:
     """A name for every leaf, as one would write it: ``image``, ``target[0].boxes``; empty for a lone leaf."""
     if isinstance(structure, Leaf):

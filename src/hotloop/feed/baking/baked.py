@@ -20,7 +20,7 @@ from hotloop.feed.baking.files import NOTHING, Files
 from hotloop.feed.baking.schema import Schema, is_odd, join, loose_leaves
 from hotloop.feed.batching import Batch, batch_dtype, empty, filled
 from hotloop.feed.collating import Out
-from hotloop.feed.errors import BakeError, DamagedBakeError, StaleBakeError
+from hotloop.feed.errors import BakeError, StaleBakeError
 from hotloop.feed.identity import fingerprint as fingerprints
 from hotloop.feed.rows import gather
 
@@ -61,7 +61,6 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         check_sizes(self.path, self.manifest)
         self._files = Files(self.path, self.manifest, checked=verify != "none")
         self._schema = self.manifest.schema
-        self._layouts = self._schema.layouts()
         self._batch, self._dtypes = _batch_of(self._schema)
         if dataset is not None:
             self.require_fresh(dataset)
@@ -123,8 +122,8 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         leaves: list[Any] = [None] * len(self._schema.leaves)
         columns = zip(self._schema.columns, self._files.columns, self._dtypes, strict=True)
         for column, table, dtype in columns:
-            fill = partial(_fill, table, rows, column.num_bytes)
-            leaves[column.position] = filled(fill, len(rows), column.dtype, column.shape, dtype, out)
+            fill = partial(_fill, table, rows, column.field.num_bytes)
+            leaves[column.position] = filled(fill, len(rows), column.field, dtype, out)
         if self._schema.loose:
             loose = [loose_leaves(self._schema, record) for record in records]
             for position, values in zip(self._schema.loose, zip(*loose, strict=True), strict=True):
@@ -153,16 +152,11 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
     def _sample(self, row: int, dense: list[Bytes]) -> Any:
         try:
             record = self._files.record(row) if self.manifest.has_records else NOTHING
-            return join(self._schema, self._layouts, dense, record)
+            return join(self._schema, dense, record)
         except (ValueError, IndexError) as error:
-            raise self._broken(row, error) from error
-
-    def _broken(self, row: int, error: Exception) -> DamagedBakeError:
-        part = row // self.manifest.part_samples
-        return DamagedBakeError(
-            f"{self.path / manifests.record_file(part)} is damaged: sample {row} (part {part}): {error}",
-            hint="bake again with overwrite=True (hotloop bake --overwrite)",
-        )
+            part = row // self.manifest.part_samples
+            path = self.path / manifests.record_file(part)
+            raise manifests.damaged(path, f"sample {row} (part {part}): {error}") from error
 
 
 def _fill(table: Bytes, rows: Rows, num_bytes: int, into: torch.Tensor) -> None:
@@ -171,7 +165,7 @@ def _fill(table: Bytes, rows: Rows, num_bytes: int, into: torch.Tensor) -> None:
 
 def _batch_of(schema: Schema) -> tuple[Batch | None, list[torch.dtype]]:
     """How batches are gathered, and the columns' dtypes; None where torch's own collation must decide."""
-    dtypes = [batch_dtype(column.kind, column.dtype) for column in schema.columns]
+    dtypes = [batch_dtype(column.field) for column in schema.columns]
     known = [dtype for dtype in dtypes if dtype is not None]
     if schema.structure is None or len(known) < len(dtypes):
         return None, []

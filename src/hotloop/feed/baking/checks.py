@@ -10,18 +10,10 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.feed.baking.manifest import BLOCK_BYTES, CHECKSUMS, Manifest, Table
-from hotloop.feed.errors import DamagedBakeError
+from hotloop.feed.baking.manifest import BLOCK_BYTES, CHECKSUMS, Manifest, Table, damaged
 
 Rows = NDArray[np.int64]
 Bytes = NDArray[np.uint8]
-
-_HINT = "bake again with overwrite=True (hotloop bake --overwrite)"
-
-
-def damaged(path: Path, words: str) -> DamagedBakeError:
-    """The error for a file that is not as it was written."""
-    return DamagedBakeError(f"{path} is damaged: {words}", hint=_HINT)
 
 
 def check_sizes(folder: Path, manifest: Manifest) -> None:

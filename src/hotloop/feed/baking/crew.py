@@ -16,6 +16,7 @@ from hotloop.feed.baking.manifest import Manifest
 from hotloop.feed.baking.part import SampleError, write_part
 from hotloop.feed.errors import BakeError, WorkerError
 from hotloop.feed.loader import Loader
+from hotloop.feed.reading import as_it_is
 
 Advance = Callable[[int], None]
 
@@ -61,7 +62,7 @@ def _written(parts: _Parts, numbers: list[int], num_workers: int, context: Any) 
             batch_size=None,
             sampler=numbers,
             num_workers=min(num_workers, len(numbers)),
-            collate_fn=_as_it_is,
+            collate_fn=as_it_is,
             generator=torch.Generator(),  # or the loader would draw from the user's
             prefetch_factor=1,
             in_order=False,
@@ -103,7 +104,3 @@ def failure_of(folder: Path, manifest: Manifest, dataset: Any, part: int) -> tup
             return full.message, full.hint
         return f"part {part} could not be written to {folder}: {error}", None
     return None
-
-
-def _as_it_is(written: Any) -> Any:
-    return written

@@ -18,8 +18,6 @@ Rows = NDArray[np.int64]
 
 NOTHING = np.empty(0, np.uint8)
 
-_WHOSE = getattr(resource, "RUSAGE_THREAD", resource.RUSAGE_SELF)
-
 
 class Files:
     """Read-only maps of all files of a bake. No descriptor stays open; the maps outlive a replaced bake.
@@ -124,4 +122,4 @@ def _mapped(path: Path, num_bytes: int) -> Mapping:
 
 
 def _blocks_read() -> int:
-    return resource.getrusage(_WHOSE).ru_inblock
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock

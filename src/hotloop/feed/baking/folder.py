@@ -110,11 +110,6 @@ def sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def sync_data(descriptor: int) -> None:
-    """Make a file's content durable."""
-    (os.fdatasync if hasattr(os, "fdatasync") else os.fsync)(descriptor)
-
-
 def allocate(folder: Path, manifest: Manifest, record_bytes: float) -> None:
     """Make all dense files, of holes; ``record_bytes`` is what the records may come to.
 

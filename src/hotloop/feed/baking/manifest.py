@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 from hotloop.feed.baking.schema import Column, Schema
 from hotloop.feed.errors import BakeError, DamagedBakeError
 from hotloop.feed.identity.fingerprint import Fingerprint
+from hotloop.feed.layout import Field
 
 VERSION = 2
 FILE = "manifest.json"
@@ -39,12 +40,11 @@ class Table(NamedTuple):
 
     file: str
     row_bytes: int
-    block_rows: int
 
-
-def table(file: str, row_bytes: int) -> Table:
-    """The table in ``file``, with blocks of the usual size."""
-    return Table(file, row_bytes, max(1, BLOCK_BYTES // row_bytes))
+    @property
+    def block_rows(self) -> int:
+        """As many as a block holds."""
+        return max(1, BLOCK_BYTES // self.row_bytes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
@@ -75,8 +75,8 @@ class Manifest:
 
     def tables(self) -> list[Table]:
         """The dense files: every column's, then the ends of the records."""
-        columns = [table(column_file(k, c), c.num_bytes) for k, c in enumerate(self.schema.columns)]
-        return [*columns, table(ENDS, 8)]
+        columns = [Table(column_file(k, c), c.field.num_bytes) for k, c in enumerate(self.schema.columns)]
+        return [*columns, Table(ENDS, 8)]
 
     def part_files(self) -> Iterator[tuple[int, str, int]]:
         """Part, file and bytes of every file of records there is."""
@@ -113,7 +113,7 @@ def dumps(manifest: Manifest) -> str:
         "num_samples": manifest.num_samples,
         "part_samples": manifest.part_samples,
         "columns": [
-            {**c._asdict(), "file": t.file}
+            {"position": c.position, "name": c.name, **c.field._asdict(), "file": t.file}
             for c, t in zip(manifest.schema.columns, manifest.tables(), strict=False)
         ],
         "leaves": list(manifest.schema.leaves),
@@ -142,15 +142,15 @@ def read(folder: Path, name: str = FILE) -> Manifest:
         hint = "make it with hotloop bake MODULE:DATASET OUT, or hotloop.feed.bake(dataset, out)"
         raise BakeError(f"{folder} is not a bake: it has no {name}", hint=hint) from None
     except (OSError, UnicodeDecodeError) as error:
-        raise _damaged(path, str(error)) from error
+        raise damaged(path, str(error)) from error
     try:
         content = json.loads(text)
         crc = content.pop("crc")
         version = content["hotloop_bake"]
     except (ValueError, KeyError, AttributeError, TypeError) as error:
-        raise _damaged(path, f"not readable ({error})") from error
+        raise damaged(path, f"not readable ({error})") from error
     if _crc(content) != crc or not text.endswith("}\n"):
-        raise _damaged(path, "its checksum does not match")
+        raise damaged(path, "its checksum does not match")
     if version != VERSION:
         raise BakeError(
             f"{path} has format {version}; this hotloop reads format {VERSION}",
@@ -161,7 +161,7 @@ def read(folder: Path, name: str = FILE) -> Manifest:
 
 def _parsed(content: dict[str, Any], path: Path) -> Manifest:
     columns = tuple(
-        Column(c["position"], c["name"], c["kind"], c["dtype"], tuple(c["shape"]), c["num_bytes"])
+        Column(c["position"], c["name"], Field(c["kind"], c["dtype"], tuple(c["shape"]), 0, c["num_bytes"]))
         for c in content["columns"]
     )
     try:
@@ -182,8 +182,10 @@ def _parsed(content: dict[str, Any], path: Path) -> Manifest:
     )
 
 
-def _damaged(path: Path, words: str) -> DamagedBakeError:
-    return DamagedBakeError(f"{path} is damaged: {words}", hint="bake again with overwrite=True")
+def damaged(path: Path, words: str) -> DamagedBakeError:
+    """The error for a file that is not as it was written."""
+    hint = "bake again with overwrite=True (hotloop bake --overwrite)"
+    return DamagedBakeError(f"{path} is damaged: {words}", hint=hint)
 
 
 def _crc(content: dict[str, Any]) -> int:

@@ -37,17 +37,18 @@ def write_parts_on_ray(
         ray.init(log_to_driver=False, include_dashboard=False)
     try:
         shared = ray.put(dataset)
-        task = ray.remote(_task).options(max_retries=2)
+        task = ray.remote(failure_of).options(max_retries=2)
         waiting = parts[::-1]
         running: dict[Any, int] = {}
         while waiting or running:
             while waiting and (most == 0 or len(running) < most):
                 part = waiting.pop()
-                running[task.remote(str(folder), manifest, shared, part)] = part
+                running[task.remote(folder, manifest, shared, part)] = part
             ready, _ = ray.wait(list(running), num_returns=1)
             for reference in ready:
                 part = running.pop(reference)
-                _raise_failure(ray.get(reference))
+                if failure := ray.get(reference):
+                    raise BakeError(failure[0], hint=failure[1])
                 advance(len(manifest.samples(part)))
     except ray.exceptions.RayError as error:
         raise BakeError(
@@ -57,13 +58,3 @@ def write_parts_on_ray(
     finally:
         if started:
             ray.shutdown()
-
-
-def _task(folder: str, manifest: Manifest, dataset: Any, part: int) -> tuple[str, str | None] | None:
-    """Runs on some machine; a failure comes back as words, whatever Ray can pickle."""
-    return failure_of(Path(folder), manifest, dataset, part)
-
-
-def _raise_failure(failure: tuple[str, str | None] | None) -> None:
-    if failure is not None:
-        raise BakeError(failure[0], hint=failure[1])

@@ -6,17 +6,16 @@ again. A part counts once its note is there; the note is written after the data 
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any, NamedTuple
-
-import numpy as np
+from typing import Any, BinaryIO, NamedTuple
 
 from hotloop.feed.baking import folder as folders
-from hotloop.feed.baking.manifest import BLOCK_BYTES, Manifest, Table, record_file
-from hotloop.feed.baking.schema import Bytes, split
+from hotloop.feed.baking.manifest import BLOCK_BYTES, Manifest, record_file
+from hotloop.feed.baking.schema import split
 from hotloop.feed.layout import encode
 
 
@@ -43,25 +42,33 @@ def write_part(folder: Path, manifest: Manifest, dataset: Any, part: int) -> Non
         SampleError: the dataset raised; the part stays unwritten.
         OSError: the disk is full or gone.
     """
-    samples = manifest.samples(part)
-    tables = [_TableWriter(folder, table, samples) for table in manifest.tables()]
-    records = _RecordWriter(folder / record_file(part))
-    try:
+    samples, path = manifest.samples(part), folder / record_file(part)
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    with contextlib.ExitStack() as files:
+        tables = []
+        for table in manifest.tables():
+            file = files.enter_context((folder / table.file).open("r+b"))
+            file.seek(samples.start * table.row_bytes)
+            tables.append(_BlockWriter(file, table.block_rows * table.row_bytes))
+        records = _BlockWriter(files.enter_context(temporary.open("wb")), BLOCK_BYTES)
         for index in samples:
             try:
                 row = split(manifest.schema, encode(dataset[index]))
             except Exception as error:
                 raise SampleError(index) from error
             records.add(row.record)
-            for position, writer in enumerate(tables[:-1]):
-                writer.add(None if row.dense is None else row.dense[position])
-            tables[-1].add(np.array([records.num_bytes], "<i8").view(np.uint8))
-        note = Note(records.finish(), [writer.finish() for writer in tables], records.crcs)
-    finally:
-        for writer in tables:
-            writer.close()
-        records.close()
-    _write_note(folder, part, note)
+            for position, column in enumerate(manifest.schema.columns):
+                data = bytes(column.field.num_bytes) if row.dense is None else row.dense[position].data
+                tables[position].add(data)
+            tables[-1].add(records.num_bytes.to_bytes(8, "little"))
+        note = Note(records.num_bytes, [writer.finish() for writer in tables], records.finish())
+    if records.num_bytes:
+        temporary.replace(path)
+        folders.sync_folder(path.parent)
+    else:
+        temporary.unlink()
+        path.unlink(missing_ok=True)
+    folders.write_atomic(_note_file(folder, part), json.dumps(note).encode())
 
 
 def finished(folder: Path, manifest: Manifest) -> dict[int, Note]:
@@ -82,10 +89,6 @@ def _note_file(folder: Path, part: int) -> Path:
     return folder / folders.NOTES / f"{part:05}.json"
 
 
-def _write_note(folder: Path, part: int, note: Note) -> None:
-    folders.write_atomic(_note_file(folder, part), json.dumps(note).encode())
-
-
 def _read_note(folder: Path, part: int) -> Note | None:
     try:
         return Note(*json.loads(_note_file(folder, part).read_text(encoding="utf-8")))
@@ -93,86 +96,31 @@ def _read_note(folder: Path, part: int) -> Note | None:
         return None
 
 
-class _TableWriter:
-    """Fills one part's rows of a dense file, block by block."""
+class _BlockWriter:
+    """Writes to a file in blocks, each with a checksum."""
 
-    def __init__(self, folder: Path, table: Table, samples: range) -> None:
-        self._descriptor = os.open(folder / table.file, os.O_WRONLY)
-        self._at = samples.start * table.row_bytes
-        self._block = np.empty((min(table.block_rows, len(samples)), table.row_bytes), np.uint8)
-        self._rows = 0
+    def __init__(self, file: BinaryIO, block_bytes: int) -> None:
+        self.num_bytes = 0
+        self._file, self._block_bytes = file, block_bytes
         self._crcs: list[int] = []
+        self._waiting = bytearray()
 
-    def add(self, row: Bytes | None) -> None:
-        self._block[self._rows] = 0 if row is None else row
-        self._rows += 1
-        if self._rows == len(self._block):
-            self._flush()
+    def add(self, data: bytes | memoryview) -> None:
+        self.num_bytes += len(data)
+        self._waiting += data
+        while len(self._waiting) >= self._block_bytes:
+            self._write(self._block_bytes)
 
     def finish(self) -> list[int]:
         """Everything to disk; the checksums of the blocks."""
-        self._flush()
-        folders.sync_data(self._descriptor)
+        if self._waiting:
+            self._write(len(self._waiting))
+        self._file.flush()
+        os.fdatasync(self._file.fileno())
         return self._crcs
 
-    def close(self) -> None:
-        os.close(self._descriptor)
-
-    def _flush(self) -> None:
-        if self._rows:
-            data = self._block[: self._rows].reshape(-1).data
-            self._crcs.append(zlib.crc32(data))
-            _write_all(self._descriptor, data, self._at)
-            self._at += len(data)
-            self._rows = 0
-
-
-class _RecordWriter:
-    """Writes one part's records under another name, which it loses when the part is whole."""
-
-    def __init__(self, path: Path) -> None:
-        self.num_bytes = 0
-        self.crcs: list[int] = []
-        self._path = path
-        self._temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-        self._descriptor = -1
-        self._waiting = bytearray()
-
-    def add(self, record: bytes) -> None:
-        self.num_bytes += len(record)
-        self._waiting += record
-        while len(self._waiting) >= BLOCK_BYTES:
-            self._flush(BLOCK_BYTES)
-
-    def finish(self) -> int:
-        """Everything to disk, under its own name (no file where there is no record); returns the bytes."""
-        self._flush(len(self._waiting))
-        if self._descriptor >= 0:
-            folders.sync_data(self._descriptor)
-            self._temporary.replace(self._path)
-            folders.sync_folder(self._path.parent)
-        else:
-            self._path.unlink(missing_ok=True)
-        return self.num_bytes
-
-    def close(self) -> None:
-        if self._descriptor >= 0:
-            os.close(self._descriptor)
-
-    def _flush(self, num_bytes: int) -> None:
-        if not num_bytes:
-            return
-        if self._descriptor < 0:
-            self._descriptor = os.open(self._temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    def _write(self, num_bytes: int) -> None:
         block = bytes(self._waiting[:num_bytes])
         del self._waiting[:num_bytes]
-        self.crcs.append(zlib.crc32(block))
-        _write_all(self._descriptor, memoryview(block), -1)
-
-
-def _write_all(descriptor: int, data: memoryview, at: int) -> None:
-    """All of it, at ``at`` or (-1) where the file stands: a write may come short."""
-    while data:
-        count = os.write(descriptor, data) if at < 0 else os.pwrite(descriptor, data, at)
-        data = data[count:]
-        at = at if at < 0 else at + count
+        self._crcs.append(zlib.crc32(block))
+        self._file.write(block)

@@ -15,8 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.feed import layout
-from hotloop.feed.layout import Encoded, Field, Layout
-from hotloop.feed.tree import LEAF, Structure, paths, unflatten
+from hotloop.feed.layout import Encoded, Field
+from hotloop.feed.tree import Structure, paths, unflatten
 
 Bytes = NDArray[np.uint8]
 
@@ -32,10 +32,7 @@ class Column(NamedTuple):
 
     position: int
     name: str
-    kind: str
-    dtype: str
-    shape: tuple[int, ...]
-    num_bytes: int
+    field: Field
 
 
 class Schema(NamedTuple):
@@ -45,17 +42,10 @@ class Schema(NamedTuple):
     leaves: tuple[str, ...]
     columns: tuple[Column, ...]
 
-    def layouts(self) -> list[Layout]:
-        """The layout of one row of each column."""
-        return [
-            Layout(LEAF, (Field(c.kind, c.dtype, c.shape, 0, c.num_bytes),), c.num_bytes)
-            for c in self.columns
-        ]
-
     @property
     def row_bytes(self) -> int:
         """Bytes of one sample in all dense columns."""
-        return sum(column.num_bytes for column in self.columns)
+        return sum(column.field.num_bytes for column in self.columns)
 
     @property
     def loose(self) -> tuple[int, ...]:
@@ -82,9 +72,9 @@ def infer(samples: Sequence[Encoded]) -> Schema:
     columns = []
     for position, name in enumerate(names):
         first = samples[0].layout.fields[position]
-        alike = all(_same(first, sample.layout.fields[position]) for sample in samples)
+        alike = all(first[:3] == sample.layout.fields[position][:3] for sample in samples)
         if alike and first.kind in _DENSE and first.num_bytes:
-            columns.append(Column(position, name, first.kind, first.dtype, first.shape, first.num_bytes))
+            columns.append(Column(position, name, first._replace(offset=0)))
     return Schema(structure, names, tuple(columns))
 
 
@@ -92,17 +82,15 @@ def split(schema: Schema, sample: Encoded) -> Row:
     """A sample's rows in the columns and its record (empty where the columns hold all of it)."""
     fields = sample.layout.fields
     if sample.layout.structure != schema.structure or not all(
-        _same(column, fields[column.position]) for column in schema.columns
+        column.field[:3] == fields[column.position][:3] for column in schema.columns
     ):
         return Row(None, _ODD + _record(sample.layout.structure, sample, range(len(fields))))
     dense = [sample.payloads[column.position] for column in schema.columns]
     return Row(dense, _FITS + _record(None, sample, schema.loose) if schema.loose else b"")
 
 
-def join(schema: Schema, layouts: Sequence[Layout], dense: Sequence[Bytes], record: Bytes) -> Any:
+def join(schema: Schema, dense: Sequence[Bytes], record: Bytes) -> Any:
     """The sample that :func:`split` took apart; tensors and arrays have memory of their own.
-
-    ``layouts`` is ``schema.layouts()``, made once.
 
     Raises:
         ValueError: the record is not one (it was damaged, and nobody looked at its checksum).
@@ -110,8 +98,8 @@ def join(schema: Schema, layouts: Sequence[Layout], dense: Sequence[Bytes], reco
     if is_odd(record):
         return unflatten(*_read(record))
     leaves: list[Any] = [None] * len(schema.leaves)
-    for column, described, row in zip(schema.columns, layouts, dense, strict=True):
-        leaves[column.position] = layout.read(described, row, copy=True)
+    for column, row in zip(schema.columns, dense, strict=True):
+        leaves[column.position] = layout.read_leaf(column.field, row, copy=True)
     if len(schema.columns) < len(leaves):
         for position, leaf in zip(schema.loose, loose_leaves(schema, record), strict=True):
             leaves[position] = leaf
@@ -132,10 +120,6 @@ def loose_leaves(schema: Schema, record: Bytes) -> list[Any]:
     return found
 
 
-def _same(one: Column | Field, other: Field) -> bool:
-    return one.kind == other.kind and one.dtype == other.dtype and one.shape == other.shape
-
-
 def _record(structure: Structure | None, sample: Encoded, positions: Sequence[int]) -> bytes:
     fields, payloads = sample.layout.fields, sample.payloads
     leaves = [(*fields[at][:3], payloads[at].tobytes()) for at in positions]
@@ -152,5 +136,5 @@ def _read(record: Bytes) -> tuple[Any, list[Any]]:
 
 
 def _leaf(kind: str, dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
-    described = Layout(LEAF, (Field(kind, dtype, shape, 0, len(data)),), len(data))
-    return layout.read(described, np.frombuffer(bytearray(data), np.uint8), copy=False)
+    field = Field(kind, dtype, shape, 0, len(data))
+    return layout.read_leaf(field, np.frombuffer(bytearray(data), np.uint8), copy=False)

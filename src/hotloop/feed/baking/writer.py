@@ -8,7 +8,7 @@ import math
 import os
 import sys
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,7 +21,7 @@ from hotloop.feed.baking.baked import Baked, Verify, stale
 from hotloop.feed.baking.crew import write_parts
 from hotloop.feed.baking.manifest import Manifest
 from hotloop.feed.baking.part import Note, finished
-from hotloop.feed.baking.progress import Advance, progress_line
+from hotloop.feed.baking.progress import progress_line
 from hotloop.feed.baking.schema import Schema, infer, split
 from hotloop.feed.budget import usable_cores
 from hotloop.feed.determinism import check_deterministic, spread
@@ -94,7 +94,8 @@ def bake(
             return found
         manifest, kept = _begin(folder, path, dataset, fingerprint, overwrite)
         missing = [part for part in range(manifest.num_parts) if part not in kept]
-        with _followed(path, manifest, kept, progress) as advance:
+        done = sum(len(manifest.samples(part)) for part in kept)
+        with progress_line(f"baking {path.name}", manifest.num_samples, done, progress) as advance:
             if ray:
                 from hotloop.feed.baking.on_ray import write_parts_on_ray
 
@@ -115,18 +116,6 @@ def bake(
     baked = Baked(path, verify=verify)
     baked.num_kept = len(kept)
     return baked
-
-
-@contextlib.contextmanager
-def _followed(out: Path, manifest: Manifest, kept: dict[int, Note], progress: bool) -> Iterator[Advance]:
-    """A line of progress, and a word to whoever stops it."""
-    done = sum(len(manifest.samples(part)) for part in kept)
-    try:
-        with progress_line(f"baking {out.name}", manifest.num_samples, done, progress) as advance:
-            yield advance
-    except KeyboardInterrupt:
-        _say("stopped; run the same bake again and it goes on where it was")
-        raise
 
 
 def _workers(num_workers: int | Literal["auto"]) -> int:

@@ -5,9 +5,9 @@ One sample lies behind the other, for good: nothing is wasted and nothing moves.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
-from enum import IntEnum
 
 import numpy as np
 from numpy.typing import NDArray
@@ -25,14 +25,6 @@ _PAUSE_NS = 1_000_000_000
 _LOOK_NS = 50_000_000
 
 
-class Pause(IntEnum):
-    """Why the arena does not grow for now."""
-
-    NONE = 0
-    REFUSED = 1
-    PRESSURE = 2
-
-
 class SampleArena:
     """A part of the shared file that grows to the cache's limit and is mapped as far as it is read."""
 
@@ -40,7 +32,6 @@ class SampleArena:
         self._file = file
         self._header = header
         self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
-        self._frozen: NDArray[np.uint8] = np.empty(0, np.uint8)
 
     @property
     def room_bytes(self) -> int:
@@ -69,18 +60,17 @@ class SampleArena:
         room = self.room_bytes
         if end > room or time.monotonic_ns() < self._header[Header.PAUSED_UNTIL_NS]:
             return False
-        if self._is_short():
-            return self._pause(Pause.PRESSURE)
         step = min(_LARGEST_STEP_BYTES, max(room // 64, PAGE_BYTES))
-        for target in (min(room, round_up(max(end, frontier + step))), round_up(end)):
-            try:
+        target = min(room, round_up(max(end, frontier + step)))
+        if not self._is_short():
+            with contextlib.suppress(OSError):
                 self._file.reserve(target - frontier, offset=ARENA_OFFSET + frontier)
-            except OSError:
-                continue
-            self._header[Header.FRONTIER] = target
-            self._header[Header.PAUSE_REASON] = Pause.NONE
-            return True
-        return self._pause(Pause.REFUSED)
+                self._header[Header.FRONTIER] = target
+                self._header[Header.IS_PAUSED] = False
+                return True
+        self._header[Header.PAUSED_UNTIL_NS] = time.monotonic_ns() + _PAUSE_NS
+        self._header[Header.IS_PAUSED] = True
+        return False
 
     def _is_short(self) -> bool:
         """Is the machine short of memory? Looking costs as much as writing a megabyte, so not every time."""
@@ -90,11 +80,6 @@ class SampleArena:
         self._header[Header.LOOKED_NS] = now
         return budget.memory_is_short()
 
-    def _pause(self, reason: Pause) -> bool:
-        self._header[Header.PAUSED_UNTIL_NS] = time.monotonic_ns() + _PAUSE_NS
-        self._header[Header.PAUSE_REASON] = reason
-        return False
-
     def bytes(self, end: int) -> NDArray[np.uint8]:
         """The arena from its beginning to at least ``end``, flat.
 
@@ -103,40 +88,20 @@ class SampleArena:
         """
         memory = self._bytes
         if end > memory.size:
-            memory = self._map(end, writable=True).array()
+            memory = self._map().array()
             self._bytes = max(self._bytes, memory, key=len)  # another thread may have mapped more
         return memory
 
-    def frozen(self, end: int) -> NDArray[np.uint8]:
-        """The same bytes on pages that cannot be written to, for views that are handed out."""
-        memory = self._frozen
-        if end > memory.size:
-            mapping = self._map(end, writable=False)
-            # The array may be asked for as a tensor; the pages stay read-only.
-            mapping.__array_interface__["data"] = (mapping.address, False)
-            memory = mapping.array()
-            self._frozen = max(self._frozen, memory, key=len)
-        return memory
-
-    def write(self, parts: list[NDArray[np.uint8]], offset: int) -> None:
+    def write(self, part: NDArray[np.uint8], offset: int) -> None:
         """Fill memory that nobody touched yet: through the file, which spares a page fault per page."""
-        position = ARENA_OFFSET + offset
-        views = [memoryview(part) for part in parts if part.size]  # type: ignore[arg-type]
-        while views:
-            done = os.pwritev(self._file.descriptor, views[:512], position)
-            position += done
-            while views and done >= views[0].nbytes:
-                done -= views[0].nbytes
-                del views[0]
-            if done:
-                views[0] = views[0][done:]
+        rest = memoryview(part)  # type: ignore[arg-type]
+        while rest:
+            done = os.pwrite(self._file.descriptor, rest, ARENA_OFFSET + offset)
+            rest, offset = rest[done:], offset + done
 
-    def _map(self, end: int, *, writable: bool) -> Mapping:
-        sizes = (self._header[Header.MAX_BYTES], self._header[Header.FRONTIER], round_up(end))
-        for size in sizes[:-1]:
-            if size >= end:
-                try:
-                    return self._file.map(round_up(size), offset=ARENA_OFFSET, writable=writable)
-                except OSError:
-                    continue
-        return self._file.map(sizes[-1], offset=ARENA_OFFSET, writable=writable)
+    def _map(self) -> Mapping:
+        """All it may come to, so that it is mapped once; where that is too much, what is reserved."""
+        try:
+            return self._file.map(round_up(self._header[Header.MAX_BYTES]), offset=ARENA_OFFSET)
+        except OSError:
+            return self._file.map(self._header[Header.FRONTIER], offset=ARENA_OFFSET)

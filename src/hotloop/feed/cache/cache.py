@@ -14,12 +14,10 @@ from numpy.typing import NDArray
 from hotloop import units
 from hotloop.feed import budget
 from hotloop.feed.cache import rendezvous
-from hotloop.feed.cache.arena import Pause
 from hotloop.feed.cache.reading import MISSING, SampleReader
 from hotloop.feed.cache.shared import Shared
 from hotloop.feed.cache.statistics import CacheStats
 from hotloop.feed.cache.table import MAGIC, READY, Header, Row, Table, table_bytes
-from hotloop.feed.cache.whole import Whole
 from hotloop.feed.cache.writing import SampleWriter
 from hotloop.feed.collating import Out
 from hotloop.feed.errors import CacheError
@@ -34,8 +32,6 @@ class SampleCache:
         max_bytes: memory for all of it together, tables included: ``"50GB"``, ``"40%"``, ``"auto"``, bytes.
         fingerprint: 32 bytes that say what the samples are; processes that name the same share one cache.
             Without it the cache belongs to this process and its workers.
-        copy: hand out copies. ``False`` hands out views on pages that cannot be written to:
-            writing into such an array is an error, writing into such a tensor ends the process.
 
     Of several ranks (``LOCAL_WORLD_SIZE``) each that meets the others brings its share of ``max_bytes``:
     together they never exceed it, whether they find each other or not.
@@ -51,9 +47,8 @@ class SampleCache:
         *,
         max_bytes: str | float | int | None = "auto",
         fingerprint: bytes | None = None,
-        copy: bool = True,
     ) -> None:
-        self.num_items, self.copy = num_items, copy
+        self.num_items = num_items
         self._fingerprint = fingerprint or bytes(32)
         self._max_bytes = max_bytes
         self._notes: list[str] = []
@@ -86,12 +81,6 @@ class SampleCache:
         return batch
 
     @property
-    def whole(self) -> Whole | None:
-        """What gathers batches fastest, once all samples are known to be here; None while it cannot."""
-        whole = self._reader.whole
-        return None if whole is None or self._shared.header[Header.STOPPED] else whole
-
-    @property
     def stopped_by(self) -> int | None:
         """The sample for which the cache was stopped; None while it serves."""
         return self._shared.header[Header.STOPPED] - 1 if self._shared.header[Header.STOPPED] else None
@@ -120,10 +109,6 @@ class SampleCache:
 
     def __contains__(self, index: int) -> bool:
         return self.stopped_by is None and bool(self._shared.state[index] == READY)
-
-    def sweep(self) -> None:
-        """Try again to grow if growth was paused."""
-        self._writer.sweep()
 
     @property
     def resident_bytes(self) -> int:
@@ -157,7 +142,7 @@ class SampleCache:
         )
 
     def close(self) -> None:
-        """Let go of the memory; samples handed out as views stay valid."""
+        """Let go of the memory."""
         if (leaving := getattr(self, "_leave", None)) is not None:
             leaving()
         self._shared.lock.close()
@@ -171,10 +156,8 @@ class SampleCache:
                 f"limit {units.size(limit)} of {units.size(most)}: "
                 f"not all {header[Header.RANKS]} ranks of this machine have met here"
             )
-        if header[Header.PAUSE_REASON] == Pause.PRESSURE:
+        if header[Header.IS_PAUSED]:
             notes.append("stopped growing: memory is short")
-        if header[Header.PAUSE_REASON] == Pause.REFUSED:
-            notes.append("stopped growing: the system gives no more memory")
         return tuple(notes)
 
     def _create(self) -> SharedFile:
@@ -208,7 +191,7 @@ class SampleCache:
     def _attach(self, file: SharedFile) -> None:
         self._file = file
         self._shared = Shared(file, num_items=self.num_items)
-        self._reader = SampleReader(self._shared, copy=self.copy)
+        self._reader = SampleReader(self._shared)
         self._writer = SampleWriter(self._shared)
 
     def _welcome(self, num_holders: int) -> None:
@@ -223,7 +206,7 @@ class SampleCache:
         return self
 
     def __getstate__(self) -> dict[str, Any]:
-        names = ("num_items", "copy", "_fingerprint", "_max_bytes", "_notes", "_file")
+        names = ("num_items", "_fingerprint", "_max_bytes", "_notes", "_file")
         return {name: getattr(self, name) for name in names}
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -6,23 +6,19 @@ import operator
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from hotloop.feed import randomness
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.reading import MISSING
 from hotloop.feed.cache.statistics import CacheStats
 from hotloop.feed.cache.watching import DrawWatch
 from hotloop.feed.collating import Out
-from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.determinism import Verdict, check_deterministic
 from hotloop.feed.errors import CacheError
-from hotloop.feed.holdings import left_as_it_was
 from hotloop.feed.identity import fingerprint as fingerprints
 from hotloop.feed.stages import Remaining, split_after
 
@@ -63,41 +59,31 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
         """Many samples; what is missing is read in one go where the dataset can."""
-        if not hasattr(self.dataset, "__getitems__"):
-            return [self[index] for index in indices]
         numbers = [self._number(index) for index in indices]
-        asked = [index if number is None else number for index, number in zip(indices, numbers, strict=True)]
-        samples = [MISSING if number is None else self.cache.get(number) for number in numbers]
+        if None in numbers or not hasattr(self.dataset, "__getitems__"):
+            return [self[index] for index in indices]
+        samples = [self.cache.get(number) for number in numbers]
         missing = [position for position, sample in enumerate(samples) if sample is MISSING]
         if missing:
+            wanted = [numbers[position] for position in missing]
             began = time.perf_counter()
-            with self._watching(
-                [number for position in missing if (number := numbers[position]) is not None]
-            ):
-                made = self.dataset.__getitems__([asked[position] for position in missing])
+            with self._watching(wanted):
+                made = self.dataset.__getitems__(wanted)
             seconds = (time.perf_counter() - began) / len(missing)
             for position, sample in zip(missing, made, strict=True):
-                number = numbers[position]
-                if number is not None:
-                    self.cache.put(number, sample, seconds=seconds)
+                self.cache.put(numbers[position], sample, seconds=seconds)
                 samples[position] = sample
-        return [self._finish(index, sample) for index, sample in zip(asked, samples, strict=True)]
+        return [self._finish(number, sample) for number, sample in zip(numbers, samples, strict=True)]
 
     def gather(self, indices: Sequence[Any], out: Out | None = None) -> Any:
         """The collated batch, as ``default_collate`` gives it; one vectorised copy if all are cached."""
-        whole = self.cache.whole
-        if whole is not None and self._remaining is None:
-            batch = whole.gather(indices, out)
-            if batch is not None:
-                return batch
-        numbers = self._numbers(indices) if self._remaining is None else None
-        if numbers is not None and (batch := self.cache.gather(numbers, out)) is not MISSING:
-            return batch
+        numbers = np.asarray(indices)
+        if self._remaining is None and numbers.dtype.kind in "iu" and numbers.ndim == 1:
+            with suppress(IndexError):  # the dataset may know more
+                batch = self.cache.gather(numbers.astype(np.int64, copy=False), out)
+                if batch is not MISSING:
+                    return batch
         return default_collate(self.__getitems__(indices))
-
-    def epoch_end(self) -> None:
-        """Let the cache grow again if that was paused."""
-        self.cache.sweep()
 
     def stats(self) -> CacheStats:
         """Figures of all workers of all ranks."""
@@ -132,15 +118,6 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
         if self.cache.stop(index):
             self._on_random(f"sample {index} must not be cached: {verdict}")
 
-    def _numbers(self, indices: Sequence[Any]) -> NDArray[np.int64] | None:
-        """All of them at once, if they are plain indices from 0."""
-        numbers = np.asarray(indices)
-        if numbers.dtype.kind not in "iu" or numbers.ndim != 1 or not numbers.size:
-            return None
-        if numbers.min() < 0 or numbers.max() >= self.cache.num_items:
-            return None
-        return numbers.astype(np.int64, copy=False)
-
     def _number(self, index: Any) -> int | None:
         """The sample's number from 0; None for what the cache does not know (the dataset may)."""
         try:
@@ -162,7 +139,6 @@ def cached(
     stage: str | None = None,
     fingerprint: str | bytes | None = None,
     shared: bool = True,
-    copy: bool = True,
     allow_random: bool = False,
     on_random: Callable[[str], None] | None = None,
 ) -> CachedDataset:
@@ -176,7 +152,6 @@ def cached(
         stage: cache what comes out of this stage (see ``plan_cache``) and run the rest every time.
         fingerprint: your own name for what is cached, if hotloop cannot look into the dataset, or should not.
         shared: share with other processes that cache the same; otherwise only with this one's workers.
-        copy: see :class:`SampleCache`.
         allow_random: cache even if a second reading differs: every epoch then sees the first one's draw.
         on_random: samples that are random are refused here, and as they are met later on. With this a later
             one ends the cache and not the run: it is called once, in whichever process, with the reason, and
@@ -193,25 +168,21 @@ def cached(
     part, remaining = _first_stages(dataset, stage)
     if not allow_random and len(dataset):
         _refuse_random(part, stage)
-    identity, why_unknown = None, ""
+    meeting, alone = None, ""
     if shared:
-        identity, why_unknown = _identity(
-            dataset if fingerprint is None else fingerprint,
-            len(dataset),
-            stage,
+        what = dataset if fingerprint is None else fingerprint
+        try:
             # What is read after the stage may draw, every rank and run from a seed of its own.
-            seeds=stage is None and not allow_random,
-        )
-    meeting = fingerprints.digest_of(identity, allow_random) if identity else None
-    cache = SampleCache(len(dataset), max_bytes=max_bytes, fingerprint=meeting, copy=copy)
-    if shared and identity is None:
-        warnings.warn(f"{_ALONE}: {why_unknown}; {_NAME_IT}", RuntimeWarning, stacklevel=2)
-        cache.note(f"{_ALONE}: {why_unknown}")
+            seeds = stage is None and not allow_random
+            meeting = fingerprints.digest_of(what, len(dataset), stage, allow_random, seeds=seeds)
+        except fingerprints.Unknowable as unknown:
+            alone = f"the cache is not shared between ranks: {unknown}"
+            name_it = "name the data with cached(..., fingerprint=...)"
+            warnings.warn(f"{alone}; {name_it}", RuntimeWarning, stacklevel=2)
+    cache = SampleCache(len(dataset), max_bytes=max_bytes, fingerprint=meeting)
+    if alone:
+        cache.note(alone)
     return CachedDataset(part, cache, remaining, watch=not allow_random, on_random=on_random)
-
-
-_ALONE = "the cache is not shared between ranks"
-_NAME_IT = "name the data with cached(..., fingerprint=...)"
 
 
 def _first_stages(dataset: Any, stage: str | None) -> tuple[Any, Remaining | None]:
@@ -224,27 +195,8 @@ def _first_stages(dataset: Any, stage: str | None) -> tuple[Any, Remaining | Non
 def _refuse_random(part: Any, stage: str | None) -> None:
     verdict = check_deterministic(part)
     if not verdict:
-        leaves = _differing_leaves(part, verdict.indices[-1])
         raise CacheError(
-            f"not cached{f' after {stage!r}' if stage else ''}: {verdict}{leaves}",
+            f"not cached{f' after {stage!r}' if stage else ''}: {verdict}",
             hint="cache an earlier stage (cached(..., stage=...), see plan_cache), "
             "or say allow_random=True if every epoch may see the same draw",
         )
-
-
-def _differing_leaves(part: Any, index: int) -> str:
-    """Which leaves of the sample differ, where the verdict speaks of the generator that was drawn from."""
-    with randomness.preserved(), left_as_it_was(part):
-        try:
-            lines = differences(snapshot(part[index]), snapshot(part[index]))
-        except Exception:  # whatever a user's object does when it is pickled: the verdict has said so
-            return ""
-    return f"; sample {index} differs in {', '.join(lines[:3])}" if lines else ""
-
-
-def _identity(*what: Any, seeds: bool) -> tuple[bytes | None, str]:
-    """What is cached, as bytes; or None and why it cannot be told."""
-    try:
-        return fingerprints.digest_of(*what, seeds=seeds), ""
-    except fingerprints.Unknowable as unknown:
-        return None, str(unknown)

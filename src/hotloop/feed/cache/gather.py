@@ -24,7 +24,6 @@ class Batched:
     """How to gather a layout; the dtype of a leaf is None where it is text or bytes."""
 
     batch: Batch
-    num_bytes: int
     leaves: tuple[tuple[Field, torch.dtype | None], ...]
 
     def gather(
@@ -64,11 +63,11 @@ def places_of(layouts: list[Layout]) -> NDArray[np.int64] | None:
 def plan_batch(layout: Layout) -> Batched | None:
     """How to gather samples of this layout; None where only ``default_collate`` itself knows."""
     batch = Batch.of(layout.structure)
-    leaves = tuple((field, batch_dtype(field.kind, field.dtype)) for field in layout.fields)
+    leaves = tuple((field, batch_dtype(field)) for field in layout.fields)
     known = all(dtype is not None or field.kind in _STRINGS for field, dtype in leaves)
     if batch is None or not known or not layout.num_bytes:
         return None
-    return Batched(batch=batch, num_bytes=layout.num_bytes, leaves=leaves)
+    return Batched(batch=batch, leaves=leaves)
 
 
 def _leaf(
@@ -87,4 +86,4 @@ def _leaf(
         if field.num_bytes:
             gather(arena, starts, batch, field.num_bytes)
 
-    return filled(fill, len(starts), field.dtype, field.shape, dtype, out)
+    return filled(fill, len(starts), field, dtype, out)

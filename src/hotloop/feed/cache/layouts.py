@@ -23,16 +23,17 @@ LOG_OFFSET = 1 << 40
 #: The layout's number when it lies behind the sample.
 INLINE = 1
 
+_LARGEST_LOG_BYTES = 1 << 20
 _LENGTH = struct.Struct("<q")
 
 
 class Layouts:
     """Numbers for layouts and layouts for numbers."""
 
-    def __init__(self, file: SharedFile, table: Table, ceiling_bytes: int) -> None:
+    def __init__(self, file: SharedFile, table: Table) -> None:
         self._file = file
         self._table = table
-        self._ceiling = max(ceiling_bytes, 2 * PAGE_BYTES)
+        self._ceiling = max(2 * PAGE_BYTES, min(_LARGEST_LOG_BYTES, table.header[Header.LIMIT] // 64))
         self._by_number: dict[int, Layout] = {}
         self._numbers: dict[Layout, int] = {}
         self._seen = PAGE_BYTES

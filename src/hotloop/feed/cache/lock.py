@@ -6,7 +6,6 @@ import fcntl
 import os
 import platform
 import threading
-import weakref
 from types import TracebackType
 
 from hotloop.feed.errors import CacheError
@@ -39,7 +38,6 @@ class SharedLock:
         self._file = descriptor
         self._description = -1
         self._threads = threading.Lock()
-        _locks.add(self)
 
     def __enter__(self) -> None:
         self._threads.acquire()
@@ -74,9 +72,6 @@ class SharedLock:
         self.close()
 
 
-_locks: weakref.WeakSet[SharedLock] = weakref.WeakSet()
-
-
 def _own_description(descriptor: int) -> int:
     try:
         return os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
@@ -85,11 +80,3 @@ def _own_description(descriptor: int) -> int:
             f"a shared cache needs /proc/self/fd, which this system lacks: {error.strerror}",
             hint="the shared cache runs on Linux",
         ) from None
-
-
-def _after_fork_in_child() -> None:
-    for lock in list(_locks):
-        lock.after_fork()
-
-
-os.register_at_fork(after_in_child=_after_fork_in_child)

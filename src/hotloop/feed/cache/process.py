@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from functools import cache
 from pathlib import Path
 
 
@@ -22,11 +21,6 @@ def is_alive(pid: int, start: int) -> bool:
     return pid > 0 and start_ticks(pid) == start != 0
 
 
-def own_start(pid: int | None = None) -> int:
+def own_start() -> int:
     """When this process started, as :func:`start_ticks` says it."""
-    return _own_start(os.getpid() if pid is None else pid)
-
-
-@cache
-def _own_start(pid: int) -> int:
-    return start_ticks(pid)
+    return start_ticks(os.getpid())

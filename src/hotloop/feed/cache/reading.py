@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,8 @@ from hotloop.feed.cache.gather import Batched, places_of, plan_batch
 from hotloop.feed.cache.layouts import INLINE
 from hotloop.feed.cache.lock import fence
 from hotloop.feed.cache.shared import Shared
-from hotloop.feed.cache.table import READY
-from hotloop.feed.cache.whole import Whole
+from hotloop.feed.cache.table import READY, Header
 from hotloop.feed.collating import Out
-from hotloop.feed.tree import tree_map
 
 #: Stands for «not here» where None may be a sample.
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__slots__": ()})()
@@ -29,12 +26,11 @@ _LOOKS = 4
 class SampleReader:
     """Reads a cache through one process's hold on it."""
 
-    def __init__(self, shared: Shared, *, copy: bool) -> None:
+    def __init__(self, shared: Shared) -> None:
         self._shared = shared
-        self._copy = copy
         self._batched: dict[int, Batched | None] = {}
-        self.whole: Whole | None = None
-        self._unseen = 0  # samples to be gathered before it is worth a look whether all are here
+        self._of_all: Batched | None = None  # once all samples are here and alike: nothing is looked up
+        self._unseen = 0  # samples to be gathered before it is worth a look whether they are
 
     def read(self, index: int) -> Any:
         """A sample, or MISSING."""
@@ -45,53 +41,44 @@ class SampleReader:
         one = shared.table.one
         offset = one["offset"][index]
         end = offset + one["num_bytes"][index]
-        number = one["layout"][index]
         try:
-            memory = shared.arena.bytes(end) if self._copy else shared.arena.frozen(end)
+            sample = shared.arena.bytes(end)[offset:end].copy()
         except OSError:
             return MISSING  # this process cannot map it
-        sample = memory[offset:end].copy() if self._copy else memory[offset:end]
-        of, payload = shared.layouts.layout(number, sample)
-        found = layout.read(of, payload, copy=False)
-        return found if self._copy else tree_map(_frozen, found)
+        of, payload = shared.layouts.layout(one["layout"][index], sample)
+        return layout.read(of, payload, copy=False)
 
     def gather(self, indices: NDArray[np.int64], out: Out | None) -> Any:
         """The collated batch, or MISSING if not all samples are here and alike."""
         shared, table = self._shared, self._shared.table
-        if not len(indices) or table.state[indices].min() != READY:
+        batched, places = self._of_all, None
+        if not len(indices):
             return MISSING
-        fence()
-        numbers = table.layout[indices]
-        number = int(numbers[0])
-        batched = None if number == INLINE else self._batched_for(number)
         if batched is None:
-            return MISSING
-        places = None
-        if (numbers != number).any() and (places := self._places(numbers)) is None:
-            return MISSING
-        offsets = table.offset[indices]
+            if table.state.take(indices).min() != READY:
+                return MISSING
+            fence()
+            numbers = table.layout.take(indices)
+            batched = self._batched_for(int(numbers[0]))
+            if batched is None:
+                return MISSING
+            if (numbers != numbers[0]).any() and (places := self._places(numbers)) is None:
+                return MISSING
+            self._look_for_all(len(indices))
+        offsets = table.offset.take(indices)
         try:
-            memory = shared.arena.bytes(int((offsets + table.num_bytes[indices]).max()))
+            memory = shared.arena.bytes(shared.header[Header.FRONTIER])
         except OSError:
             return MISSING  # this process cannot map it
-        leaves = batched.gather(memory, offsets, out or empty, places)
-        self._unseen -= len(indices)
-        if self._unseen < 0:
-            self._unseen = len(table.state) // _LOOKS
-            self._look_for_all()
-        return batched.collated(leaves)
+        return batched.collated(batched.gather(memory, offsets, out or empty, places))
 
-    def _look_for_all(self) -> None:
-        """If :meth:`gather` will find all samples from now on, ``whole`` may do it instead."""
-        shared, table = self._shared, self._shared.table
-        if self.whole is not None or table.state.min() != READY:
-            return
-        fence()
-        number = int(table.layout[0])
-        batched = None if number == INLINE or (table.layout != number).any() else self._batched_for(number)
-        if batched is not None:
-            with contextlib.suppress(OSError):  # this process cannot map it
-                self.whole = Whole.of(shared, batched)
+    def _look_for_all(self, num_gathered: int) -> None:
+        self._unseen -= num_gathered
+        if self._unseen < 0:
+            table = self._shared.table
+            self._unseen = len(table.state) // _LOOKS
+            if table.state.min() == READY and (table.layout == table.layout[0]).all():
+                self._of_all = self._batched_for(int(table.layout[0]))
 
     def _places(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64] | None:
         """Where the leaves lie of samples whose texts differ in length; None: they differ in more."""
@@ -102,12 +89,8 @@ class SampleReader:
         return None if places is None else places[which]
 
     def _batched_for(self, number: int) -> Batched | None:
+        if number == INLINE:
+            return None
         if number not in self._batched:
             self._batched[number] = plan_batch(self._shared.layouts.by_number(number))
         return self._batched[number]
-
-
-def _frozen(leaf: Any) -> Any:
-    if type(leaf) is np.ndarray:
-        leaf.flags.writeable = False
-    return leaf

@@ -14,7 +14,6 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,8 +33,7 @@ class Holder(NamedTuple):
     descriptor: int
 
 
-@dataclass(frozen=True, kw_only=True)
-class Meeting:
+class Meeting(NamedTuple):
     """The memory, how many processes hold it now, and why there may be more copies than one."""
 
     file: SharedFile
@@ -53,7 +51,7 @@ def meet(key: str, create: Callable[[], SharedFile], accept: Callable[[SharedFil
         with _locked(path) as descriptor:
             return _meet(descriptor, create, accept)
     except OSError as error:
-        return Meeting(file=create(), num_holders=1, note=f"not shared between ranks: {error}")
+        return Meeting(create(), 1, f"not shared between ranks: {error}")
 
 
 def leave(key: str, holder_descriptor: int) -> None:
@@ -88,7 +86,7 @@ def _meet(descriptor: int, create: Callable[[], SharedFile], accept: Callable[[S
         live = []  # they hold other memory
     own = Holder(os.getpid(), own_start(), file.descriptor)
     _write(descriptor, [*live, own])
-    return Meeting(file=file, num_holders=len({holder.pid for holder in [*live, own]}), note=note)
+    return Meeting(file, len({holder.pid for holder in [*live, own]}), note)
 
 
 def _open_of(holder: Holder) -> SharedFile | None:

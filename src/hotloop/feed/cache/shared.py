@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from hotloop.feed.cache.arena import SampleArena
 from hotloop.feed.cache.layouts import Layouts
 from hotloop.feed.cache.lock import SharedLock
-from hotloop.feed.cache.table import Header, Row, Table
+from hotloop.feed.cache.table import Row, Table
 from hotloop.feed.memory import SharedFile
-
-_LARGEST_LAYOUT_LOG_BYTES = 1 << 20
 
 
 class Shared:
@@ -27,27 +25,25 @@ class Shared:
         self.header = self.table.header
         self.state = self.table.one["state"]
         self.arena = SampleArena(file, self.header)
-        log = min(_LARGEST_LAYOUT_LOG_BYTES, self.header[Header.LIMIT] // 64)
-        self.layouts = Layouts(file, self.table, log)
+        self.layouts = Layouts(file, self.table)
         self.lock = SharedLock(file.descriptor)
         self.after_fork()
         _holds.add(self)
 
     def after_fork(self) -> None:
-        """What belongs to one process alone: its row and the lock of its counters."""
-        self._row_number = -1
+        """What belongs to one process alone: its row and its locks."""
+        self.lock.after_fork()
+        self._has_row = False
         self.row = memoryview(bytearray(len(Row) * 8)).cast("q")
         self._counting = threading.Lock()
 
-    def own_row(self) -> int:
-        """The number of this process's row, which it gets when it first needs one. Takes the lock."""
-        if self._row_number < 0:
+    def own_row(self) -> None:
+        """Have a row for this process, which it gets when it first needs one. Takes the lock."""
+        if not self._has_row:
             with self.lock:
-                if self._row_number < 0:
-                    number = self.table.enroll()
-                    self.row = memoryview(self.table.rows[number])
-                    self._row_number = number
-        return self._row_number
+                if not self._has_row:
+                    self.row = memoryview(self.table.rows[self.table.enroll()])
+                    self._has_row = True
 
     def count(self, index: int, *, hit: bool) -> None:
         """One reading."""
@@ -61,16 +57,10 @@ class Shared:
 
     def count_hits(self, indices: NDArray[np.int64]) -> None:
         """Many readings, all of them found."""
-        if len(indices):
-            self.count_found(len(indices), float(self.table.cost_s[indices].mean(dtype=np.float64)) * 1e9)
-
-    def count_found(self, num: int, each_ns: float) -> None:
-        """So many readings, which saved so much each."""
-        if self._row_number < 0:
-            self.own_row()
+        self.own_row()
         with self._counting:
-            self.row[Row.HITS] += num
-            self.row[Row.SAVED_NS] += int(num * each_ns)
+            self.row[Row.HITS] += len(indices)
+            self.row[Row.SAVED_NS] += int(float(self.table.cost_s.take(indices).sum()) * 1e9)
 
 
 _holds: weakref.WeakSet[Shared] = weakref.WeakSet()

@@ -37,7 +37,7 @@ class Header(IntEnum):
     OVERHEAD = 10  # bytes reserved outside the arena
     LAYOUT_BYTES = 11
     PAUSED_UNTIL_NS = 12
-    PAUSE_REASON = 13
+    IS_PAUSED = 13  # the arena could not grow when it was last asked to
     LOOKED_NS = 14  # when somebody last looked whether memory is short
     FINGERPRINT = 16  # and the three after it
 

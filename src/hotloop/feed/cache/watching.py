@@ -33,7 +33,7 @@ class DrawWatch:
     @contextmanager
     def reading(self, indices: Sequence[int], refuse: Callable[[int, Verdict], None]) -> Iterator[None]:
         """Around a read of these samples; ``refuse`` is told the first that reads differently again."""
-        if self._left <= 0 or not _is_main_thread():
+        if self._left <= 0 or threading.current_thread() is not threading.main_thread():
             yield
             return
         self._left -= len(indices)
@@ -47,7 +47,3 @@ class DrawWatch:
             if not verdict:
                 refuse(index, verdict)
                 return
-
-
-def _is_main_thread() -> bool:
-    return threading.current_thread() is threading.main_thread()

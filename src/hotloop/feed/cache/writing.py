@@ -5,16 +5,11 @@ from __future__ import annotations
 import warnings
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from hotloop.feed import layout
 from hotloop.feed.cache.layouts import INLINE
 from hotloop.feed.cache.lock import fence
 from hotloop.feed.cache.shared import Shared
-from hotloop.feed.cache.table import READY, Header
-
-_PADDING = np.zeros(layout.ALIGNMENT, np.uint8)
+from hotloop.feed.cache.table import READY
 
 
 class SampleWriter:
@@ -34,8 +29,7 @@ class SampleWriter:
         except Exception as error:  # whatever a user's object does when it is pickled
             self._warn(index, error)
             return False
-        num_bytes = encoded.layout.num_bytes
-        if num_bytes > shared.arena.available_bytes():
+        if encoded.layout.num_bytes > shared.arena.available_bytes():
             return False
         try:
             with shared.lock:
@@ -44,26 +38,23 @@ class SampleWriter:
             self._warn(index, error)
             return False
 
-    def sweep(self) -> None:
-        """Try again to grow if growth was paused."""
-        header = self._shared.header
-        header[Header.PAUSED_UNTIL_NS] = header[Header.LOOKED_NS] = 0
-
     def _put(self, index: int, encoded: layout.Encoded, seconds: float) -> bool:
         """Under the lock: whoever dies here leaves at most a place that nobody uses."""
         shared, table = self._shared, self._shared.table
         if table.state[index] == READY:
             return False
-        number, parts = shared.layouts.number(encoded.layout), _parts(encoded)
-        if number == INLINE:
-            parts.append(shared.layouts.trailer(encoded.layout))
-        num_bytes = sum(part.size for part in parts)
-        start = shared.arena.place(num_bytes)
+        number, num_bytes = shared.layouts.number(encoded.layout), encoded.layout.num_bytes
+        trailer = shared.layouts.trailer(encoded.layout) if number == INLINE else None
+        total = num_bytes if trailer is None else num_bytes + trailer.size
+        start = shared.arena.place(total)
         if start is None:
             return False
-        shared.arena.write(parts, start)
-        shared.arena.take(num_bytes)
-        table.offset[index], table.num_bytes[index] = start, num_bytes
+        for field, payload in zip(encoded.layout.fields, encoded.payloads, strict=True):
+            shared.arena.write(payload, start + field.offset)
+        if trailer is not None:
+            shared.arena.write(trailer, start + num_bytes)
+        shared.arena.take(total)
+        table.offset[index], table.num_bytes[index] = start, total
         table.cost_s[index], table.layout[index] = seconds, number
         fence()
         table.state[index] = READY
@@ -75,13 +66,3 @@ class SampleWriter:
             warnings.warn(
                 f"sample {index} is not cached: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=4
             )
-
-
-def _parts(encoded: layout.Encoded) -> list[NDArray[np.uint8]]:
-    """The bytes of a sample in order, gaps filled."""
-    parts: list[NDArray[np.uint8]] = []
-    for payload in encoded.payloads:
-        parts.append(payload)
-        if gap := -payload.size % layout.ALIGNMENT:
-            parts.append(_PADDING[:gap])
-    return parts
