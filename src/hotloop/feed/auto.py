@@ -12,7 +12,6 @@ from time import perf_counter, process_time, thread_time
 from typing import Any, Final
 
 import torch
-from torch.utils.data import IterableDataset
 
 from hotloop.feed import budget
 from hotloop.feed.engine import Engine
@@ -46,19 +45,6 @@ def sizer_for(loader: Any) -> Sizer:
         memory_bytes=max(0, free) // budget.local_world_size(),
         methods=methods,
     )
-
-
-def refuse(loader: Any) -> None:
-    """Refuse what cannot be sized while it runs.
-
-    Raises:
-        ValueError: the dataset divides its samples by the number of workers.
-    """
-    if isinstance(loader.dataset, IterableDataset):
-        raise ValueError(
-            "num_workers='auto' needs a dataset with indices: an IterableDataset divides its samples by the "
-            "number of workers, which must not change while it is read"
-        )
 
 
 class AutoEngine(Engine):
@@ -148,19 +134,14 @@ class AutoEngine(Engine):
         except StopIteration:
             self._end_epoch()
             raise
-        number = self._send_idx
         self._count(index)
         self._rcvd_idx = self._send_idx
+        self._position.num_given += 1  # one that cannot be made counts too, as from a worker
         began, cpu_s = perf_counter(), thread_time()
         if self._local is None:
             self._local = local_reader(self._setup.reading)
-        try:
-            batch = self._local.read(index)
-        except Exception:  # one that cannot be made counts too, as from a worker
-            self._position.handed_out(number)
-            raise
+        batch = self._local.read(index)
         self._made = (perf_counter() - began, thread_time() - cpu_s, 0, "inline")
-        self._position.handed_out(number)
         return self._pinned(batch)
 
     def _hand_out(self, task: Task) -> Any:

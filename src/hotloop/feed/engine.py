@@ -85,7 +85,7 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             self._drain()
             self._epoch += 1
             for member in self._workers:
-                member.send((EPOCH,))
+                member.link.send((EPOCH,))
         self._begin_epoch(loader)
         _BaseDataLoaderIter._reset(self, loader, first_iter)
         self._send_idx = 0
@@ -119,9 +119,6 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             index = self._draw()
         except StopIteration:
             return False
-        return self._give(index)
-
-    def _give(self, index: Any) -> bool:
         member = self._choose()
         if member is None:
             return False
@@ -132,7 +129,7 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._tasks_outstanding += 1
         member.num_tasks += 1
         member.num_to_make += 1
-        member.send((TASK, number, slot.number, slot.capacity, first, data))
+        member.link.send((TASK, number, slot.number, slot.capacity, first, data))
         return True
 
     def _count(self, index: Any) -> tuple[int, bytes]:
@@ -205,7 +202,7 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         reply, slot = task.reply, task.slot
         assert reply is not None
         task.worker.num_tasks -= 1
-        self._position.handed_out(task.number)
+        self._position.num_given += 1
         meta = reply.meta
         if reply.kind != BATCH or not reply.used:
             assert isinstance(meta, bytes)
@@ -243,7 +240,6 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             member.active = False
             member.num_tasks -= 1
             del self._task_info[reply.task]
-            self._position.passed_over(reply.task)
             self._free(task)
             if not self._is_draining:
                 self._dispatch()

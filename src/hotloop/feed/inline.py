@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -39,35 +40,27 @@ class InlineIterator(Iterating, _SingleProcessDataLoaderIter):  # type: ignore[m
         self._begin_epoch(loader)
         if resumed:
             self._sampler_iter = iter(self._index_sampler)
-            self._skip({**resumed, "beyond": []})  # batches out of order need workers
+            self._skip(resumed)
 
     def _next_data(self) -> Any:
-        number = -1
         try:
             index = self._draw()
-            number, first = self._count(index)
-            if not self._seeds:
+            self._first = self._count(index)
+            self._position.num_given += 1  # one that cannot be had counts too: what comes next is after it
+            with randomness.preserved() if self._seeds else contextlib.nullcontext():
                 data = self._reader.read(index)
-            else:
-                self._first = first
-                with randomness.preserved():
-                    data = self._reader.read(index)
         except StopIteration:
             self._end_epoch()
             raise
-        except Exception:
-            if number >= 0:  # drawn and not to be had: the batches after it are what comes next
-                self._position.handed_out(number)
-            raise
-        self._position.handed_out(number)
         if self._pin_memory:
             return torch_utils.pin_memory.pin_memory(data, self._pin_memory_device)
         return data
 
-    def _count(self, index: Any) -> tuple[int, int]:
+    def _count(self, index: Any) -> int:
+        """The number of the batch's first sample in the epoch."""
         first = self._num_samples
         self._num_samples += len(index) if self._auto_collation else 1
-        return self._position.num_done, first
+        return int(first)
 
     def _watch(self, indices: Iterator[Any]) -> Iterator[Any]:
         for position, index in enumerate(indices):

@@ -68,6 +68,11 @@ class Loader(DataLoader):  # type: ignore[misc]
         if seed_by == "sample" and isinstance(dataset, IterableDataset):
             raise ValueError("seed_by='sample' needs samples with an index: an IterableDataset has none")
         self._auto = num_workers == "auto"
+        if self._auto and isinstance(dataset, IterableDataset):
+            raise ValueError(
+                "num_workers='auto' needs a dataset with indices: an IterableDataset divides its samples by "
+                "the number of workers, which must not change while it is read"
+            )
         if isinstance(num_workers, str) and not self._auto:
             raise ValueError(f"num_workers must be a number or 'auto', not {num_workers!r}")
         self.copy = copy
@@ -97,8 +102,6 @@ class Loader(DataLoader):  # type: ignore[misc]
             **extra,
         )
         self._sizer: Sizer | None = None
-        if self._auto:
-            auto.refuse(self)
 
     @property
     def sizing(self) -> Sizer | None:
@@ -120,15 +123,14 @@ class Loader(DataLoader):  # type: ignore[misc]
         if kept.has_ended or self._resumed is not None:
             self._iterator = None
             kept._shutdown_workers()
-            return super().__iter__()
-        if not kept.is_under_way or sys.getrefcount(kept) <= _NOBODY_ELSE:
-            return super().__iter__()
-        self._iterator = None  # its epoch goes on in somebody's hands: this is another one
-        self._seed_again = kept._base_seed
-        try:
-            return super().__iter__()
-        finally:
-            self._iterator, self._seed_again = kept, None
+        elif kept.is_under_way and sys.getrefcount(kept) > _NOBODY_ELSE:
+            self._iterator = None  # its epoch goes on in somebody's hands: this is another one
+            self._seed_again = kept._base_seed
+            try:
+                return super().__iter__()
+            finally:
+                self._iterator, self._seed_again = kept, None
+        return super().__iter__()
 
     def _get_iterator(self) -> Any:
         if isinstance(self.dataset, IterDataPipe | MapDataPipe):
@@ -152,6 +154,7 @@ class Loader(DataLoader):  # type: ignore[misc]
         position = self._position
         return {
             "version": VERSION,
+            "in_order": getattr(self, "in_order", True),
             "iterator": self._resumed if position is None else None if position.is_over else position.state(),
             "generators": [one.get_state() for one in generators_of(self)],
         }
@@ -162,10 +165,12 @@ class Loader(DataLoader):  # type: ignore[misc]
         Random transforms in workers draw new numbers, unless ``seed_by="sample"``.
 
         Raises:
-            FeedError: it is no state of this version's Loader.
+            FeedError: it is no state of this version's Loader, or of one with ``in_order=False``.
         """
         if state.get("version") != VERSION:
             raise FeedError(f"not a state of this version's Loader: version {state.get('version')!r}")
+        if not state["in_order"]:
+            raise FeedError("batches of in_order=False have no order in which another loader could go on")
         for generator, one in zip(generators_of(self), state["generators"], strict=True):
             generator.set_state(one)
         self._resumed, self._position = state["iterator"], None

@@ -1,7 +1,7 @@
 """Where an iterator is in its epoch, as data, and how another one gets there.
 
-The state is what was drawn from the sampler so far, by number, and the random states with which the epoch
-began: the other iterator draws the same again and leaves out what was handed out.
+The state is how many batches were handed out and the random states with which the epoch began: the other
+iterator draws the same again and leaves these out.
 """
 
 from __future__ import annotations
@@ -16,45 +16,25 @@ import torch
 
 from hotloop.feed import randomness
 
-VERSION: Final = 3
+VERSION: Final = 4
 
 
 class Position:
-    """Where an iterator is. ``num_done``: every batch before it was handed out; ``beyond``: later ones.
+    """Where an iterator is: how many batches of its epoch it has handed out, in order.
 
     Made where an epoch begins, before the first index is drawn; the loader keeps the latest one.
     """
 
     def __init__(self, loader: Any, base_seed: int, epoch: int) -> None:
-        self.num_done = 0
-        self.beyond: set[int] = set()
         self.num_given = 0
         self.is_over = False
         self._of = {"base_seed": base_seed, "epoch": epoch}
         self._start = _Start(loader)
         loader._position = self
 
-    def handed_out(self, number: int) -> None:
-        """A batch was handed out, or skipped because it had been."""
-        self.num_given += 1
-        self.passed_over(number)
-
-    def passed_over(self, number: int) -> None:
-        """There was no such batch: its worker had no more."""
-        self.beyond.add(number)
-        while self.num_done in self.beyond:
-            self.beyond.remove(self.num_done)
-            self.num_done += 1
-
     def state(self) -> dict[str, Any]:
         """Plain data: numbers, lists and uint8 tensors."""
-        return {
-            **self._of,
-            "num_done": self.num_done,
-            "beyond": sorted(self.beyond),
-            "num_given": self.num_given,
-            "start": self._start.state,
-        }
+        return {**self._of, "num_given": self.num_given, "start": self._start.state}
 
 
 class _Start:

@@ -54,15 +54,6 @@ class Member:
         self.num_tasks = 0
         self.num_to_make = 0
 
-    @property
-    def is_alive(self) -> bool:
-        """Whether its process runs."""
-        return bool(self.process.is_alive())
-
-    def send(self, message: tuple[Any, ...]) -> None:
-        """A message it will read when it comes to it."""
-        self.link.send(message)
-
 
 class Arrivals:
     """The replies that wait in the pipes, for whoever asks how far ahead the workers are."""
@@ -170,7 +161,7 @@ class Workers:
         if events:
             return
         for member in self._workers:
-            if not member.is_alive:
+            if not member.process.is_alive():
                 self._fail(member)
         if deadline is not None and time.monotonic() >= deadline:
             self._hung = True
@@ -204,12 +195,12 @@ class Workers:
         deadline = time.monotonic() + (0.0 if self._hung else _END_WITHIN_S)
         for end in ("join", "terminate", "kill"):
             for member in self._workers:
-                if end != "join" and member.is_alive:
+                if end != "join" and member.process.is_alive():
                     getattr(member.process, end)()
                     deadline = time.monotonic() + 1.0
                 member.process.join(max(0.0, deadline - time.monotonic()))
         for member in self._workers:
-            if not member.is_alive:
+            if not member.process.is_alive():
                 member.process.close()  # its descriptors: somebody may keep this iterator
         self._life.close()
         self._ring.file.close()  # batches that are held keep their windows, not the descriptor
