@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 from hotloop.feed.throughput import BatchCost, Method, Setting
 
-#: Costs changed when a batch takes this many times more or less, or an iteration this share longer.
-_COSTS_CHANGED: Final = 1.5
+#: Costs changed when an iteration takes this share longer.
 _SLOWER: Final = 0.1
 
 
@@ -90,15 +89,6 @@ class Block:
 
 
 def has_changed(settled: Block, block: Block) -> bool:
-    """Whether batches cost clearly more or less than when the setting was chosen."""
-    ratio = block.fetch_s / max(settled.fetch_s, 1e-9)
-    noise = 3 * math.hypot(_fetch_error(settled), _fetch_error(block))
-    if not 1 / _COSTS_CHANGED <= ratio <= _COSTS_CHANGED and abs(math.log(max(ratio, 1e-9))) > noise:
-        return True
+    """Whether an iteration takes clearly longer than when the setting was chosen."""
     slower = block.iteration_s / max(settled.iteration_s, 1e-9) - 1
     return slower > _SLOWER + 2 * math.hypot(settled.error, block.error)
-
-
-def _fetch_error(block: Block) -> float:
-    values = [fed.fetch_s for fed in block.fed]
-    return statistics.pstdev(values) / math.sqrt(len(values)) / max(block.fetch_s, 1e-9)

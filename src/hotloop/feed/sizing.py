@@ -32,9 +32,6 @@ _MOST_TRIED: Final = 10
 _MOST_WORKERS: Final = 64
 #: Decisions that are reported; a day on a busy machine makes thousands.
 _MOST_DECISIONS: Final = 100
-#: Workers that are not all there after so many seconds are measured as they are.
-_PATIENCE_S: Final = 10.0
-
 #: How the real loader begins, before anything is known.
 ONE_WORKER: Final = Setting("process", 1, 2)
 
@@ -52,7 +49,7 @@ class Sizer:
     """The controller. ``methods`` are those it may choose among.
 
     ``cores`` and ``memory_bytes`` are this rank's. The setting wanted is :attr:`setting`; it begins with
-    ``start``. :attr:`most_workers` may be narrowed while it runs.
+    one worker. :attr:`most_workers` may be narrowed while it runs.
     """
 
     def __init__(
@@ -60,31 +57,29 @@ class Sizer:
         *,
         cores: float,
         memory_bytes: int,
-        start: Setting = ONE_WORKER,
         methods: Iterable[Method] = ("inline", "process"),
-        worker_bytes: int = 200 << 20,
     ) -> None:
         self.cores = cores
         self.memory_bytes = memory_bytes
         self.methods = set(methods)
         self.most_workers = _MOST_WORKERS
-        self.worker_bytes = worker_bytes
-        self.setting = start
-        self.decisions = [Decision(batch=0, setting=start, reason="to begin with")]
+        self.worker_bytes = 200 << 20
+        self.setting = ONE_WORKER
+        self.decisions = [Decision(batch=0, setting=ONE_WORKER, reason="to begin with")]
         self.measured: dict[Setting, Block] = {}
         self.num_batches = 0
         self.is_settled = False  # nothing is being tried
         self._batch_bytes = 0
         self._cpu_share = 0.0
         self._strikes = 0
-        self._block = Block(start)
-        self._to_skip = self._num_stale(start)
-        self._patience_s = _PATIENCE_S
+        self._block = Block(ONE_WORKER)
+        self._to_skip = self._num_stale(ONE_WORKER)
 
     def observe(self, fed: Fed) -> Setting:
         """Take in what one batch cost; the setting wanted from now on (mostly the one there is)."""
         self.num_batches += 1
-        if not self._is_there(fed):
+        # Not while workers start, nor while batches made under another setting still come.
+        if fed.method != self.setting.method or fed.num_workers != self.setting.num_workers:
             return self.setting
         if self._to_skip:
             self._to_skip -= 1
@@ -95,13 +90,6 @@ class Sizer:
         if num >= least and (self._block.seconds >= seconds or num >= _MOST_BATCHES):
             self._judge()
         return self.setting
-
-    def _is_there(self, fed: Fed) -> bool:
-        """Not while workers start, nor while batches made under another setting still come."""
-        if fed.method == self.setting.method and fed.num_workers == self.setting.num_workers:
-            return True
-        self._patience_s -= fed.wait_s + fed.step_s
-        return self._patience_s < 0 and fed.method == self.setting.method
 
     def begin_epoch(self) -> None:
         """The pipeline is empty again: what comes first is no measure of the rest."""
@@ -116,15 +104,13 @@ class Sizer:
             self._want(smaller, reason)
         return self.setting
 
-    def memory_of(self, setting: Setting) -> int:
-        """Bytes a setting takes, see :meth:`Setting.memory_bytes`."""
+    def _memory(self, setting: Setting) -> int:
         return setting.memory_bytes(self.worker_bytes, self._batch_bytes)
 
     def _want(self, setting: Setting, reason: str) -> None:
         if setting != self.setting:
             # What is under way or waiting was made under the setting before.
             self._to_skip = max(self._num_stale(setting), self.setting.num_ahead)
-            self._patience_s = _PATIENCE_S
             self.setting = setting
             self.decisions.append(Decision(batch=self.num_batches, setting=setting, reason=reason))
             del self.decisions[1:-_MOST_DECISIONS]
@@ -170,7 +156,7 @@ class Sizer:
         """The measured setting that takes least within the gain of the fastest."""
         fastest = min(block.iteration_s for block in self.measured.values())
         near = [block for block in self.measured.values() if block.iteration_s <= fastest * (1 + _GAIN)]
-        return min(near, key=lambda block: (self.memory_of(block.setting), block.iteration_s))
+        return min(near, key=lambda block: (self._memory(block.setting), block.iteration_s))
 
     def _promising(self, best: Block) -> tuple[Setting, str] | None:
         """The next setting to measure, and why: the closed form's choice first, then neighbours."""
@@ -179,7 +165,7 @@ class Sizer:
         options = [setting for setting in self._candidates(cost) if setting not in self.measured]
         if options:
             chosen, predicted_s = throughput.best(cost, self.cores, options)
-            less = self.memory_of(chosen) < self.memory_of(best.setting)
+            less = self._memory(chosen) < self._memory(best.setting)
             if predicted_s < best.iteration_s * (1 + _GAIN / 2 if less else 1 - _GAIN):
                 return chosen, f"{units.duration(predicted_s)} an iteration predicted"
         predicted_s = throughput.iteration_s(cost, INLINE, self.cores)
@@ -206,7 +192,7 @@ class Sizer:
             for s in settings
             if s.method in self.methods
             and s.num_workers <= enough
-            and (self.memory_of(s) <= self.memory_bytes or s == INLINE)
+            and (self._memory(s) <= self.memory_bytes or s == INLINE)
         ]
 
     def __str__(self) -> str:
