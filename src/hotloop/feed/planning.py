@@ -272,9 +272,7 @@ def _count(number: int, noun: str) -> str:
 
 def _ms(seconds: float) -> str:
     value = seconds * 1e3
-    if value >= 100:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if value >= 10 else f"{value:.2f}" if value >= 1 else f"{value:.3f}"
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def _wrapped(text: str) -> list[str]:

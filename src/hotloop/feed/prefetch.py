@@ -90,7 +90,8 @@ class DevicePrefetcher:
     def state_dict(self) -> Callable[[], Any]:
         """The loader's state as of the batch in use, whatever was read ahead since; if it has one."""
         own: Callable[[], Any] = self.loader.state_dict  # type: ignore[attr-defined]
-        return lambda: _else(getattr(self._latest(), "state", None), own)
+        ahead = self._latest()
+        return own if ahead is None or ahead.state is None else lambda: ahead.state
 
     @property
     def load_state_dict(self) -> Callable[[Any], None]:
@@ -102,10 +103,6 @@ class DevicePrefetcher:
             own(state_dict)
 
         return load
-
-
-def _else(value: Any, otherwise: Callable[[], Any]) -> Any:
-    return otherwise() if value is None else value
 
 
 class _AsAsked:

@@ -2,8 +2,8 @@
 
 Four things: the source of the classes and functions (the dataset's own, its transforms', and every function
 and constant of the user's modules they refer to), the parameters (what pickle would send to a worker), the
-size and modification time of the files the parameters name, and the number of samples. Comments, docstrings
-and layout do not count. Code of installed packages is known by its version and does not make a bake stale.
+size and modification time of the files the parameters name, and the number of samples. Comments and
+layout do not count. Code of installed packages is known by its version and does not make a bake stale.
 """
 
 from __future__ import annotations

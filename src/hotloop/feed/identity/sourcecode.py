@@ -97,7 +97,7 @@ def is_installed(value: Any) -> bool:
 
 
 def source_digest(value: Any) -> str:
-    """A digest of the source without comments, docstrings and layout; empty where there is none."""
+    """A digest of the source without comments and layout; empty where there is none."""
     try:
         text = textwrap.dedent(inspect.getsource(getattr(value, "__code__", value)))
     except (OSError, TypeError):
@@ -106,20 +106,7 @@ def source_digest(value: Any) -> str:
         tree = ast.parse(text)
     except SyntaxError:  # a lambda in the middle of an expression
         return digest(text.encode())
-    for node in ast.walk(tree):
-        body = getattr(node, "body", None)
-        if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) and _is_docstring(body):
-            node.body = node.body[1:] or [ast.Pass()]
     return digest(ast.unparse(tree).encode())
-
-
-def _is_docstring(body: Any) -> bool:
-    first = body[0] if body else None
-    return (
-        isinstance(first, ast.Expr)
-        and isinstance(first.value, ast.Constant)
-        and isinstance(first.value.value, str)
-    )
 
 
 def function_of(member: Any) -> Any:

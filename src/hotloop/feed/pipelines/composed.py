@@ -8,6 +8,7 @@ untouched. What is called ``Compose``, and ``torch.nn.Sequential``, are a sequen
 from __future__ import annotations
 
 import copy
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -24,17 +25,11 @@ SLOTS = ("transform", "transforms")
 _PLAIN = (int, float, str, bytes, type(None))
 
 
-class Chain:
-    """Transforms one after the other."""
-
-    def __init__(self, transforms: Sequence[Callable[[Any], Any]]) -> None:
-        self.transforms = list(transforms)
-
-    def __call__(self, value: Any) -> Any:
-        """What the last transform gives."""
-        for transform in self.transforms:
-            value = transform(value)
-        return value
+def chain(transforms: Sequence[Callable[[Any], Any]], value: Any) -> Any:
+    """What the last transform gives, of those one after the other."""
+    for transform in transforms:
+        value = transform(value)
+    return value
 
 
 class ComposedPipeline(Pipeline):
@@ -59,11 +54,11 @@ class ComposedPipeline(Pipeline):
 
     def prefix(self, cut: int) -> Any:
         """The dataset with the first parts of its transform only."""
-        return _with_slot(self.dataset, self.slot, Chain(self.parts[:cut]))
+        return _with_slot(self.dataset, self.slot, functools.partial(chain, self.parts[:cut]))
 
     def remaining(self, cut: int) -> Remaining:
         """The other parts, applied at the transform's place in the sample."""
-        return _Rest(Chain(self.parts[cut:]), self.place)
+        return functools.partial(_rest, self.parts[cut:], self.place)
 
 
 class _Watched:
@@ -82,13 +77,8 @@ class _Watched:
         return value
 
 
-class _Rest:
-    def __init__(self, chain: Chain, place: Place) -> None:
-        self.chain = chain
-        self.place = place
-
-    def __call__(self, index: int, sample: Any) -> Any:
-        return put(sample, self.place, self.chain(at(sample, self.place)))
+def _rest(parts: Sequence[Callable[[Any], Any]], place: Place, index: int, sample: Any) -> Any:
+    return put(sample, place, chain(parts, at(sample, place)))
 
 
 def find_composed(dataset: Any, index: int) -> Pipeline:
