@@ -90,8 +90,12 @@ class DevicePrefetcher:
     def state_dict(self) -> Callable[[], Any]:
         """The loader's state as of the batch in use, whatever was read ahead since; if it has one."""
         own: Callable[[], Any] = self.loader.state_dict  # type: ignore[attr-defined]
-        ahead = self._latest()
-        return own if ahead is None or ahead.state is None else lambda: ahead.state
+
+        def state() -> Any:
+            ahead = self._latest()
+            return own() if ahead is None or ahead.state is None else ahead.state
+
+        return state
 
     @property
     def load_state_dict(self) -> Callable[[Any], None]:
