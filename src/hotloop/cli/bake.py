@@ -160,8 +160,8 @@ def _as_json(baked: Baked, wall_s: float) -> dict[str, Any]:
         "num_parts_kept": baked.num_kept,
         "wall_s": round(wall_s, 3),
         "columns": [
-            {"name": column.name, "kind": column.kind, "dtype": column.dtype, "shape": list(column.shape)}
-            for column in manifest.schema.columns
+            {"name": name, "kind": field.kind, "dtype": field.dtype, "shape": list(field.shape)}
+            for _, name, field in manifest.schema.columns
         ],
         "in_records": [manifest.schema.leaves[position] for position in manifest.schema.loose],
         "versions": manifest.versions,

@@ -59,8 +59,8 @@ class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
 
     def __getitems__(self, indices: Sequence[Any]) -> list[Any]:
         """Many samples; what is missing is read in one go where the dataset can."""
-        numbers = [self._number(index) for index in indices]
-        if None in numbers or not hasattr(self.dataset, "__getitems__"):
+        numbers = [number for index in indices if (number := self._number(index)) is not None]
+        if len(numbers) < len(indices) or not hasattr(self.dataset, "__getitems__"):
             return [self[index] for index in indices]
         samples = [self.cache.get(number) for number in numbers]
         missing = [position for position, sample in enumerate(samples) if sample is MISSING]
