@@ -25,7 +25,6 @@ from hotloop.remedy.remedy import Effect
 from hotloop.tune import by_model, ideas
 from hotloop.tune.candidate import Candidate, Limits
 from hotloop.tune.journal import NAME, Journal
-from hotloop.tune.launching import Interrupted
 from hotloop.tune.outcome import render, to_json
 from hotloop.tune.patching import Patches
 from hotloop.tune.ratios import pooled, unpaired
@@ -175,7 +174,7 @@ def test_few_long_launches_are_enough_for_a_large_gain(tmp_path: Path, budget_s:
 def losses(factor: float = 1.0) -> Trace:
     values = (factor * np.exp(-0.1 * np.arange(32.0))).astype(np.float32)
     return Trace(
-        rank=0, recorded=True, losses=values.astype(np.float64), loaders=(), loss_steps=np.arange(32),
+        rank=0, recorded=True, losses=values.astype(np.float64), loaders=(),
         exact=values.view(np.uint32).astype(np.uint64),
     )  # fmt: skip
 
@@ -422,7 +421,7 @@ def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
         return Ran(exit_code=130, wall_s=0.0, interrupted=True) if len(part.launched) == 5 else run(request)
 
     part.run = ends  # type: ignore[method-assign]
-    with pytest.raises(Interrupted):
+    with pytest.raises(KeyboardInterrupt):
         tune(part, tmp_path / "part")
     journal = tmp_path / "part" / NAME
     with journal.open("a") as stream:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 import signal
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import running
 
 from hotloop.cli.main import main
 from hotloop.record.read import open_recording
@@ -77,6 +79,8 @@ if __name__ == "__main__":
 
 def run(folder: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(SCRIPT)
+    if command[:2] == ("-m", "hotloop"):
+        return running.hotloop(*command[2:], folder=folder, env=more, timeout=300)
     env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **more}
     return subprocess.run(
         [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=300
@@ -286,7 +290,8 @@ def test_mistakes_are_explained(words: list[str], message: str, capsys: pytest.C
     assert message in capsys.readouterr().err
 
 
-def test_an_interrupted_measurement_says_so_and_exits_as_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["r", "r/raw/*"])  # before the launch, during it
+def test_an_interrupted_measurement_says_so_and_exits_as_one(tmp_path: Path, when: str) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     words = ["what-if", "--out", "r", "free-data", "--", sys.executable, "train.py", "--epochs", "1000"]
     with subprocess.Popen(
@@ -295,12 +300,20 @@ def test_an_interrupted_measurement_says_so_and_exits_as_one(tmp_path: Path) -> 
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
     ) as running:  # fmt: skip
         until = time.monotonic() + 60
-        while not list((tmp_path / "r").glob("raw/*")) and time.monotonic() < until:
-            time.sleep(0.1)
+        while not list(tmp_path.glob(when)) and time.monotonic() < until:
+            time.sleep(0.01)
         os.killpg(running.pid, signal.SIGINT)
         _, said = running.communicate(timeout=120)
     assert running.returncode == 130
     assert "interrupted" in said and "hotloop failed" not in said
+
+
+def test_an_interrupt_before_the_verb_begins_is_told(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(importlib, "import_module", lambda name: (_ for _ in ()).throw(KeyboardInterrupt))
+    assert main(["what-if", "--", "true"]) == 130
+    assert capsys.readouterr().err == "hotloop: interrupted\n"
 
 
 @pytest.mark.parametrize("words", [["--budget", "soon"], ["free-data", "--width", "200%"]])

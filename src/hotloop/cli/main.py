@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from hotloop import __version__
-from hotloop.cli.output import silence
+from hotloop.cli.output import say, silence
 from hotloop.errors import HotloopError
 
 #: Verb -> one line of help. The verb's module (``hotloop.cli.<verb>``) is imported only when it is used.
@@ -38,24 +38,13 @@ VERBS = {
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns its exit code (0 ok, 1 a check said no, 2 usage, 3 hotloop's own failure)."""
-    arguments = list(sys.argv[1:] if argv is None else argv)
     sys.stdout = sys.stdout or _nowhere()  # closed by whoever started us
     sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")  # an encoding that lacks a sign is no failure
-    parser, verb_parser = _parser(arguments)
-    options, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        near = difflib.get_close_matches(unknown[0], verb_parser._option_string_actions, n=1)
-        meant = f"; did you mean {near[0]}?" if near else ""
-        verb_parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
-    if options.verb is None:
-        parser.print_help(sys.stderr)
-        return 2
-    verb = importlib.import_module(_module(options.verb))
     try:
-        return int(verb.main(options))
+        return _verb(list(sys.argv[1:] if argv is None else argv))
     except HotloopError as error:
         print(f"error: {error.message}", file=sys.stderr)
         if error.hint:
@@ -65,6 +54,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         silence(sys.stdout)
         return 0
     except KeyboardInterrupt:
+        say("interrupted")
         return 130
     except OSError as error:
         print(f"error: {error.strerror or error}{_file(error)}", file=sys.stderr)
@@ -76,6 +66,19 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exception(error)
         print(f"error: hotloop {__version__} failed, which it should not: see above", file=sys.stderr)
         return 3
+
+
+def _verb(arguments: Sequence[str]) -> int:
+    parser, verb_parser = _parser(arguments)
+    options, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        near = difflib.get_close_matches(unknown[0], verb_parser._option_string_actions, n=1)
+        meant = f"; did you mean {near[0]}?" if near else ""
+        verb_parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+    if options.verb is None:
+        parser.print_help(sys.stderr)
+        return 2
+    return int(importlib.import_module(_module(options.verb)).main(options))
 
 
 def _nowhere() -> TextIO:

@@ -57,11 +57,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns 0: that nothing is faster is an answer; 130 where it was interrupted."""
+    """Returns 0: that nothing is faster is an answer."""
     command = arguments.command_of(options.command, _USAGE)
     from hotloop.flow.tune import Tuning, drop_if_empty, tune, tuning_folder
     from hotloop.tune.candidate import Limits
-    from hotloop.tune.launching import Interrupted, Say
+    from hotloop.tune.launching import Say
 
     most_bytes = arguments.size(options.memory)
     folder, made = tuning_folder(options.out, command)
@@ -79,12 +79,11 @@ def main(options: argparse.Namespace) -> int:
         say("--in-place: every trial writes where the command writes")
     try:
         answer = tune(asked, folder)
-    except Interrupted:
-        say(f"ended; this goes on where it was:\n    {shlex.join(_again(options, folder, command))}")
-        return 130
-    except BaseException:
+    except BaseException as error:
         if made:
             drop_if_empty(folder)
+        if isinstance(error, KeyboardInterrupt) and folder.exists():
+            say(f"this goes on where it was:\n    {shlex.join(_again(options, folder, command))}")
         raise
     finally:
         progress.close()

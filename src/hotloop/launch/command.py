@@ -11,10 +11,10 @@ the same signal: it has a report to write).
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,8 +23,7 @@ from time import monotonic, perf_counter_ns, time
 from typing import IO, Final
 
 from hotloop.errors import UsageError
-from hotloop.launch.group import GroupSentinel
-from hotloop.launch.signals import PASSED_ON, Signals
+from hotloop.launch.signals import PASSED_ON, GroupSentinel, Signals
 
 #: Two SIGTERM closer together than this are one: supervisors signal a process and its group.
 PATIENCE_S: Final = 1.0
@@ -96,23 +95,26 @@ def run_command(
     with Signals() as signals:
         start_unix_s, start_ns = time(), perf_counter_ns()
         if prefix and shutil.which(command[0]) is None:
-            raise UsageError(f"command not found: {command[0]}", hint=_hint_not_found(command[0]))
-        streams = ((stdout, 1), (stderr, 2))
-        redirects = [(_descriptor(stream), number) for stream, number in streams if stream is not None]
-        pid = _spawn([*prefix, *command], environment, redirects)
-        wait = _Wait(pid=pid, signals=signals, ticker=_Ticker(on_tick, pid), tick_s=tick_s)
+            raise _not_started(command[0], FileNotFoundError())
+        try:  # with the signals that hotloop itself was started with, and what else is open
+            process = subprocess.Popen(
+                [*prefix, *command], env=environment, stdout=stdout, stderr=stderr, close_fds=False
+            )
+        except OSError as error:
+            raise _not_started(command[0], error) from error
+        wait = _Wait(process=process, signals=signals, on_tick=on_tick, tick_s=tick_s)
         wait.until_over()
     killed_by = -wait.code if wait.code < 0 else None
     return Outcome(
         exit_code=128 - wait.code if wait.code < 0 else wait.code,
-        pid=pid,
+        pid=process.pid,
         start_ns=start_ns,
         end_ns=wait.end_ns,
         start_unix_s=start_unix_s,
         signal=killed_by,
         abandoned=wait.abandoned,
         passed_on=tuple(wait.passed_on),
-        warnings=tuple(wait.ticker.warnings),
+        warnings=tuple(wait.warnings),
     )
 
 
@@ -133,97 +135,60 @@ def observed_environment(
     return environment
 
 
-def _spawn(
-    command: Sequence[str],
-    environment: Mapping[str, str],
-    redirects: Sequence[tuple[int, int]],
-) -> int:
-    """Start the command without a shell, with the signal state hotloop itself was started with."""
-    try:
-        return os.posix_spawnp(
-            command[0],
-            list(command),
-            dict(environment),
-            file_actions=[(os.POSIX_SPAWN_DUP2, source, target) for source, target in redirects],
-            setsigdef=[
-                signal.SIGPIPE,
-                signal.SIGXFSZ,
-            ],  # Python ignores these two; what a shell starts does not
-        )
-    except FileNotFoundError as error:
-        raise UsageError(f"command not found: {command[0]}", hint=_hint_not_found(command[0])) from error
-    except PermissionError as error:
-        raise UsageError(f"not executable: {command[0]}", hint=_hint_not_executable(command[0])) from error
-    except OSError as error:
-        hint = (
-            "a script begins with #! and the name of its interpreter"
-            if error.errno == errno.ENOEXEC
-            else None
-        )
-        raise UsageError(f"cannot run {command[0]}: {error.strerror}", hint=hint) from error
-
-
-def _descriptor(stream: IO[str] | int) -> int:
-    return stream if isinstance(stream, int) else stream.fileno()
-
-
-def _hint_not_found(name: str) -> str:
+def _not_started(name: str, error: OSError) -> UsageError:
+    """What to say and what to try where a command could not be started."""
     path = Path(name)
-    if path.suffix == ".py" or path.is_file():
-        return f"put the interpreter first: hotloop run -- python {name}"
-    return "check the spelling and PATH; the command follows the two dashes: hotloop run -- python train.py"
-
-
-def _hint_not_executable(name: str) -> str:
-    path = Path(name)
-    if path.is_dir():
-        return f"{name} is a folder; name a program"
-    if path.suffix == ".py":
-        return f"put the interpreter first: hotloop run -- python {name}"
-    return f"chmod +x {name}"
+    if isinstance(error, FileNotFoundError):
+        words, hint = "command not found:", "check the spelling and PATH: hotloop run -- python train.py"
+    elif isinstance(error, PermissionError):
+        words, hint = "not executable:", f"name a program, or chmod +x {name}"
+    else:
+        words, hint = "cannot run", "a script begins with #! and the name of its interpreter"
+        name += f": {error.strerror}"
+    if path.suffix == ".py" or (path.is_file() and isinstance(error, FileNotFoundError)):
+        hint = f"put the interpreter first: hotloop run -- python {path}"
+    return UsageError(f"{words} {name}", hint=hint)
 
 
 @dataclass(kw_only=True)
 class _Wait:
     """Waiting for the command: ticks, signals, its end."""
 
-    pid: int
+    process: subprocess.Popen[bytes]
     signals: Signals
-    ticker: _Ticker
+    on_tick: Callable[[int], None] | None
     tick_s: float
     code: int = 0
     end_ns: int = 0
     abandoned: bool = False
     passed_on: list[int] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
     _terminated_at: float | None = None
     _group: GroupSentinel = field(default_factory=GroupSentinel)
 
     def until_over(self) -> None:
+        next_tick = monotonic() + self.tick_s
         try:
-            self._loop()
+            while not self._ended():
+                number = self.signals.next(max(0.0, next_tick - monotonic()))
+                if number in PASSED_ON:
+                    self._pass_on(number)
+                    if self.abandoned:
+                        self.code, self.end_ns = -number, perf_counter_ns()
+                        self.process.returncode = self.code  # it is nobody's child any more
+                        break
+                if monotonic() >= next_tick:
+                    self._tick()
+                    next_tick = monotonic() + self.tick_s
+            self._tick()
         finally:
             self._group.close()
 
-    def _loop(self) -> None:
-        next_tick = monotonic() + self.tick_s
-        while not self._ended():
-            number = self.signals.next(max(0.0, next_tick - monotonic()))
-            if number in PASSED_ON:
-                self._pass_on(number)
-                if self.abandoned:
-                    self.code, self.end_ns = -number, perf_counter_ns()
-                    break
-            if monotonic() >= next_tick:
-                self.ticker.tick()
-                next_tick = monotonic() + self.tick_s
-        self.ticker.tick()
-
     def _ended(self) -> bool:
-        pid, status = os.waitpid(self.pid, os.WNOHANG)
-        if pid == 0:
-            return False
-        self.code, self.end_ns = os.waitstatus_to_exitcode(status), perf_counter_ns()
-        return True
+        code = self.process.poll()
+        if code is not None:
+            self.code, self.end_ns = code, perf_counter_ns()
+        return code is not None
 
     def _pass_on(self, number: int) -> None:
         now, before = monotonic(), self._terminated_at
@@ -232,24 +197,18 @@ class _Wait:
             return
         self.passed_on.append(number)
         if not self._group.was_hit(number):
-            os.kill(self.pid, number)
+            self.process.send_signal(number)
+        else:
+            self._group.close()
+            self._group = GroupSentinel()
         if number == signal.SIGTERM:
             self._terminated_at, self.abandoned = now, again
 
-
-@dataclass
-class _Ticker:
-    """Calls ``on_tick`` until it fails: watching may break, the command goes on."""
-
-    on_tick: Callable[[int], None] | None
-    pid: int
-    warnings: list[str] = field(default_factory=list)
-
-    def tick(self) -> None:
-        if self.on_tick is None:
-            return
+    def _tick(self) -> None:
+        """Watching may break, the command goes on."""
         try:
-            self.on_tick(self.pid)
+            if self.on_tick is not None:
+                self.on_tick(self.process.pid)
         except Exception as error:
             self.on_tick = None
             self.warnings.append(f"hotloop stopped watching the system: {type(error).__name__}: {error}")

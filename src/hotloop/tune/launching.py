@@ -51,10 +51,6 @@ _SLOWEST: Final = 0.5
 _LEAST_LAUNCHES: Final = 2
 
 
-class Interrupted(Exception):  # noqa: N818 - the user's wish
-    """Told to end; what was tried is kept."""
-
-
 class Spent(Exception):  # noqa: N818 - the end of a search
     """A launch was ended that therefore tells nothing and is not kept: by the budget, or a proof."""
 
@@ -251,7 +247,7 @@ class Launcher:
         return self.bench.examine(self.folder / trial.folder)
 
     def _trial(self, key: str, arm: Arm, *, timeout_s: float, behind_s: float = 0.0, **more: Any) -> Trial:
-        """The trial of this key: from the journal, or launched now. Raises Spent, Interrupted."""
+        """The trial of this key: from the journal, or launched now. Raises Spent."""
         known = self.journal.trials.get(key)
         if known is not None and (known.status == "measured" or key != "first"):  # else: tried again
             return known
@@ -271,7 +267,7 @@ class Launcher:
         begun_s = monotonic()
         ran = self.bench.run(request)
         if ran.interrupted:
-            raise Interrupted
+            raise KeyboardInterrupt
         if ran.ended_for and most_s < timeout_s and self.left_s <= 0:
             self.spent = True
             raise Spent("the budget is spent")
