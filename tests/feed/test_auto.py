@@ -28,7 +28,8 @@ class Scripted(Sizer):
     """Wants what it is told to, from the batch on that it is told."""
 
     def __init__(self, *script: tuple[int, Setting], start: Setting = ONE_WORKER) -> None:
-        super().__init__(cores=2.0, memory_bytes=1 << 34, start=start)
+        super().__init__(cores=2.0, memory_bytes=1 << 34)
+        self.setting = start
         self.script = dict(script)
         self.fed: list[Fed] = []
 
