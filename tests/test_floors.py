@@ -41,7 +41,7 @@ IN_PROCESS = {
     """,
     "probe": """
         __init__ batches callbacks configured counting deviceclock draws ending install kept places probe
-        process sampler stages timer tracked unbuffered window
+        process sampler timer tracked unbuffered window
     """,
     "probe/observers": """
         __init__ anomaly autograd calls compiling configs datasets device evidence growth

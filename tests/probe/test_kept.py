@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from hotloop.probe.kept import Kept, _caches
+from hotloop.probe.kept import Kept, cache_of
 
 
 class Cache:
@@ -99,6 +99,6 @@ def test_without_counters_there_is_nothing_to_tell() -> None:
     frames = Frames()
     frames.cache.kept[0] = 1
     del frames.cache.hits
-    assert not list(_caches(frames))
+    assert cache_of(frames.cache) is None
     frames.cache.hits = True  # type: ignore[assignment]
-    assert not list(_caches(frames))
+    assert cache_of(frames.cache) is None

@@ -12,7 +12,6 @@ from tests.running import Observed, Row, run_observed
 
 from hotloop.hooks.wrapping import same_code
 from hotloop.probe.observers.workers import BYTES_FIRST, MOST_SKIPPED, WORTH_OBSERVING_NS, _known_code
-from hotloop.record.rows import U32_MAX
 
 SCRIPT = """
 import sys, time
@@ -127,7 +126,7 @@ def test_batches_are_timed_and_are_the_same_batches(
         assert len(slowest) == batches
         assert max(slowest, key=lambda row: row.dur).value == 5
     elif kind == "stream":
-        assert {row.value for row in slowest} == {U32_MAX}
+        assert not slowest
     if workers:
         stats = [note for _, notes in observed.processes.values() for note in notes.get("worker_stat", [])]
         assert {note["worker"] for note in stats} == set(range(workers))

@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import types
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Any
 
-from hotloop.hooks.imports import AfterImport
+from hotloop.hooks.imports import IMPORT_FILE, AfterImport
 from hotloop.hooks.switch import Switch
-from hotloop.hooks.wrapping import Begin, End, make_around
+from hotloop.hooks.wrapping import AROUND, RAISED, Begin, End, compile_beside
 
 #: ``report(observer, error)``: told once per observer that failed.
 Report = Callable[[str, BaseException], None]
 
 _MISSING = object()
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+def handler_in(error: BaseException) -> types.TracebackType | None:
+    """Where a traceback enters a signal handler of the script's; None where it does not."""
+    codes = {getattr(signal.getsignal(one), "__code__", None) for one in signal.valid_signals()}
+    trace = error.__traceback__
+    while trace is not None:
+        code = trace.tb_frame.f_code
+        if code in codes and not code.co_filename.startswith(_PACKAGE):
+            break
+        trace = trace.tb_next
+    return trace
 
 
 class Hooks:
@@ -52,10 +68,13 @@ class Hooks:
     def failed(self, switch: Switch, error: BaseException) -> None:
         """Switch an observer off because of an error of its own, and say so once.
 
-        Where the script itself is at the end of its stack or memory, only this one observation is lost.
+        Where the script itself is at the end of its stack or memory, only this one observation is lost. What
+        a signal handler of the script's raised in the middle of ours (a timeout) goes on to the script.
         """
         if isinstance(error, (RecursionError, MemoryError)):
             return
+        if (trace := handler_in(error)) is not None:
+            raise error.with_traceback(trace)
         if not switch.off:
             switch.off = True
             self._report(switch.name, error)
@@ -111,15 +130,24 @@ class Hooks:
         """Observe the calls of ``owner.name`` made by the recorded thread, or by any (see ``wrapping``).
 
         ``also`` are other owners that hold the identical object under the same name: they get the same
-        wrapper.
+        wrapper. ``unseen`` keeps it out of the levels that ``warnings.warn`` counts; for functions that are
+        never compiled.
         """
         switch = self.switch(observer)
         wrappers: dict[int, Any] = {}
 
         def make(original: Any) -> Any:
             if id(original) not in wrappers:
-                wrappers[id(original)] = make_around(
-                    original, switch, begin, end, self.failed, any_thread=any_thread, unseen=unseen
+                wrappers[id(original)] = compile_beside(
+                    original,
+                    AROUND.replace("{elsewhere}", "switch.off" if any_thread else "get_ident() != owner[0]"),
+                    IMPORT_FILE if unseen else "",
+                    switch=switch,
+                    begin=begin,
+                    end=end,
+                    failed=self.failed,
+                    raised=RAISED,
+                    now=perf_counter_ns,
                 )
             return wrappers[id(original)]
 

@@ -13,12 +13,10 @@ import functools
 import sys
 from _thread import get_ident
 from collections.abc import Callable
-from time import perf_counter_ns
 from types import CodeType, FrameType, FunctionType
 from typing import Any, Final
 
 from hotloop.hooks.imports import IMPORT_FILE
-from hotloop.hooks.switch import Switch
 
 #: ``begin(args, kwargs, frame)``: before the call; ``frame`` is the caller's. What it returns is handed to
 #: ``end``; None leaves this call unobserved.
@@ -37,7 +35,8 @@ _NO_LINE: Final = 0
 #: Handed to ``end`` instead of a result.
 RAISED: Final = _Raised()
 
-_AROUND = """
+#: Reports each call of ``original`` made by the recorded thread, or by any.
+AROUND: Final = """
 def {name}(*args, **kwargs):
     if is_compiling():
         return original(*args, **kwargs)
@@ -64,47 +63,13 @@ def {name}(*args, **kwargs):
 """
 
 
-_UNSEEN: Final = """
-try:
-    pass
-except BaseException as raised_through:
-    hide(raised_through)
-    raise
-"""
+_UNSEEN: Final = ("    except BaseException as raised:", "        hide(raised)", "        raise")
 
 
 def hide(error: BaseException) -> None:
     """Takes the frame that caught an error out of its traceback: raised on from there it stays away."""
     if error.__traceback__ is not None:
         error.__traceback__ = error.__traceback__.tb_next
-
-
-def make_around(
-    original: Any,
-    switch: Switch,
-    begin: Begin,
-    end: End,
-    failed: Callable[[Switch, BaseException], None],
-    *,
-    any_thread: bool = False,
-    unseen: bool = False,
-) -> Any:
-    """A wrapper that reports each call of ``original`` made by the recorded thread, or by any.
-
-    ``unseen`` keeps it out of the levels that ``warnings.warn`` counts; for functions that are never
-    compiled.
-    """
-    return compile_beside(
-        original,
-        _AROUND.replace("{elsewhere}", "switch.off" if any_thread else "get_ident() != owner[0]"),
-        switch=switch,
-        begin=begin,
-        end=end,
-        failed=failed,
-        raised=RAISED,
-        now=perf_counter_ns,
-        **({"filename": IMPORT_FILE} if unseen else {}),
-    )
 
 
 def compile_beside(original: Any, source: str, filename: str = "", **names: Any) -> Any:
@@ -153,20 +118,15 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
 
 
 def same_code(one: CodeType | None, other: CodeType) -> bool:
-    """Whether two functions do the same, whatever their files, lines and annotations."""
-    if one is None:
-        return False
-    if (one.co_code, one.co_names, one.co_varnames) != (other.co_code, other.co_names, other.co_varnames):
-        return False
-    if len(one.co_consts) != len(other.co_consts):
-        return False
-    for mine, theirs in zip(one.co_consts, other.co_consts, strict=True):
-        if isinstance(mine, CodeType) and isinstance(theirs, CodeType):
-            if not same_code(mine, theirs):
-                return False
-        elif mine != theirs:
-            return False
-    return True
+    """Whether two functions do the same, whatever their files, names, lines and annotations."""
+    return one is not None and _bare(one) == _bare(other)
+
+
+def _bare(code: CodeType) -> CodeType:
+    """The code without what only says where it was written."""
+    consts = tuple(_bare(one) if isinstance(one, CodeType) else one for one in code.co_consts)
+    bare = {"co_name": "", "co_qualname": "", "co_firstlineno": 1, "co_linetable": b"", "co_consts": consts}
+    return code.replace(co_flags=code.co_flags & 0xFF, **bare)
 
 
 def code_of(source: str) -> CodeType:
@@ -180,17 +140,11 @@ def code_of(source: str) -> CodeType:
 @functools.cache
 def _template(source: str) -> FunctionType:
     """The function in a source, compiled once: each wrapper takes its code under another name."""
-    tree = ast.parse(source.replace("{name}", "wrapper"))
-    (wrapper,) = tree.body
-    assert isinstance(wrapper, ast.FunctionDef)
+    lines = source.replace("{name}", "wrapper").strip().splitlines()
     # Dynamo sees no more than the first statement; a wrapper that does what the original did has its frame.
-    rest = (one for later in wrapper.body[1:] for one in ast.walk(later) if isinstance(one, ast.Call))
-    calls = any(isinstance(one.func, ast.Name) and one.func.id == "original" for one in rest)
-    if isinstance(wrapper.body[0], ast.If) and calls:
-        (guarded,) = ast.parse(_UNSEEN).body
-        assert isinstance(guarded, ast.Try)
-        guarded.body = wrapper.body[1:]
-        wrapper.body[1:] = [guarded]
+    if lines[1].startswith("    if ") and any("original(" in line for line in lines[3:]):
+        lines[3:] = ["    try:", *(f"    {line}" for line in lines[3:]), *_UNSEEN]
+    tree = ast.parse("\n".join(lines))
     for node in ast.walk(tree):
         if isinstance(node, ast.expr | ast.stmt):
             node.lineno = node.end_lineno = 1

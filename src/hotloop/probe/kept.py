@@ -6,24 +6,21 @@ them nobody can tell. Values are read where they are stored, and nothing of the 
 
 from __future__ import annotations
 
+import re
 import zlib
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.probe import batches
+from hotloop.state.snapshot import reached
 from hotloop.state.stored import attributes
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
 #: Names of the two counters.
-_COUNTERS: Final = tuple(
-    (f"{before}{hits}", f"{before}{misses}")
-    for before in ("", "_", "num_", "cache_", "_cache_")
-    for hits, misses in (("hits", "misses"), ("hit", "miss"), ("hit_count", "miss_count"))
-)
-#: Objects of a dataset that are searched, entries of a cache that are numbered, and notes of a worker.
-_MOST_OBJECTS: Final = 200
+_HITS: Final = re.compile(r"_?(num_|cache_)?hit(s|_count)?$")
+_MISSES: Final = re.compile(r"_?(num_|cache_)?miss(es|_count)?$")
+#: Entries of a cache that are numbered, and notes of a worker.
 _MOST_ENTRIES: Final = 4096
 _MOST_NOTES: Final = 1000
 _PLAIN: Final = (int, str, bytes)
@@ -44,12 +41,11 @@ class Kept:
 
     def look(self, dataset: Any) -> None:
         """A ``kept`` note, where a cache was read since the last look."""
-        found = next(_caches(dataset), None) if self._notes < _MOST_NOTES else None
-        if found is None:
+        holder = next(iter(reached(dataset, cache_of)), None) if self._notes < _MOST_NOTES else None
+        found = cache_of(holder)
+        if found is None or found[2] + found[3] == self._reads:
             return
-        holder, name, cache, hits, misses = found
-        if hits + misses == self._reads:
-            return
+        name, cache, hits, misses = found
         self._reads = hits + misses
         self._notes += 1
         numbers = _numbers(cache)
@@ -70,31 +66,18 @@ class Kept:
         )
 
 
-def _caches(dataset: Any) -> Iterator[tuple[Any, str, dict[Any, Any], int, int]]:
-    """(holder, attribute, cache, hits, misses) of everything the dataset holds that looks like one."""
-    ahead, known = [dataset], set[int]()
-    while ahead and len(known) < _MOST_OBJECTS:
-        one = ahead.pop(0)
-        if id(one) in known:
-            continue
-        known.add(id(one))
-        held = attributes(one)
-        counted = _counted(held)
-        caches = [
-            (name, value) for name, value in held.items() if isinstance(value, dict) and dict.__len__(value)
-        ]
-        if counted is not None and caches:
-            name, cache = max(caches, key=lambda pair: dict.__len__(pair[1]))
-            yield one, name, cache, *counted
-        ahead += [value for value in held.values() if attributes(value)]
+def cache_of(holder: Any) -> tuple[str, dict[Any, Any], int, int] | None:
+    """(attribute, cache, hits, misses) of an object that holds all of these."""
+    held = attributes(holder)
+    hits, misses = _counter(held, _HITS), _counter(held, _MISSES)
+    caches = [(name, one) for name, one in held.items() if isinstance(one, dict) and dict.__len__(one)]
+    if hits is None or misses is None or not caches:
+        return None
+    return (*max(caches, key=lambda pair: dict.__len__(pair[1])), hits, misses)
 
 
-def _counted(held: dict[str, Any]) -> tuple[int, int] | None:
-    for names in _COUNTERS:
-        hits, misses = (held.get(name) for name in names)
-        if type(hits) is int and type(misses) is int:
-            return hits, misses
-    return None
+def _counter(held: dict[str, Any], name: re.Pattern[str]) -> int | None:
+    return next((one for key, one in held.items() if type(one) is int and name.match(str(key))), None)
 
 
 def _numbers(cache: dict[Any, Any]) -> set[int]:

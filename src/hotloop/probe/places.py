@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -30,7 +31,7 @@ class UserCode:
     """Tells the user's code from the code of installed packages, the standard library and hotloop."""
 
     def __init__(self, torch_folder: str) -> None:
-        self._cwd = _cwd()
+        self._cwd = cwd()
         self._known: dict[int, tuple[CodeType, bool]] = {}
         self._files: dict[str, bool] = {}
         self._command_line = sys.argv[:1] == ["-c"]
@@ -121,6 +122,18 @@ class Places:
         """The text of a file is wanted, where it is the user's."""
         if filename and self._user.file(filename):
             self.files.add(self._user.path(filename))
+
+    def mention(self, pattern: str, unread: bool) -> bool:
+        """Whether a text of the user's seen so far matches; ``unread`` of one that cannot be read."""
+        for file in sorted(self.files):
+            try:
+                with open(file, encoding="utf-8", errors="replace") as stream:
+                    found = re.search(pattern, stream.read()) is not None
+            except OSError:
+                found = unread
+            if found:
+                return True
+        return False
 
     def _site(self, frame: FrameType | None) -> int:
         """``site`` where it is not compiled."""
@@ -311,10 +324,11 @@ def _library_name(code: CodeType) -> str:
     return f"{module}:{code.co_qualname}"
 
 
-def _cwd() -> str:
+def cwd() -> str:
+    """The working folder, "/" where it was removed under the process."""
     try:
         return os.getcwd()
-    except OSError:  # the directory was removed under the process
+    except OSError:
         return "/"
 
 

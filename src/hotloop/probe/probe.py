@@ -6,9 +6,8 @@ import os
 import sys
 import weakref
 from _thread import get_ident
-from collections.abc import Callable
 from types import FrameType
-from typing import Any, Protocol
+from typing import Any
 
 from hotloop.clock import now_ns
 from hotloop.hooks.registry import Hooks
@@ -18,20 +17,12 @@ from hotloop.probe.places import Places, UserCode
 from hotloop.record.writer import Writer
 
 
-class Window(Protocol):
-    """Takes over the calls of inner modules for a few steps (the module window)."""
-
-    def call(self, module: Any, original: Callable[..., Any], args: Any, kwargs: Any) -> Any:
-        """Call ``original(module, *args, **kwargs)`` and time it."""
-
-
 class Probe(Callbacks):
     """One process under observation.
 
     ``emit(kind, start, dur, value, site, obj, extra, flags)`` appends a row, ``note(type, **fields)`` a
-    note, ``site(frame)`` and ``stack(frame)`` give ids. ``steps`` counts steps as the probe sees them while
-    they happen (measuring is done offline), ``updates`` optimizer updates. All of it keeps working after a
-    fork.
+    note, ``site(frame)`` and ``stack(frame)`` give ids. ``updates`` counts optimizer updates. All of it
+    keeps working after a fork.
     """
 
     def __init__(self, torch: Any, raw_dir: str, *, start_ns: int, import_start_ns: int) -> None:
@@ -75,19 +66,13 @@ class Probe(Callbacks):
         self.stack = self.places.stack
 
     @property
-    def window(self) -> Window | None:
+    def window(self) -> Any:
         """What takes over the calls of modules now; beside ``inside``, as every call looks at both."""
-        window: Window | None = self.inside[1]
-        return window
+        return self.inside[1]
 
     @window.setter
-    def window(self, window: Window | None) -> None:
+    def window(self, window: Any) -> None:
         self.inside[1] = window
-
-    @property
-    def steps(self) -> int:
-        """Steps as far as they can be counted while they happen (measuring is done offline)."""
-        return self.count.steps
 
     @property
     def updates(self) -> int:
@@ -206,7 +191,7 @@ class Probe(Callbacks):
             reason="exception" if error is not None else "steps" if self.count.stopped else "exit",
             exception=getattr(error, "__name__", None),
             **(process.failure_facts(self.is_user) if error is not None else {}),
-            steps=self.steps,
+            steps=self.count.steps,
             updates=self.updates,
             **process.seed_facts(self.torch),
         )

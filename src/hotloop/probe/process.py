@@ -6,8 +6,9 @@ import os
 import sys
 from collections.abc import Callable
 from types import CodeType
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
+from hotloop.probe.places import cwd
 from hotloop.record.rows import SCHEMA_VERSION
 
 _ENV_PREFIXES: Final = (
@@ -50,18 +51,7 @@ def rank() -> int:
     return _env_int("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK") or 0
 
 
-class Process(Protocol):
-    """What the probe knows of its process."""
-
-    torch: Any
-    rank: int
-    role: str
-    start_ns: int
-    parent_main_pid: int | None
-    worker: dict[str, Any]
-
-
-def facts(probe: Process) -> dict[str, Any]:
+def facts(probe: Any) -> dict[str, Any]:
     """The fields of the ``process`` note."""
     torch = probe.torch
     distributed = getattr(torch, "distributed", None)
@@ -81,7 +71,7 @@ def facts(probe: Process) -> dict[str, Any]:
         "argv": list(getattr(sys, "argv", [])),
         "orig_argv": list(sys.orig_argv),
         "executable": sys.executable,
-        "cwd": _cwd(),
+        "cwd": cwd(),
         "python": sys.version.split()[0],
         "env": {k: v for k, v in os.environ.items() if k in _ENV_NAMES or k.startswith(_ENV_PREFIXES)},
         "start_method": _start_method(),
@@ -127,13 +117,10 @@ def failure_facts(is_user: Callable[[CodeType], bool]) -> dict[str, Any]:
 
 def _limits() -> dict[str, int]:
     """The limits of this process on address space and data in bytes, where there are any."""
-    names = {"Max address space": "RLIMIT_AS", "Max data size": "RLIMIT_DATA"}
-    try:
-        with open("/proc/self/limits", encoding="ascii", errors="replace") as stream:
-            lines = [(names.get(line[:25].strip()), line[25:].split()) for line in stream]
-    except OSError:
-        return {}
-    return {name: int(sizes[0]) for name, sizes in lines if name and sizes and sizes[0].isdigit()}
+    import resource
+
+    found = {name: resource.getrlimit(getattr(resource, name))[0] for name in ("RLIMIT_AS", "RLIMIT_DATA")}
+    return {name: limit for name, limit in found.items() if limit != resource.RLIM_INFINITY}
 
 
 def source_text(file: str) -> tuple[str, str] | None:
@@ -176,10 +163,3 @@ def _start_method() -> str | None:
     default = getattr(context, "_default_context", None)
     actual = getattr(default, "_actual_context", None)
     return getattr(actual, "_name", None)
-
-
-def _cwd() -> str:
-    try:
-        return os.getcwd()
-    except OSError:
-        return ""

@@ -10,15 +10,17 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import time
 from _thread import get_ident, get_native_id
 from collections.abc import Callable
+from os import getpid, pread  # by name: the script may replace those of the module
+from time import thread_time_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop import fast
 from hotloop.clock import now_ns
 from hotloop.hooks.dynamo import frame_evaluation
+from hotloop.hooks.registry import handler_in
 from hotloop.probe.ending import ending
 from hotloop.probe.timer import KernelTimer, at_tick, supported
 from hotloop.probe.unbuffered import keep_whole
@@ -31,13 +33,13 @@ SIGNAL: Final = signal.SIGURG
 #: A sample costs a busy thread about 0.1 ms (the signal, and a handler that is cold in the caches): 0.3 %.
 DEFAULT_HZ: Final = 25.0
 MAX_HZ: Final = 1000.0
-#: After this long (ns) the rate is divided by the number: by then 1,000 samples say where time goes.
-SLOWER: Final = ((40_000_000_000, 2.5),)
+#: After this long (ns) the rate is divided by this: by then 1,000 samples say where time goes.
+SLOWER_NS: Final = 40_000_000_000
+SLOWER: Final = 2.5
 #: Less time off the CPU than this (ns) is small beside any sample: what of it was waiting for a core is not
 #: asked.
 WORTH_A_READING_NS: Final = 200_000
 _NEVER: Final = 2**63 - 1
-_PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 class Sampler(fast.Ticks):
@@ -58,7 +60,6 @@ class Sampler(fast.Ticks):
         self._inside = False
         self._first = 0
         self._interval = 0
-        self._slower = 0
         self._slower_at = 0
         self._interrupts = False
         self._evaluate = frame_evaluation()
@@ -69,9 +70,9 @@ class Sampler(fast.Ticks):
 
     def start(self) -> bool:
         """Start sampling this process; False, with a warning note, where that cannot be done."""
-        if self._hz <= 0 or self._tried == os.getpid():
+        if self._hz <= 0 or self._tried == getpid():
             return self._timer is not None
-        self._tried = os.getpid()
+        self._tried = getpid()
         problem = self._obstacle()
         if problem is None:
             try:
@@ -85,7 +86,7 @@ class Sampler(fast.Ticks):
     def stop(self) -> None:
         """Stop sampling; the signal's handler becomes what it was."""
         timer, self._timer = self._timer, None
-        if timer is None or self._pid != os.getpid():
+        if timer is None or self._pid != getpid():
             return
         timer.delete()
         try:
@@ -118,11 +119,10 @@ class Sampler(fast.Ticks):
         self._timer = KernelTimer(SIGNAL, get_native_id())
         keep_whole()
         self._open_schedstat()
-        self._pid, self._main = os.getpid(), get_ident()
+        self._pid, self._main = getpid(), get_ident()
         self._inside = False
-        self._slower = 0
         self._interrupts = False
-        self._schedule(now_ns(), int(1e9 / self._hz))
+        self._schedule(now_ns(), int(1e9 / self._hz), slower=False)
 
     def _open_schedstat(self) -> None:
         # One inherited by fork is the parent's. It stays open: its number may be somebody else's file by now.
@@ -138,15 +138,14 @@ class Sampler(fast.Ticks):
         if self._schedstat < 0:
             return 0
         try:
-            return int(os.pread(self._schedstat, 64, 0).split()[1])
+            return int(pread(self._schedstat, 64, 0).split()[1])
         except (OSError, IndexError, ValueError):
             return self._last_queued
 
-    def _schedule(self, now: int, interval: int) -> None:
+    def _schedule(self, now: int, interval: int, *, slower: bool) -> None:
         self._interval, self._first, self._off_cpu = interval, at_tick(now + interval), 0
-        self._last, self._last_cpu, self._last_queued = now, time.thread_time_ns(), self._queued()
-        fewer = SLOWER[self._slower : self._slower + 1]
-        self._slower_at = self._first + fewer[0][0] if fewer else _NEVER
+        self._last, self._last_cpu, self._last_queued = now, thread_time_ns(), self._queued()
+        self._slower_at = _NEVER if slower else self._first + SLOWER_NS
         if self._timer is not None:
             self._timer.schedule(self._first, interval)
 
@@ -159,10 +158,8 @@ class Sampler(fast.Ticks):
             evaluation = self._evaluate(None)
             self._sample(now_ns(), frame)
         except Exception as error:
-            # Another handler (an alarm of the user's) may have raised through us: that one is not ours to
-            # swallow.
-            if not _raised_here(error):
-                raise
+            if handler_in(error) is not None:
+                raise  # another handler, an alarm of the script's, raised through us
             self.stop()
             self._probe.note("disabled", observer="sampler", error=repr(error), place="")
         finally:
@@ -173,14 +170,14 @@ class Sampler(fast.Ticks):
     def _sample(self, now: int, frame: FrameType | None) -> None:
         last = self._last
         weight = now - last
-        cpu = time.thread_time_ns()
+        cpu = thread_time_ns()
         on_cpu, ready = cpu - self._last_cpu, 0
         self._last, self._last_cpu = now, cpu
         self._off_cpu += max(0, weight - on_cpu)
         if self._off_cpu > WORTH_A_READING_NS:
             self._off_cpu, queued = 0, self._queued()
             ready, self._last_queued = queued - self._last_queued, queued
-        if self.paused or self._pid != os.getpid():
+        if self.paused or self._pid != getpid():
             return
         probe = self._probe
         first, interval = self._first, self._interval
@@ -204,9 +201,7 @@ class Sampler(fast.Ticks):
             late if 0 <= late < U16_MAX else U16_MAX - 1 if late > 0 else 0,
         )
         if now >= self._slower_at:
-            divisor = SLOWER[self._slower][1]
-            self._slower += 1
-            self._schedule(now, int(1e9 / self._hz * divisor))
+            self._schedule(now, int(1e9 / self._hz * SLOWER), slower=True)
 
 
 def _share(on_cpu: int, ready: int, weight: int, late: int) -> int:
@@ -271,11 +266,3 @@ def _rate() -> float:
         return min(float(os.environ.get("HOTLOOP_HZ", DEFAULT_HZ)), MAX_HZ)
     except ValueError:
         return DEFAULT_HZ
-
-
-def _raised_here(error: BaseException) -> bool:
-    """Whether the innermost frame of a traceback is hotloop's."""
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return trace is not None and trace.tb_frame.f_code.co_filename.startswith(_PACKAGE)

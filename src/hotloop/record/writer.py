@@ -30,6 +30,8 @@ _MAX_WAITING: Final = 256
 Row = Callable[..., None]
 
 _SIZE: Final = ROW.size
+#: As they are now: the script may put its own in their place.
+_open, _fstat, _write, _reserve = os.open, os.fstat, os.write, os.posix_fallocate
 
 
 class Writer:
@@ -120,7 +122,7 @@ class Writer:
             self.open()
             if not self._is_ours(self._rows_fd, ".rows"):
                 self._rows_fd = self._create(".rows")
-            os.posix_fallocate(self._rows_fd, self._base, CHUNK)
+            _reserve(self._rows_fd, self._base, CHUNK)
             window = mmap.mmap(self._rows_fd, CHUNK, offset=self._base)
             self._base += CHUNK
             self._map(window)
@@ -129,8 +131,8 @@ class Writer:
 
     def _create(self, suffix: str) -> int:
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | (os.O_APPEND if suffix == ".notes" else 0)
-        fd = os.open(self._stem + suffix, flags, 0o644)
-        status = os.fstat(fd)
+        fd = _open(self._stem + suffix, flags, 0o644)
+        status = _fstat(fd)
         self._files[suffix] = (status.st_dev, status.st_ino)
         return fd
 
@@ -141,7 +143,7 @@ class Writer:
         if fd < 0:
             return False
         try:
-            status = os.fstat(fd)
+            status = _fstat(fd)
         except OSError:
             return False
         return (status.st_dev, status.st_ino) == self._files.get(suffix)
@@ -156,7 +158,7 @@ class Writer:
             if not self._is_ours(self._notes_fd, ".notes"):
                 self._notes_fd = self._create(".notes")
             data = line.encode("utf-8", "surrogatepass") + b"\n"
-            if os.write(self._notes_fd, data) < len(data):
+            if _write(self._notes_fd, data) < len(data):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
             self._switch_off(error)

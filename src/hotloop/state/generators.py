@@ -9,10 +9,10 @@ from typing import Any
 
 def global_states() -> dict[str, Any]:
     """Of the generators that everybody shares: torch's, Python's and numpy's."""
-    found = {
-        "torch": sys.modules["torch"].default_generator.get_state().numpy().tobytes(),
-        "random": random.getstate(),
-    }
+    torch = sys.modules["torch"]
+    with torch._C.DisableTorchFunction():  # a TorchFunctionMode of the script's does not see it
+        state = torch.default_generator.get_state().numpy().tobytes()
+    found = {"torch": state, "random": random.getstate()}
     numpy = sys.modules.get("numpy")
     if numpy is not None:
         found["numpy.random"] = _plain(numpy.random.get_state())

@@ -7,7 +7,7 @@ import sys
 import weakref
 import zlib
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
@@ -110,27 +110,34 @@ def changed(before: Snapshot, after: Snapshot) -> list[str]:
     return found
 
 
+def reached(root: Any, wanted: Callable[[Any], Any], limits: Limits = QUICK) -> list[Any]:
+    """What an object is or holds for which ``wanted`` says yes."""
+    walk = _Walk(limits, wanted)
+    walk.walk(root)
+    return walk.found
+
+
 def generators(root: Any, limits: Limits = QUICK) -> list[Any]:
     """The generators of random numbers that an object holds."""
-    walk = _Walk(limits)
-    walk.walk(root)
-    return walk.generators
+    return reached(root, is_generator, limits)
 
 
 class _Walk:
-    """One walk, breadth first."""
+    """One walk, breadth first; one that looks for something does not look into arrays."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: Limits, wanted: Callable[[Any], Any] | None = None) -> None:
         self._limits = limits
+        self._wanted = wanted
         self._bytes = limits.total_bytes
         self._taken = Snapshot()
         self._ahead: deque[tuple[str, Any, int]] = deque()
-        self.generators: list[Any] = []  # of random numbers
+        self.found: list[Any] = []
 
     def walk(self, root: Any) -> Snapshot:
         """Everything that is reached from an object."""
         taken, limits, ahead = self._taken, self._limits, self._ahead
         taken.reached.add(id(root))
+        self._look(root)
         self._enter("", root, 0)
         deadline = perf_counter() + limits.seconds
         while ahead:
@@ -138,14 +145,18 @@ class _Walk:
                 taken.complete = False
                 break
             path, value, depth = ahead.popleft()
-            taken.entries[path] = Entry((type(value), id(value)), self._content(value))
+            content = self._content(value) if self._wanted is None else None
+            taken.entries[path] = Entry((type(value), id(value)), content)
             if id(value) not in taken.reached:
                 taken.keep(value, limits.exact)
-                if is_generator(value):
-                    self.generators.append(value)
+                self._look(value)
                 if depth < limits.depth and type(value).__module__.partition(".")[0] not in _APART:
                     self._enter(path, value, depth + 1)
         return taken
+
+    def _look(self, value: Any) -> None:
+        if self._wanted is not None and self._wanted(value):
+            self.found.append(value)
 
     def _enter(self, path: str, value: Any, depth: int) -> None:
         exact, most = self._limits.exact, self._limits.items

@@ -49,8 +49,6 @@ def _attach(loader, finder):
         return
 
     def run(module):
-        if module.__name__ != "torch":  # one loader for all that lies in an archive
-            return execute(module)
         vars(loader).pop("exec_module", None)  # torch.__spec__.loader is what it always was
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
@@ -62,7 +60,6 @@ def _attach(loader, finder):
             _say_why(error)
             raise
         _start_hotloop(module, start)
-        return None
 
     # The interpreter itself leaves frames of this name and file out of the traceback of a failing import.
     hidden = {"co_filename": "<frozen importlib._bootstrap>", "co_name": "_call_with_frames_removed"}
@@ -81,20 +78,11 @@ def _say_without_torch():
 
 def _say_why(error):
     """Why a torch that is there could not be imported, where that is no want of a library."""
-    shadows = [f"{file} stands in the place of Python's own {name}: rename it" for name, file in _shadows()]
-    if not shadows and not isinstance(error, ImportError):
-        shadows = [f"import torch raised {type(error).__name__}: {' '.join(str(error).split())[:200]}"]
-    for words in shadows:
-        _leave("torch-failed", words)
-
-
-def _shadows():
-    """Modules of the standard library that were loaded from elsewhere, each with its file."""
-    own = sys.modules["os"].__file__.rpartition("/")[0]
-    for name in sorted(getattr(sys, "stdlib_module_names", ())):
-        file = getattr(sys.modules.get(name), "__file__", None) or own
-        if not file.startswith(own) and "-packages" not in file:
-            yield name, file
+    if not isinstance(error, ImportError):
+        _leave(
+            "torch-failed",
+            f"import torch raised {type(error).__name__}: {' '.join(str(error).split())[:200]}",
+        )
 
 
 def _leave(name, words):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import weakref
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.hooks.wrapping import RAISED
@@ -41,7 +40,9 @@ class Caches:
                     ref = weakref.ref(cache, lambda _: gone(number))
                     self._caches[number] = ref, (cache._shared, module.Row), [0, 0]
 
-            hooks.around(module.SampleCache, "__init__", observer, _first, made, any_thread=True)
+            hooks.around(
+                module.SampleCache, "__init__", observer, lambda args, *_: args[0], made, any_thread=True
+            )
 
         hooks.on_import("hotloop.feed.cache.cache", patch, observer)
         self._probe.on_second(observer, self.write)
@@ -66,7 +67,3 @@ class Caches:
         if hits + misses != seen[0] and seen[1] < _MAX_NOTES:
             seen[:] = hits + misses, seen[1] + 1
             self._probe.note("cache", id=number, hits=hits, misses=misses)
-
-
-def _first(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-    return args[0]

@@ -19,10 +19,8 @@ from hotloop.record.rows import LOSS
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
-#: Losses that wait on the device for one copy to the host.
-_WAITING: Final = 64
-#: Buffers of them that may be under way; more than the device is ever behind.
-_MAX_BUFFERS: Final = 8
+#: Losses that may be under way; more than the device is ever behind.
+_MOST: Final = 512
 
 _FORMATS: Final = {"torch.float32": "<f", "torch.float64": "<d", "torch.float16": "<e", "torch.bfloat16": ""}
 
@@ -68,9 +66,9 @@ class Losses:
 
 
 class OnDevice:
-    """Copies losses into a buffer on the device, full buffers into pinned memory, and reads what has arrived.
+    """Copies losses into pinned memory, and reads what has arrived.
 
-    Nothing is waited for; where the device is further behind than all buffers, losses go unread.
+    Nothing is waited for; where the device is further behind than ``_MOST``, losses go unread.
     """
 
     def __init__(
@@ -86,65 +84,39 @@ class OnDevice:
         self._emit = emit
         self._new_event = new_event or torch.cuda.Event
         self._capturing = capturing or torch.cuda.is_current_stream_capturing
-        self._pinned = pinned
-        self._free: list[tuple[Any, Any]] = []
-        self._made = 0
-        self._filling: tuple[Any, Any] | None = None
-        self._marks: list[tuple[int, int]] = []
-        self._under_way: deque[tuple[Any, list[tuple[int, int]], tuple[Any, Any]]] = deque()
+        self._arriving = torch.empty(_MOST, dtype=torch.float32, pin_memory=pinned)
+        self._events: list[Any] = []
+        self._free: list[int] = []
+        self._under_way: deque[tuple[int, int, int]] = deque()  # time, site, place in both
 
     def take(self, loss: Any, now: int, site: int) -> None:
-        """Copy one loss beside the others; a full buffer goes on its way."""
+        """Send one loss on its way."""
         if self._capturing():
             return  # what a graph records is run again and again
-        if self._filling is None:
-            self._collect()
-            self._filling = self._buffer(loss.device)
-            if self._filling is None:
+        self._collect()
+        if not self._free:
+            if len(self._events) == _MOST:
                 return
+            self._free.append(len(self._events))
+            self._events.append(self._new_event())
+        at = self._free.pop()
         with self._torch.no_grad():
-            self._filling[0][len(self._marks)].copy_(loss.detach().reshape(()), non_blocking=True)
-        self._marks.append((now, site))
-        if len(self._marks) == _WAITING:
-            self._send()
+            self._arriving[at].copy_(loss.detach().reshape(()), non_blocking=True)
+        self._events[at].record()
+        self._under_way.append((now, site, at))
 
     def finish(self) -> None:
         """Wait for all that is under way, and write it."""
-        if self._filling is not None and self._marks:
-            self._send()
-        for event, _, _ in self._under_way:
-            event.synchronize()
+        for *_, at in self._under_way:
+            self._events[at].synchronize()
         self._collect()
 
-    def _buffer(self, device: Any) -> tuple[Any, Any] | None:
-        if self._free:
-            return self._free.pop()
-        if self._made >= _MAX_BUFFERS:
-            return None
-        self._made += 1
-        kind = self._torch.float32
-        return (
-            self._torch.empty(_WAITING, dtype=kind, device=device),
-            self._torch.empty(_WAITING, dtype=kind, pin_memory=self._pinned),
-        )
-
-    def _send(self) -> None:
-        assert self._filling is not None
-        with self._torch.no_grad():
-            self._filling[1].copy_(self._filling[0], non_blocking=True)
-        event = self._new_event()
-        event.record()
-        self._under_way.append((event, self._marks, self._filling))
-        self._filling, self._marks = None, []
-
     def _collect(self) -> None:
-        while self._under_way and self._under_way[0][0].query():
-            _, marks, buffer = self._under_way.popleft()
-            data = memory(buffer[1].data_ptr(), 4 * len(marks))
-            for at, (now, site) in enumerate(marks):
-                raw = data[4 * at : 4 * at + 4]
-                self._emit(LOSS, now, 0, int.from_bytes(raw, "little"), site, 0, crc32(raw) & 0xFFFF)
-            self._free.append(buffer)
+        while self._under_way and self._events[self._under_way[0][2]].query():
+            now, site, at = self._under_way.popleft()
+            raw = bytes(memory(self._arriving.data_ptr() + 4 * at, 4))
+            self._emit(LOSS, now, 0, int.from_bytes(raw, "little"), site, 0, crc32(raw) & 0xFFFF)
+            self._free.append(at)
 
 
 def bits_of(loss: Any) -> tuple[int, int] | None:

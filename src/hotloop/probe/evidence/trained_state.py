@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from zlib import crc32
 
 from hotloop.probe.evidence import fingerprint
+from hotloop.state.generators import global_states
 from hotloop.state.identity import Known
 from hotloop.state.modules import modules, named_modules, parameters
 
@@ -148,15 +149,7 @@ class TrainedState:
         ][:_MAX_ITEMS]
 
     def _generators(self) -> dict[str, int]:
-        torch = self._probe.torch
-        found = {"torch": fingerprint.of_value(torch.get_rng_state(), full=True) or 0}
-        python, numpy = sys.modules.get("random"), sys.modules.get("numpy.random")
-        if python is not None:
-            found["python"] = crc32(repr(python.getstate()).encode())
-        if numpy is not None:
-            name, keys, *rest = numpy.get_state()
-            found["numpy"] = crc32(repr((name, rest)).encode(), crc32(keys.tobytes()))
-        return found
+        return {name: crc32(repr(state).encode()) for name, state in global_states().items()}
 
 
 def _module_slots(module: Any) -> Iterator[_Slot]:

@@ -55,49 +55,34 @@ def install(probe: Probe) -> None:
 
 def summary(counters: Any) -> dict[str, Any]:
     """The fields of the ``compile`` note, out of ``torch._dynamo.utils.counters``."""
-    breaks = {
-        str(key)[:MAX_REASON]: int(count) for key, count in dict(counters.get("graph_break", {})).items()
-    }
-    stats, frames = counters.get("stats", {}), counters.get("frames", {})
-    most = sorted(breaks.items(), key=lambda item: -item[1])[:MAX_REASONS]
+    breaks = {str(key)[:MAX_REASON]: int(count) for key, count in counters.get("graph_break", {}).items()}
     return {
-        "frames": int(frames.get("total", 0)),
-        "graphs": int(stats.get("unique_graphs", 0)),
-        "graph_breaks": dict(most),
+        "frames": int(counters.get("frames", {}).get("total", 0)),
+        "graphs": int(counters.get("stats", {}).get("unique_graphs", 0)),
+        "graph_breaks": dict(sorted(breaks.items(), key=lambda item: -item[1])[:MAX_REASONS]),
     }
 
 
 def recompiles() -> int:
     """How often dynamo compiled a code object again: what it compiled beyond the first time."""
     utils = sys.modules.get("torch._dynamo.utils")
-    metrics = getattr(utils, "get_compilation_metrics", None)
-    if metrics is None:
-        return 0
-    seen: set[tuple[Any, ...]] = set()
-    again = 0
-    for metric in metrics():
-        frame = (
-            getattr(metric, "co_filename", None),
-            getattr(metric, "co_firstlineno", None),
-            getattr(metric, "co_name", None),
-        )
-        if frame[0] is None or getattr(metric, "is_forward", True) is False:
-            continue
-        compile_id = str(getattr(metric, "compile_id", ""))
-        if "_" in compile_id:  # a restart within one compilation
-            continue
-        again += frame in seen
-        seen.add(frame)
-    return again
+    compiled = [
+        (one.co_filename, one.co_firstlineno, one.co_name)
+        for one in getattr(utils, "get_compilation_metrics", list)()
+        # Not a restart within one compilation.
+        if one.co_filename
+        and getattr(one, "is_forward", True) is not False
+        and "_" not in str(one.compile_id)
+    ]
+    return len(compiled) - len(set(compiled))
 
 
 def _say(probe: Probe, count: int) -> None:
     utils = sys.modules.get("torch._dynamo.utils")
-    if utils is None or probe.role != "main":
-        return
-    found = summary(utils.counters)
-    if found["frames"] or count:
-        probe.note("compile", recompiles=recompiles(), compiles=count, **found)
+    if utils is not None and probe.role == "main":
+        found = summary(utils.counters)
+        if found["frames"] or count:
+            probe.note("compile", recompiles=recompiles(), compiles=count, **found)
 
 
 def _remove(handler: Any, began: Callable[..., Any], ended: Callable[..., Any]) -> None:

@@ -19,7 +19,6 @@ from hotloop.record.rows import (
     DEVICE_END,
     FETCH,
     FORWARD,
-    LOG,
     OPTIMIZER,
     SAVE,
     SYNC,
@@ -99,7 +98,6 @@ class Device:
                 NAME, lambda *_, end=end: self.clock.mark(OPTIMIZER, end) if self._recorded() else None
             )
             hooks.at_undo(register(hook).remove)
-        hooks.on_import("torch.utils.tensorboard", self._on_tensorboard, NAME)
 
     def _patch(self, owner: Any, name: str, kind: int, mark: Any) -> None:
         hooks = self._probe.hooks
@@ -115,10 +113,6 @@ class Device:
                 kind=kind,
             ),
         )
-
-    def _on_tensorboard(self, module: Any) -> None:
-        for name in ("add_scalar", "add_scalars", "add_image", "add_images", "add_figure", "add_histogram"):
-            self._probe.hooks.around(module.SummaryWriter, name, NAME, self._begins(LOG), self._ends(LOG))
 
     def _recorded(self) -> bool:
         return not self._inside[0] and not self._probe.torch.compiler.is_compiling()

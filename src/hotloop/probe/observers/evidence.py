@@ -7,7 +7,6 @@ device is never waited for while training goes on, random generators are only re
 from __future__ import annotations
 
 import os
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def install(probe: Probe) -> None:
             ("_reset", handed.end_reset),
             ("__next__", handed.end_next),
         ):
-            hooks.around(base, name, NAME, _owner, end, unseen=True)
+            hooks.around(base, name, NAME, lambda args, *_: args[0], end, unseen=True)
 
     hooks.on_import("torch.utils.data.dataloader", on_dataloader, NAME)
     for part in (state, Checkpoints(probe), logged, Caches(probe)):
@@ -51,7 +50,3 @@ def install(probe: Probe) -> None:
     for finish in (losses.finish, state.finish, logged.finish):
         probe.on_exit(NAME, finish)
     probe.note("evidence", version=EVIDENCE_VERSION)
-
-
-def _owner(args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-    return args[0]

@@ -66,7 +66,7 @@ class Growth:
 
     def look(self) -> None:
         """At the end of an update: a look, where one is due."""
-        self._look(self._probe.steps, gc.get_objects)
+        self._look(self._probe.count.steps, gc.get_objects)
 
     def look_in_worker(self, made: int) -> None:
         """After so many batches: a look at lines alone, where one is due.

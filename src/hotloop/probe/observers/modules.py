@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -108,7 +107,6 @@ class Modules:
         any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None)
         self._autocast: Callable[[], bool] = any_autocast or torch.is_autocast_enabled
         self._tracing: Callable[[], Any] = torch._C._get_tracing_state
-        self._quiet = getattr(torch._C, "DisableTorchFunction", nullcontext)
         self._ddp: Known[None] = Known()
         self._seconds = 0
         self._forward: Any = None  # what answers ordinary calls of modules
@@ -229,12 +227,11 @@ class Modules:
         if unwrapped(module)[1] == "DDP":
             self._seconds = 0
             self._ddp.put(_find(module, "DistributedDataParallel"), None)
-        with self._quiet():  # a TorchFunctionMode of the script's does not see our questions either
-            self._note_module(module, entry.id)
+        self._note_module(module, entry.id)
 
     def _note_module(self, module: Any, number: int) -> None:
         checkpointing = bool(self._probe.facts.get("checkpointing"))
-        with self._probe.torch._C.DisableTorchFunction():
+        with self._probe.torch._C.DisableTorchFunction():  # no TorchFunctionMode of the script's sees us
             facts = module_facts(self._probe.torch, module, checkpointing)
         self._probe.note("module", id=number, **facts)
 

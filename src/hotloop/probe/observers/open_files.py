@@ -6,17 +6,12 @@ says itself that it is not to be used in a process that was forked since.
 
 from __future__ import annotations
 
-import contextlib
 import io
 import sys
-from types import ModuleType
 from typing import Any, Final
 
-from hotloop.state.stored import attributes
+from hotloop.state.snapshot import reached
 
-#: How deep, and among how many values at each depth, open files are looked for.
-_DEPTH: Final = 4
-_MOST: Final = 1000
 #: Classes by the first part of their module's name, or by the module that has them where C says "builtins".
 _HANDLES: Final = {
     "h5py": ("File", "Group", "Dataset"),
@@ -28,16 +23,16 @@ _HANDLES: Final = {
 
 def open_file(dataset: Any) -> str:
     """The name of a file that a dataset, or what it holds, reads from; "" for none."""
-    values = [dataset]
-    for _ in range(_DEPTH):
-        for file in values:
-            with contextlib.suppress(OSError, ValueError):  # closed, or in memory
-                if isinstance(file, io.IOBase) and file.readable() and file.fileno() > 2:
-                    return str(getattr(file, "name", file))
-                if package := _package(file):
-                    return _name(file, package)
-        values = [inner for value in values for inner in _held(value)][:_MOST]
-    return ""
+    return next(map(_name, reached(dataset, _is_open)), "")
+
+
+def _is_open(value: Any) -> bool:
+    if type(value).__module__ != "_io":
+        return bool(_package(value))
+    try:
+        return bool(value.readable() and value.fileno() > 2)
+    except (OSError, ValueError):  # closed, or in memory
+        return False
 
 
 def _package(value: Any) -> str:
@@ -51,18 +46,8 @@ def _package(value: Any) -> str:
     return package if handle and (package != "h5py" or bool(value)) else ""  # not closed
 
 
-def _name(handle: Any, package: str) -> str:
-    for holder in (handle, getattr(handle, "file", None)):
-        name = getattr(holder, "filename", None)
-        if isinstance(name, str):
-            return name
-    return f"{package}.{type(handle).__name__}"
-
-
-def _held(value: Any) -> list[Any]:
-    if isinstance(value, list):
-        return list.__getitem__(value, slice(_MOST))  # not what a class of the script's made of it
-    if isinstance(value, tuple):
-        return list(tuple.__getitem__(value, slice(_MOST)))
-    held = value if isinstance(value, dict) else attributes(value)
-    return list(dict.values(held)) if held and not isinstance(value, ModuleType) else []
+def _name(handle: Any) -> str:
+    if type(handle).__module__ == "_io":
+        return str(getattr(handle, "name", handle))
+    name = getattr(getattr(handle, "file", handle), "filename", None)
+    return name if isinstance(name, str) else f"{_package(handle)}.{type(handle).__name__}"

@@ -80,7 +80,8 @@ class Window:
 
     def _open(self) -> None:
         torch = self._probe.torch
-        if torch.autograd._profiler_enabled() or self._users_own():
+        # Two at once would be an error in the script.
+        if torch.autograd._profiler_enabled() or self._probe.places.mention("profiler", unread=False):
             self._done = True
             self._probe.note("warning", text="no profiler window: the script profiles itself")
             return
@@ -93,17 +94,6 @@ class Window:
         )
         profiler.start()
         self._profiler = profiler
-
-    def _users_own(self) -> bool:
-        """Whether a file of the user's speaks of a profiler: two at once would be an error in the script."""
-        for file in sorted(self._probe.places.files):
-            try:
-                with open(file, encoding="utf-8", errors="replace") as stream:
-                    if "profiler" in stream.read():
-                        return True
-            except OSError:
-                continue
-        return False
 
 
 def summary(events: Iterable[Any], wall_s: float, steps: int) -> dict[str, Any]:

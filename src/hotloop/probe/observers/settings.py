@@ -18,22 +18,12 @@ if TYPE_CHECKING:
 FLAGS: Final = {
     "matmul_allow_tf32": "backends.cuda.matmul.allow_tf32",
     "cudnn_allow_tf32": "backends.cudnn.allow_tf32",
-    "cudnn_enabled": "backends.cudnn.enabled",
     "cudnn_benchmark": "backends.cudnn.benchmark",
     "cudnn_deterministic": "backends.cudnn.deterministic",
-    "matmul_fp16_reduced": "backends.cuda.matmul.allow_fp16_reduced_precision_reduction",
-    "matmul_bf16_reduced": "backends.cuda.matmul.allow_bf16_reduced_precision_reduction",
-    "sdp_flash": "backends.cuda.flash_sdp_enabled",
-    "sdp_mem_efficient": "backends.cuda.mem_efficient_sdp_enabled",
-    "sdp_math": "backends.cuda.math_sdp_enabled",
-    "sdp_cudnn": "backends.cuda.cudnn_sdp_enabled",
     "float32_matmul_precision": "get_float32_matmul_precision",
     "deterministic_algorithms": "are_deterministic_algorithms_enabled",
-    "deterministic_warn_only": "is_deterministic_algorithms_warn_only_enabled",
     "grad_anomaly": "is_anomaly_enabled",
     "threads": "get_num_threads",
-    "interop_threads": "get_num_interop_threads",
-    "mkldnn": "backends.mkldnn.is_available",
 }
 
 

@@ -33,8 +33,7 @@ _NOT_A_VIEWER: Final = _STDLIB + "multiprocessing"
 #: So many are looked at of a call that is given many sockets.
 _MOST_ASKED: Final = 64
 
-_Token = tuple[int, int]
-_NO_ROW: Final = (0, 0)
+_Token = tuple[int, int]  # operation, and the site; 0: no row
 
 
 class Sockets:
@@ -42,7 +41,6 @@ class Sockets:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._inside = False
         self._served: WeakSet[Any] = WeakSet()
 
     def begin_method(self, name: str) -> Any:
@@ -61,43 +59,38 @@ class Sockets:
     def begin_accept(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> _Token:
         """Before ``accept``, in any thread and at any time: what it gives may be served later."""
         self._served.add(args[0])
-        if get_ident() != self._probe.owner:
-            return _NO_ROW
-        return self._begun(POLL, frame, (args[0],)) or _NO_ROW
+        ours = get_ident() == self._probe.owner
+        return (self._begun(POLL, frame, (args[0],)) if ours else None) or (POLL, 0)
 
     def begin_select(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> _Token | None:
         """Before ``select.select``."""
         watched = chain.from_iterable(one for one in args[:3] if isinstance(one, (list, tuple, set)))
-        return self._begun(POLL, frame, watched)
+        return self._begun(POLL, frame, islice(watched, _MOST_ASKED))
 
     def end(self, token: _Token, start: int, stop: int, result: Any) -> None:
         """Write the row."""
-        self._inside = False
-        self._probe.emit(SOCKET, start, stop - start, 0, token[1], token[0])
+        operation, site = token
+        if site:
+            self._probe.emit(SOCKET, start, stop - start, 0, site, operation)
 
     def end_accept(self, token: _Token, start: int, stop: int, result: Any) -> None:
         """What was accepted is served from here on."""
-        if token is not _NO_ROW:
-            self.end(token, start, stop, result)
+        self.end(token, start, stop, result)
         if result is not RAISED:
             self._served.add(result[0])
 
     def _begun(self, operation: int, frame: FrameType, watched: Iterable[Any]) -> _Token | None:
-        if self._inside or not self._probe.training_started:
-            return None
-        if not any(self._serves(one) for one in islice(watched, _MOST_ASKED)):
+        if not self._probe.training_started or not any(map(self._serves, watched)):
             return None
         site = self._site(frame)
-        if not site:
-            return None
-        self._inside = True
-        return operation, site
+        return (operation, site) if site else None
 
     def _serves(self, watched: Any) -> bool:
         """Whether it is served; ``select`` may be given numbers."""
-        if isinstance(watched, int):
-            return any(one.fileno() == watched for one in list(self._served))
-        return any(one is watched for one in list(self._served))
+        served = list(self._served)
+        return any(one is watched for one in served) or (
+            type(watched) is int and any(one.fileno() == watched for one in served)
+        )
 
     def _site(self, frame: FrameType | None) -> int:
         """The site, if nothing but the standard library lies between the socket and the user's code."""

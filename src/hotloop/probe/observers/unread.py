@@ -7,7 +7,6 @@ as reading all of it.
 
 from __future__ import annotations
 
-import re
 import sys
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,17 +97,10 @@ class Unread:
         if not 1 < len(batch) <= MAX_KEYS or not all(type(key) is str for key in batch):
             return False
         if self._allowed is None:
-            self._allowed = not any(self._particular(file) for file in sorted(self._probe.places.files))
+            self._allowed = not self._probe.places.mention(_PARTICULAR, unread=True)
             if self._allowed:
                 register_with_pytree(sys.modules["torch.utils._pytree"])
         return self._allowed
-
-    def _particular(self, file: str) -> bool:
-        try:
-            with open(file, encoding="utf-8", errors="replace") as stream:
-                return re.search(_PARTICULAR, stream.read()) is not None
-        except OSError:
-            return True
 
 
 def compiled() -> bool:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hotloop import fast
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import same_code
-from hotloop.probe import batches, draws, sampler, stages
+from hotloop.probe import batches, draws, sampler
 from hotloop.probe.ending import ending
 from hotloop.probe.kept import Kept
 from hotloop.record.rows import COLLATE, MAKE, SLOWEST, U32_MAX
@@ -38,9 +38,6 @@ LOOKS_PER_COUNT: Final = 2
 #: One look in an odd number of batches: of two loaders in turn both are seen, and the one with the dearer
 #: batches says how many of both go by.
 MOST_SKIPPED: Final = BYTES_EVERY - 2
-#: From these batches on observing costs half as much, and twice as many go by: 30 looks told the parts.
-WELL_KNOWN: Final = (256, 1024)
-
 #: The bodies of torch 2.6-2.13. Compared as bytecode of this interpreter, so formatting and annotations do
 #: not count.
 KNOWN_BODIES: Final = """
@@ -111,8 +108,6 @@ class Maker:
     def wrap(self, original: Fetch, timed: Callable[[Maker, Any, Any], Any] | None) -> Fetch:
         """The fetch method that is put in place of ``original``."""
         body = timed or (lambda maker, fetcher, index: maker.whole(original, fetcher, index))
-        if os.environ.get("HOTLOOP_MEMORY"):
-            body = stages.watched(self._probe, body)
         if os.environ.get("HOTLOOP_DRAWS"):
             body = draws.watched(self._probe, body)
         switch, owner, count = self._switch, self._switch.owner, self._counts
@@ -175,18 +170,16 @@ class Maker:
         row, worker = self._row, self._worker
         self._count += 1
         if slowest is not None:
-            index = slowest[2]
-            known = isinstance(index, int) and 0 <= index < U32_MAX
-            row(SLOWEST, slowest[0], slowest[1], index if known else U32_MAX, 0, worker)
+            known = isinstance(slowest[2], int) and 0 <= slowest[2] < U32_MAX
+            row(SLOWEST, *slowest[:2], slowest[2] if known else U32_MAX, 0, worker)
         if collate:
             row(COLLATE, collate, end - collate, 0, 0, worker)
         measured = self._count >= self._measure_at
         row(MAKE, start, end - start, _measure(data) if measured else 0, 0, worker, samples)
         skip = 0
         if not worker and self._count > BYTES_FIRST:
-            less = 1 << sum(self._count >= known for known in WELL_KNOWN)
             took = max(end - start, self._took) + 1
-            skip = min(less * MOST_SKIPPED, less * WORTH_OBSERVING_NS // took) & ~1
+            skip = min(MOST_SKIPPED, WORTH_OBSERVING_NS // took) & ~1
             self._counts.skip = skip
         self._took = end - start
         if measured and self._count >= BYTES_FIRST:
@@ -280,32 +273,23 @@ def _timed_iterable(maker: Maker, fetcher: Any, index: Any) -> Any:
     if fetcher.ended:
         raise StopIteration
     start = now_ns()
-    slowest = None
     if fetcher.auto_collation:
         data = []
-        longest = longest_at = -1
-        before = now_ns()
         for _ in index:
             try:
                 data.append(next(fetcher.dataset_iter))
             except StopIteration:
                 fetcher.ended = True
                 break
-            after = now_ns()
-            if after - before > longest:
-                longest, longest_at = after - before, before
-            before = after
         if len(data) == 0 or (fetcher.drop_last and len(data) < len(index)):
             raise StopIteration
         samples = len(data)
-        if samples > 1:
-            slowest = (longest_at, longest, None)
     else:
         data = next(fetcher.dataset_iter)
         samples = 1
     collate = now_ns()
     batch = fetcher.collate_fn(data)
-    maker.emit(start, batch, samples, collate, slowest)
+    maker.emit(start, batch, samples, collate)
     return batch
 
 
