@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hotloop.clock import now_ns
 from hotloop.probe import batches
 from hotloop.record.rows import MODULE, MODULE_BACKWARD, U16_MAX
-from hotloop.state.modules import children, modules, named_modules, parameters
+from hotloop.state.modules import modules, named_modules, parameters
 from hotloop.state.stored import is_tensor
 
 if TYPE_CHECKING:
@@ -139,7 +139,7 @@ class Window:
                 self._names[key] = len(self._names) + 1
                 self._depths[self._names[key]] = path.count(".") + 1 if path else 0
             self._ids.setdefault(id(module), self._names[key])
-            if not children(module):
+            if sum(1 for _ in modules(module)) == 1:
                 self._leaf.add(id(module))
 
     def _after(

@@ -29,11 +29,6 @@ def modules(root: Any) -> Iterator[Any]:
     return (module for _, module in named_modules(root))
 
 
-def children(module: Any) -> list[Any]:
-    """The modules directly below a module."""
-    return [one for _, one in _items(module, "_modules")]
-
-
 def parameters(root: Any) -> Iterator[Any]:
     """The parameters of a module and of everything below it."""
     return _tensors(root, "_parameters")

@@ -36,17 +36,14 @@ class Limits:
     values: int
     items: int  # of a container that is compared item by item
     array_bytes: int  # of an array that is compared as a whole
-    total_bytes: int
     seconds: float
     exact: bool = False
 
 
 #: A look that the probe takes while the script trains.
-QUICK: Final = Limits(depth=4, values=2_000, items=64, array_bytes=1 << 16, total_bytes=1 << 20, seconds=0.1)
+QUICK: Final = Limits(depth=4, values=2_000, items=64, array_bytes=1 << 16, seconds=0.1)
 #: A look that decides whether a change of the run stays exact.
-EXACT: Final = Limits(
-    depth=64, values=20_000, items=1_000, array_bytes=1 << 20, total_bytes=8 << 20, seconds=1.0, exact=True
-)
+EXACT: Final = Limits(depth=64, values=20_000, items=1_000, array_bytes=1 << 20, seconds=1.0, exact=True)
 
 
 class Entry(NamedTuple):
@@ -128,7 +125,6 @@ class _Walk:
     def __init__(self, limits: Limits, wanted: Callable[[Any], Any] | None = None) -> None:
         self._limits = limits
         self._wanted = wanted
-        self._bytes = limits.total_bytes
         self._taken = Snapshot()
         self._ahead: deque[tuple[str, Any, int]] = deque()
         self.found: list[Any] = []
@@ -223,8 +219,7 @@ class _Walk:
         if not value.flags.c_contiguous or not value.nbytes:
             return value.shape, None
         view = memoryview(value).cast("B")
-        if len(view) <= min(self._limits.array_bytes, self._bytes):
-            self._bytes -= len(view)
+        if len(view) <= self._limits.array_bytes:
             return zlib.crc32(view)
         return zlib.crc32(bytes(view[:: max(1, len(view) // _SAMPLED) | 1]))
 

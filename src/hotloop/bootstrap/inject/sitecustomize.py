@@ -18,7 +18,6 @@ class _TorchFinder:
 
     def __init__(self):
         self.searches = False  # the finders it asks may ask all others in turn
-        self.loaders = []  # those attached to: a finder may hand out one and the same again
 
     def find_spec(self, name, path=None, target=None):
         if name != "torch" or self.searches:
@@ -30,7 +29,7 @@ class _TorchFinder:
             self.searches = False
         if spec is None:
             _say_without_torch()
-        elif not any(loader is spec.loader for loader in self.loaders):
+        elif "exec_module" not in getattr(spec.loader, "__dict__", ()):  # not one handed out before
             _attach(spec.loader, self)
         return spec
 
@@ -66,7 +65,6 @@ def _attach(loader, finder):
     run.__code__ = run.__code__.replace(**hidden)
     try:
         loader.exec_module = run
-        finder.loaders.append(loader)
     except AttributeError:
         pass
 

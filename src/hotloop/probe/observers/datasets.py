@@ -15,10 +15,8 @@ from hotloop.probe.observers.loader_facts import own_dataset
 from hotloop.state.identity import Known
 from hotloop.state.snapshot import Snapshot, changed, snapshot
 
-#: Passes over a dataset that are looked at, and over all of the loaders that one line builds; later those
-#: that are powers of two.
-_FIRST: Final = 4
-_FIRST_OF_PLACE: Final = 64
+#: Passes over the loaders that one line builds that are looked at; later those that are powers of two.
+_FIRST: Final = 8
 #: Passes under way, of as many loaders, whose datasets are remembered as they began.
 _MOST_BEGUN: Final = 64
 
@@ -36,8 +34,7 @@ class Datasets:
     def restart(self) -> None:
         """In a forked child: what its parent saw is not its own."""
         self._passes: dict[Any, int] = {}  # by place
-        #: by place: passes over a dataset, and how it was when one began
-        self._latest: dict[Any, Known[tuple[int, Snapshot]]] = {}
+        self._latest: dict[Any, Known[Snapshot]] = {}  # by place: how a dataset was when a pass began
         #: by loader: the dataset, and how it was when the pass under way began
         self._begun: dict[int, tuple[weakref.ref[Any], Snapshot]] = {}
         self._noted: dict[tuple[str, int], dict[str, None]] = {}
@@ -45,21 +42,15 @@ class Datasets:
     def begins(self, loader: Any, number: int, place: Any) -> None:
         """A pass begins."""
         self._begun.pop(number, None)
-        of_place = self._passes[place] = self._passes.get(place, 0) + 1
+        passes = self._passes[place] = self._passes.get(place, 0) + 1
+        if passes > _FIRST and passes & (passes - 1):
+            return
         dataset = own_dataset(getattr(loader, "dataset", None))
         known = self._latest.setdefault(place, Known())
-        passes, before = known.get(dataset) or (0, None)
-        passes += 1
-        few = passes <= _FIRST and of_place <= _FIRST_OF_PLACE
-        if before is not None and not few and passes & (passes - 1):
-            known.put(dataset, (passes, before))
-            return
-        if before is None and of_place > _FIRST_OF_PLACE and of_place & (of_place - 1):
-            return
-        now = snapshot(dataset)
+        before, now = known.get(dataset), snapshot(dataset)
         if before is not None:
             self._note("dataset_changed", number, dataset, before, now)
-        known.put(dataset, (passes, now))
+        known.put(dataset, now)
         try:
             self._begun[number] = weakref.ref(dataset), now
         except TypeError:  # nothing can refer to it weakly

@@ -117,7 +117,7 @@ def memory_held(obj: Any) -> int:
 def _size(value: Any, depth: int) -> int:
     kind = type(value)
     if kind.__name__ == "Tensor" and kind.__module__ == "torch":
-        return int(value.numel() * value.element_size()) if value.layout == _strided() else 0
+        return int(value.numel() * value.element_size()) if "strided" in str(value.layout) else 0
     if kind.__name__ == "ndarray" and kind.__module__ == "numpy":
         return int(value.nbytes)
     if kind in (str, bytes, bytearray, int, float):
@@ -130,10 +130,6 @@ def _size(value: Any, depth: int) -> int:
             sample
         )
     return 0
-
-
-def _strided() -> Any:
-    return getattr(sys.modules.get("torch"), "strided", None)
 
 
 def _length(dataset: Any, sampler: Any) -> int | None:
