@@ -6,7 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -15,7 +15,7 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
-from tests.running import SRC
+from tests import running
 
 from hotloop import flow
 from hotloop.compare.checkpoint import _ask
@@ -83,19 +83,11 @@ SCRIPT = """
 
 _FOLDER = TemporaryDirectory(prefix="hotloop-planted-")
 ROOT = Path(_FOLDER.name)
-_ENV = {"PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", "PATH": "/usr/bin:/bin"}
 
 
 def hotloop(*words: str) -> subprocess.CompletedProcess[str]:
     """The command line, in the folder of the runs."""
-    return subprocess.run(
-        [sys.executable, "-m", "hotloop", *words],
-        cwd=ROOT,
-        env=_ENV,
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return running.hotloop(*words, folder=ROOT, timeout=300)
 
 
 def command(kind: str, workers: int = 0) -> list[str]:
@@ -138,12 +130,13 @@ def run(kind: str, *, evidence: bool = True, number: int = 0) -> Path:
 @contextmanager
 def asked_once() -> Iterator[None]:
     """What a Python says of a checkpoint is asked once per file: every answer takes an import of torch."""
-    known: dict[Any, list[dict[str, Any]]] = {}
+    known: dict[Any, dict[str, Any]] = {}
 
-    def ask(python: str, what: str, paths: Sequence[str]) -> list[dict[str, Any]]:
-        key = (python, what, *((path, Path(path).stat().st_mtime_ns) for path in paths))
+    def ask(python: str, note: dict[str, Any], beside: str = "") -> dict[str, Any]:
+        files = (path for path in (note["path"], beside) if path)
+        key = (python, *((path, Path(path).stat().st_mtime_ns) for path in files))
         if key not in known:
-            known[key] = _ask(python, what, paths)
+            known[key] = _ask(python, note, beside)
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from tests.compare.planted_runs import run
 
-from hotloop.compare.batches import content
+from hotloop.compare.computed import content
 from hotloop.compare.run import run_of
 from hotloop.compare.trace import Trace
 

@@ -15,9 +15,9 @@ READY = Path(__file__).resolve().parents[2] / "docs" / "guides" / "verify-checkl
 def test_the_ready_file_of_the_guides_is_taken_whole() -> None:
     asked = expectation.read(READY)
     assert set(asked.items) == set(expectation.ITEMS) - {"steps_per_s"}
-    assert asked.items["data_wait"].high == pytest.approx(0.010)
-    assert asked.items["gpu_utilization"].low == pytest.approx(0.9)
-    assert asked.items["cpu"].high == pytest.approx(0.85)
+    assert asked.items["data_wait"].bounds == (("<", pytest.approx(0.010)),)
+    assert asked.items["gpu_utilization"].bounds == ((">", pytest.approx(0.9)),)
+    assert asked.items["cpu"].bounds == (("<", pytest.approx(0.85)),)
     assert set(asked.metrics) == {"psnr", "ssim"}
 
 
@@ -25,7 +25,10 @@ def test_yaml_means_the_same(tmp_path: Path) -> None:
     file = tmp_path / "list.yaml"
     file.write_text('data_wait: "< 10 ms"\nmetrics:\n  psnr: ">= 28.5"\n')
     asked = expectation.read(file)
-    assert (asked.items["data_wait"].high, asked.metrics["psnr"].low) == (0.01, 28.5)
+    assert (asked.items["data_wait"].bounds, asked.metrics["psnr"].bounds) == (
+        (("<", 0.01),),
+        ((">=", 28.5),),
+    )
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,6 @@ def trace(losses: Floats, precision: str = "float32") -> Trace:
         recorded=True,
         losses=values.astype(np.float64),
         exact=values.view(np.uint32).astype(np.uint64),
-        loss_steps=np.arange(len(values)),
         loaders=(),
         precision=(precision,),
     )

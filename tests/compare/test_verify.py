@@ -14,7 +14,6 @@ from tests.compare.planted_runs import ROOT, asked_once, command, hotloop, run
 
 from hotloop.compare import Verdict, expectation, words
 from hotloop.compare.checklist import checklist, host_memory_stable
-from hotloop.compare.items import unmeasured
 from hotloop.compare.run import Run, measured, run_of
 from hotloop.compare.speed import per_s, speed
 from hotloop.compare.verdict import judge
@@ -64,8 +63,8 @@ def test_a_second_run_is_exact() -> None:
     assert all(
         status(verdict, name) == "passed" for name in ("order", "content", "loss", "parameters", "checkpoint")
     )
-    assert verdict.ratio is not None and verdict.ci95 is not None
-    assert verdict.ci95[0] < verdict.ratio < verdict.ci95[1]
+    assert verdict.speed.ratio is not None and verdict.speed.ci95 is not None
+    assert verdict.speed.ci95[0] < verdict.speed.ratio < verdict.speed.ci95[1]
 
 
 def test_lower_precision_is_numeric_and_not_exact() -> None:
@@ -243,7 +242,7 @@ def test_a_speedup_is_not_told_from_others_on_the_machine() -> None:
     asked = expectation.parse({"speedup": ">= 1.2x"})
     for doubt, told in ((False, "passed"), (True, "not-measured")):
         pace = replace(quick, doubt=doubt)
-        (item,) = checklist(asked, run_of(run("none")), pace, unmeasured("checkpoint", ""))
+        (item,) = checklist(asked, run_of(run("none")), pace)
         assert item.status == told
 
 
@@ -274,14 +273,12 @@ def test_a_rate_is_not_told_from_others_on_the_machine() -> None:
     pace = speed([one], [run_of(run("none", number=1))])
     missed = {"samples_per_s": ">= 1e9", "steps_per_s": ">= 1e9", "data_wait": "< 0.001 us"}
     for cpu_ratio, told in ((0.0, "failed"), (1.0, "not-measured")):
-        items = checklist(expectation.parse(missed), busy(one, cpu_ratio), pace, unmeasured("checkpoint", ""))
+        items = checklist(expectation.parse(missed), busy(one, cpu_ratio), pace)
         assert {item.status for item in items} == {told}
-    (cpu,) = checklist(
-        expectation.parse({"cpu": "< 85%"}), busy(one, 1.0), pace, unmeasured("checkpoint", "")
-    )
+    (cpu,) = checklist(expectation.parse({"cpu": "< 85%"}), busy(one, 1.0), pace)
     assert cpu.status == "not-measured" and "what it is alone is not known" in cpu.words
     held = expectation.parse({"samples_per_s": ">= 1e-3", "data_wait": "< 3600 s"})
-    items = checklist(held, busy(one, 1.0), pace, unmeasured("checkpoint", ""))
+    items = checklist(held, busy(one, 1.0), pace)
     assert {item.status for item in items} == {"passed"}
 
 
@@ -290,7 +287,7 @@ def test_a_rate_whose_interval_spans_the_limit_is_not_told() -> None:
     steps, _ = per_s(one)
     pace = speed([one], [one])
     asked = expectation.parse({"steps_per_s": f">= {steps}"})
-    (item,) = checklist(asked, one, pace, unmeasured("checkpoint", ""))
+    (item,) = checklist(asked, one, pace)
     assert item.status == "not-measured"
     assert item.words.endswith("spans the limit: cannot tell")
 

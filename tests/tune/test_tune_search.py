@@ -20,7 +20,6 @@ from hotloop.errors import CheckFailed, UsageError
 from hotloop.measure.steps import Interval
 from hotloop.model.pipeline import EpochCost
 from hotloop.remedy import catalogue
-from hotloop.remedy.live.form import CHANGES
 from hotloop.remedy.remedy import Effect
 from hotloop.tune import by_model, ideas
 from hotloop.tune.candidate import Candidate, Limits
@@ -399,18 +398,6 @@ def test_a_remedy_that_was_not_in_effect_is_left_out_with_its_own_words(tmp_path
     assert {one.remedy: one.why for one in tuned.left_out} == {"num-workers=4": "an iterable dataset"}
 
 
-@pytest.mark.parametrize("changes", [True, False])
-def test_files_of_samples_are_not_advised_where_a_cache_saw_them_change(
-    tmp_path: Path, changes: bool
-) -> None:
-    slow = finding("input/slow-sample", "cache-samples", "bake")
-    why = f"refused: {CHANGES}" if changes else "not cached: the samples take more than there is"
-    scenario = Scenario(lambda arm: 0.04, (slow,), applied={"cache-samples": why}, num_iterators=3)
-    left = {one.remedy: one.words for one in tune(replace(scenario, num_samples=160), tmp_path).left_out}
-    assert left["cache-samples"] == why
-    assert (left["bake"] == f"{CHANGES}: files of samples would not") is changes
-
-
 def test_a_tuning_that_was_ended_goes_on_where_it_was(tmp_path: Path) -> None:
     whole = Scenario(factors(num_workers=2.0, prefetch_factor=1.2), (SLOW, SHALLOW), noise=0.0)
     wanted = tune(whole, tmp_path / "whole")
@@ -672,7 +659,7 @@ def test_what_has_no_live_form_is_tried_as_a_patch_with_a_number_that_can_be_wri
         allow: Effect, cannot: Callable[[Arm], str] | None, have: Arm = ()
     ) -> tuple[list[str], list[str]]:
         found = ideas.ideas(evidence, (rare,), have, Limits(allow=allow), (), cannot=cannot)
-        return [one.name for one in found.candidates], [one.words for one in found.left_out]
+        return [one.name for one in found[0]], [one.words for one in found[1]]
 
     few = told("semantic", lambda arm: "" if arm[0].value < 10 else "75 times as rarely is never")
     assert few == (["less-frequent-evaluation=9"], [])
@@ -693,9 +680,9 @@ def test_a_patch_that_changes_no_result_is_raced(cause: str, remedy: str) -> Non
     waits = finding(cause, remedy)
     exact = Limits(allow="exact")
     found = ideas.ideas(evidence, (waits,), (), exact, (), cannot=lambda _: "")
-    assert remedy in [one.name for one in found.candidates]
+    assert remedy in [one.name for one in found[0]]
     found = ideas.ideas(evidence, (waits,), (), exact, (), cannot=lambda _: "train.py:9: it is needed")
-    left = [one.why.partition(";")[0] for one in found.left_out if one.remedy == remedy]
+    left = [one.why.partition(";")[0] for one in found[1] if one.remedy == remedy]
     assert left == ["train.py:9: it is needed"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -26,41 +25,28 @@ _LEAST_SAMPLES: Final = 3
 #: Memory is stable where its second half grows by less than this part of the peak, and by less than 64 MiB.
 _STABLE_PART: Final = 0.05
 _STABLE_BYTES: Final = 64 * 2**20
-_STABLE_SAMPLES: Final = 10
+_STABLE_SAMPLES: Final = 20
 
 #: Items that others on the machine change.
 _TIMED: Final = ("samples_per_s", "steps_per_s", "data_wait", "cpu")
 
-Value = tuple[float, str]
 
+def checklist(asked: Expectation, run: Run, pace: Speed, log: Path | None = None) -> list[Item]:
+    """One item per entry of the file, in its order; ``log`` is a text that metrics may stand in.
 
-def checklist(
-    asked: Expectation, run: Run, speed: Speed, checkpoint: Item, log: Path | None = None
-) -> list[Item]:
-    """One item per entry of the file, in its order; ``log`` is a text that metrics may stand in."""
-    items = []
-    for name, limit in asked.items.items():
-        if name in _JUDGED:
-            items.append(_JUDGED[name](run))
-            continue
-        if name == "speedup":
-            items.append(_speedup(speed, limit))
-            continue
-        if name == "checkpoint_loads":
-            items.append(replace(checkpoint, name=name))
-            continue
-        found = _MEASURED[name](run)
-        if isinstance(found, str):
-            items.append(unmeasured(name, found, limit.words))
-            continue
-        value, words = found
-        doubt = _doubt(name, value, limit, run) if name in _TIMED else ""
-        if doubt:
-            items.append(unmeasured(name, f"{words}{doubt}", limit.words))
-        else:
-            items.append(passed(name, limit.holds(value), words, value, limit.words))
+    Without ``finite_loss`` and ``checkpoint_loads``, which every verdict has.
+    """
+    items = [
+        _JUDGED[name](run)
+        if name in _JUDGED
+        else _speedup(pace, limit)
+        if name == "speedup"
+        else _measured(name, limit, run)
+        for name, limit in asked.items.items()
+        if name not in ("finite_loss", "checkpoint_loads")
+    ]
     printed = _last_in(log, list(asked.metrics)) if log is not None else {}
-    return [*items, *(_metric(name, limit, run, printed) for name, limit in asked.metrics.items())]
+    return [*items, *(_metric(name, limit, run, printed.get(name)) for name, limit in asked.metrics.items())]
 
 
 def finite_loss(run: Run) -> Item:
@@ -120,53 +106,40 @@ def _last_in(log: Path, names: list[str]) -> dict[str, tuple[float, int]]:
     return found
 
 
-def _metric(name: str, limit: Limit, run: Run, printed: Mapping[str, tuple[float, int]]) -> Item:
-    item = f"metrics.{name}"
-    if name in printed:
-        value, count = printed[name]
+def _metric(name: str, limit: Limit, run: Run, printed: tuple[float, int] | None) -> Item:
+    item, logged = f"metrics.{name}", run.trace.metrics
+    if printed is not None:
+        value, count = printed
         return passed(
             item, limit.holds(value), f"{value:.6g}, the last of {count:,} in the log", value, limit.words
         )
-    note = run.trace.metrics.get(name)
-    if note is None:
-        near = [one for one in run.trace.metrics if one.lower().endswith(name.lower())]
-        note = run.trace.metrics[near[0]] if len(near) == 1 else None
-    if note is None:
-        known = ", ".join(sorted(run.trace.metrics)[:6])
+    near = [name] if name in logged else [one for one in logged if one.lower().endswith(name.lower())]
+    if len(near) != 1:
+        known = ", ".join(sorted(logged)[:6])
         why = f"logged are: {known}" if known else "logged neither to TensorBoard nor to wandb; see --log"
         return unmeasured(item, why, limit.words)
-    if note["last"] is None:
+    last, count = logged[near[0]]["last"], logged[near[0]]["count"]
+    if last is None:
         return passed(item, False, "the last value is not finite", None, limit.words)
-    value = float(note["last"])
-    return passed(item, limit.holds(value), f"{value:.6g}, the last of {note['count']:,}", value, limit.words)
+    return passed(item, limit.holds(last), f"{last:.6g}, the last of {count:,}", last, limit.words)
 
 
-def _doubt(name: str, value: float, limit: Limit, run: Run) -> str:
-    """Why a time says nothing about a limit: others had the machine too, or its interval spans the limit."""
-    if not limit.holds(value) and (others := crowd(run)):
-        return f", but {others}: what it is alone is not known"
+def _measured(name: str, limit: Limit, run: Run) -> Item:
+    """An item of ``_MEASURED``; a time is no answer where others had the machine too."""
+    learn, form, why = _MEASURED[name]
+    value = learn(run)
+    if value is None:
+        return unmeasured(name, why, limit.words)
+    words, holds = form(value), limit.holds(value)
+    if name in _TIMED and not holds and (others := crowd(run)):
+        return unmeasured(name, f"{words}, but {others}: what it is alone is not known", limit.words)
     steps, ci95 = per_s(run)
-    if not name.endswith("_per_s") or steps is None or ci95 is None:
-        return ""
-    low, high = (value * edge / steps for edge in ci95)
-    if limit.holds(low) == limit.holds(high):
-        return ""
-    return f" [{rate(low)}, {rate(high)}] spans the limit: cannot tell"
-
-
-# -- values: a number with words, or why there is none ------------------------------------------------------
-
-
-def _value_of(
-    learn: Callable[[Run], float | None], words: Callable[[float], str], why: str
-) -> Callable[[Run], Value | str]:
-    """A value with its words; ``why`` there is none."""
-
-    def measured(run: Run) -> Value | str:
-        value = learn(run)
-        return why if value is None else (value, words(value))
-
-    return measured
+    if name.endswith("_per_s") and steps and ci95:
+        low, high = (value * edge / steps for edge in ci95)
+        if limit.holds(low) != limit.holds(high):
+            words = f"{words} [{rate(low)}, {rate(high)}] spans the limit: cannot tell"
+            return unmeasured(name, words, limit.words)
+    return passed(name, holds, words, value, limit.words)
 
 
 def _busy_gpu(run: Run) -> float | None:
@@ -181,49 +154,39 @@ def host_memory(run: Run) -> float | None:
     return float(line.max()) if line is not None else None
 
 
-def _cache_hit_rate(run: Run) -> Value | str:
+def _cache_hit_rate(run: Run) -> float | None:
     last = {note["id"]: note for note in run.process.notes.get("cache", ())}
     hits, misses = (float(sum(note[name] for note in last.values())) for name in ("hits", "misses"))
-    asked = hits + misses
-    if not asked:
-        return "no hotloop.feed cache was read"
-    value = hits / asked
-    return value, f"{value:.1%} of {asked:,.0f} reads"
+    return hits / (hits + misses) if hits + misses else None
 
 
-_MEASURED: Final[Mapping[str, Callable[[Run], Value | str]]] = {
-    "samples_per_s": _value_of(
-        samples_per_s, lambda value: f"{rate(value)} samples/s", "too few steady steps, or of unknown size"
+#: How an item is learned, how its number is said, and why there may be none.
+_MEASURED: Final[Mapping[str, tuple[Callable[[Run], float | None], Callable[[float], str], str]]] = {
+    "samples_per_s": (
+        samples_per_s, lambda one: f"{rate(one)} samples/s", "too few steady steps, or of unknown size"
     ),
-    "steps_per_s": _value_of(
-        lambda run: per_s(run)[0], lambda value: f"{rate(value)} steps/s", "too few steady steps"
+    "steps_per_s": (lambda run: per_s(run)[0], lambda one: f"{rate(one)} steps/s", "too few steady steps"),
+    "gpu_utilization": (
+        _busy_gpu, lambda one: f"{share(one)} on average while it trained", "too few samples of a GPU"
     ),
-    "gpu_utilization": _value_of(
-        _busy_gpu, lambda value: f"{share(value)} on average while it trained", "too few samples of a GPU"
+    "data_wait": (
+        lambda run: run.lead.per_step("data_wait"), lambda one: f"{duration(one)} per step", ""
     ),
-    "data_wait": _value_of(
-        lambda run: run.lead.per_step("data_wait"), lambda value: f"{duration(value)} per step", ""
-    ),
-    "cache_hit_rate": _cache_hit_rate,
-    "device_memory": _value_of(
-        lambda run: device_peak(run.recording),
-        lambda value: f"peak {size(value)}",
+    "cache_hit_rate": (_cache_hit_rate, lambda one: f"{one:.1%} of reads", "no hotloop.feed cache was read"),
+    "device_memory": (
+        lambda run: device_peak(run.recording), lambda one: f"peak {size(one)}",
         "no memory of a device was used",
     ),
-    "host_memory": _value_of(
-        host_memory, lambda value: f"peak {size(value)}, workers included", "too few samples"
-    ),
-    "cpu": _value_of(
-        lambda run: _mean(run, "cpu_ratio"),
-        lambda value: f"{share(value)} of the machine on average",
+    "host_memory": (host_memory, lambda one: f"peak {size(one)}, workers included", "too few samples"),
+    "cpu": (
+        lambda run: _mean(run, "cpu_ratio"), lambda one: f"{share(one)} of the machine on average",
         "too few samples while it trained",
     ),
-    "disk_busy": _value_of(
-        lambda run: _mean(run, "disk_busy_ratio"),
-        lambda value: f"busy {share(value)} of the time",
+    "disk_busy": (
+        lambda run: _mean(run, "disk_busy_ratio"), lambda one: f"busy {share(one)} of the time",
         "the disk was not sampled",
     ),
-}
+}  # fmt: skip
 
 
 def host_memory_stable(run: Run) -> Item:
@@ -232,26 +195,23 @@ def host_memory_stable(run: Run) -> Item:
     line = _resident(run)
     if line is None or len(line) < _STABLE_SAMPLES:
         return unmeasured(name, f"{0 if line is None else len(line)} samples are too few to tell a trend")
-    grown, least = _grown(line[len(line) // 2 :]), max(_STABLE_PART * float(line.max()), _STABLE_BYTES)
-    words = (
-        f"{'+' if grown >= 0 else '-'}{size(abs(grown))} over the second half, peak {size(float(line.max()))}"
+    half, last = (
+        # What a straight line through them rises by.
+        float(np.polyfit(np.arange(len(part)), part, 1)[0] * (len(part) - 1))
+        for part in (line[len(line) // 2 :], line[-(len(line) // 4) :])
     )
-    last = line[-(len(line) // 4) :]
-    if grown >= least and len(last) >= _STABLE_SAMPLES // 2 and 2 * _grown(last) < least / 2:
+    least = max(_STABLE_PART * float(line.max()), _STABLE_BYTES)
+    sign = "+" if half >= 0 else "-"
+    words = f"{sign}{size(abs(half))} over the second half, peak {size(float(line.max()))}"
+    if half >= least and 4 * last < least:
         return unmeasured(name, f"{words}; the last quarter is at rest, so a longer run would tell")
-    return passed(name, grown < least, words, grown)
+    return passed(name, half < least, words, half)
 
 
 _JUDGED: Final[Mapping[str, Callable[[Run], Item]]] = {
-    "finite_loss": finite_loss,
     "loss_converges": loss_converges,
     "host_memory_stable": host_memory_stable,
 }
-
-
-def _grown(line: Floats) -> float:
-    """What a line through the samples rises by from the first to the last."""
-    return float(np.polyfit(np.arange(len(line)), line, 1)[0] * (len(line) - 1))
 
 
 def _mean(run: Run, column: str) -> float | None:

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -30,36 +28,30 @@ def checkpoint(base: Run, candidate: Run, *, exact: bool) -> Item:
     if mine is None or other is None:
         which = "base" if mine is None else "candidate"
         return unmeasured("checkpoint", f"the {which} wrote no checkpoint with torch.save")
-    apart = _apart(mine["entries"], other["entries"])
-    if apart:
+    if apart := _apart(mine["entries"], other["entries"]):
         return passed("checkpoint", False, f"the candidate's would not load in the base: {apart}")
+    again = mine["path"] == other["path"] and base.recording.start_unix_s < candidate.recording.start_unix_s
+    gone = _gone(candidate, other), _gone(base, mine, again=again)
+    beside = mine["path"] if exact and not any(gone) and mine["updates"] == other["updates"] else ""
+    asked = _ask(base.trace.executable, other, beside) if not gone[0] else {"untried": gone[0]}
+    answers = {
+        "candidate's": asked,
+        "base's": _ask(candidate.trace.executable, mine) if not gone[1] else {"untried": gone[1]},
+    }
     words = [f"{len(mine['entries']):,} entries alike"]
-    loads = [(base.trace.executable, other), (candidate.trace.executable, mine)]
-    answers = _load_all(loads)
-    over = _another(candidate, other, base, mine), _another(base, mine, candidate, other)
-    for at, whose in enumerate(("candidate", "base")):
-        loaded, said = (None, over[at]) if over[at] else answers[at]
-        if loaded is False:
-            return passed("checkpoint", False, f"the {whose}'s does not load: {said}")
-        words.append(f"the {whose}'s {said}")
-    known = [loaded is not None and not gone for (loaded, _), gone in zip(answers, over, strict=True)]
-    if not known[0]:
+    for whose, answer in answers.items():
+        if "error" in answer:
+            return passed("checkpoint", False, f"the {whose} does not load: {answer['error']}")
+        words.append(f"the {whose} {answer.get('untried', 'loads')}")
+    if "untried" in asked:
         return unmeasured("checkpoint", "; ".join(words))
-    if not known[1] or not exact or mine["updates"] != other["updates"]:
+    if "unlike" not in asked:
         return passed("checkpoint", True, "; ".join([*words, "values not compared"]))
-    found = _ask(base.trace.executable, "values", [str(note["path"]) for note in (mine, other)])[0]
-    return _values(found, words)
-
-
-def _values(found: dict[str, Any], words: Sequence[str]) -> Item:
-    if "unlike" not in found:
-        why = found.get("error") or found.get("untried") or ""
-        return passed("checkpoint", True, "; ".join([*words, f"values not compared: {why[:200]}"]))
-    unlike, total = found["unlike"], found["total"]
-    if not unlike:
-        return passed("checkpoint", True, "; ".join([*words, f"{total:,} tensors bit-equal"]))
-    said = f"the candidate's has other values in {len(unlike):,} of {total:,} tensors: {unlike[0]!r}"
-    return passed("checkpoint", False, said)
+    unlike, total = asked["unlike"], asked["total"]
+    if unlike:
+        said = f"the candidate's has other values in {len(unlike):,} of {total:,} tensors: {unlike[0]!r}"
+        return passed("checkpoint", False, said)
+    return passed("checkpoint", True, "; ".join([*words, f"{total:,} tensors bit-equal"]))
 
 
 def _last(trace: Trace) -> Note | None:
@@ -93,52 +85,28 @@ def _apart(mine: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> str
     return ""
 
 
-def _another(run: Run, note: Note, beside: Run, other: Note) -> str:
-    """Why the file that is there is not what this run wrote; "" where it is, or there is none."""
-    mine, its = run.recording, beside.recording
+def _gone(run: Run, note: Note, *, again: bool = False) -> str:
+    """Why the file that is there is not what this run wrote, ``again``: the other run wrote it too."""
     try:
         written_s = Path(note["path"]).stat().st_mtime
     except OSError:
-        return ""
-    if written_s < mine.start_unix_s:
+        return "is no longer there to be loaded"
+    if written_s < run.recording.start_unix_s:
         return "was thrown away: the file there is an earlier one"
-    shared = note["path"] == other["path"] and mine.start_unix_s < its.start_unix_s
-    later = written_s > mine.start_unix_s + mine.wall_s + _LATER_S
-    return "was written over since" if shared or later else ""
+    ended_s = run.recording.start_unix_s + run.recording.wall_s
+    return "was written over since" if again or written_s > ended_s + _LATER_S else ""
 
 
-def _load_all(loads: Sequence[tuple[str, Note]]) -> list[tuple[bool | None, str]]:
-    """Load each checkpoint with its python, in one process per python."""
-    answers: dict[tuple[str, str], dict[str, Any]] = {}
-    for python in dict.fromkeys(python for python, _ in loads):
-        paths = [str(note["path"]) for one, note in loads if one == python]
-        there = [path for path in dict.fromkeys(paths) if Path(path).is_file()]
-        for path, answer in zip(there, _ask(python, "layouts", there) if there else (), strict=True):
-            answers[python, path] = answer
-    return [_judged(answers.get((python, str(note["path"]))), note) for python, note in loads]
-
-
-def _ask(python: str, what: str, paths: Sequence[str]) -> list[dict[str, Any]]:
-    if not os.access(python, os.X_OK):
-        python = sys.executable
-    command = [python, "-I", str(_LOADED), str(Path(__file__).resolve().parents[2]), what, *paths]
+def _ask(python: str, note: Note, beside: str = "") -> dict[str, Any]:
+    """What a Python makes of a checkpoint: ``error``, ``untried``, or with another beside it ``unlike``."""
+    command = [python, "-I", str(_LOADED), str(Path(__file__).resolve().parents[2]), note["path"], beside]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LOAD_WITHIN_S, check=False)
-        found: list[dict[str, Any]] = json.loads(done.stdout.strip().splitlines()[-1])
-        return found
+        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
     except (OSError, subprocess.TimeoutExpired, ValueError, IndexError) as error:
-        return [{"untried": type(error).__name__} for _ in paths]
-
-
-def _judged(answer: dict[str, Any] | None, note: Note) -> tuple[bool | None, str]:
-    """Whether a checkpoint loads; None where that could not be tried."""
-    if answer is None:
-        return None, "is no longer there to be loaded"
-    if "untried" in answer:
-        return None, f"could not be tried: {answer['untried']}"
-    if "error" in answer:
-        if "weights_only" in answer["error"].lower() or "weights only" in answer["error"].lower():
-            return None, "holds more than tensors and plain values: not loaded here"
-        return False, (answer["error"].strip().splitlines() or ["no word"])[0][:200]
-    apart = _apart(note["entries"], answer["layout"])
-    return (None, f"was written over since ({apart})") if apart else (True, "loads")
+        return {"untried": f"could not be tried: {type(error).__name__}"}
+    if "weights_only" in found.get("error", "").lower() or "weights only" in found.get("error", "").lower():
+        return {"untried": "holds more than tensors and plain values: not loaded here"}
+    if "layout" in found and (apart := _apart(note["entries"], found["layout"])):
+        return {"untried": f"was written over since ({apart})"}
+    return found

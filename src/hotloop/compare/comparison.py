@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from math import hypot
+from math import hypot, inf
 from pathlib import Path
-from typing import Any, Final, Literal
-
-import numpy as np
+from typing import Any, Final, Literal, NamedTuple
 
 from hotloop.compare.checklist import host_memory
 from hotloop.compare.run import Run, how_it_failed
-from hotloop.compare.speed import Speed, crowded, per_s, samples_per_s, speed
-from hotloop.compare.trace import Floats
+from hotloop.compare.speed import NOT_ALONE, Speed, crowd, per_s, samples_per_s, speed
 from hotloop.measure.blocks import block_means
 from hotloop.phases import PHASES
 from hotloop.record.totals import device_peak
@@ -38,8 +35,7 @@ class Group:
         return self.runs[0]
 
 
-@dataclass(frozen=True, kw_only=True)
-class Moved:
+class Moved(NamedTuple):
     """A phase in seconds per step; ``beyond_noise`` where the change is larger than its interval."""
 
     phase: str
@@ -82,15 +78,15 @@ class Comparison:
         return {
             "label": self.label,
             "ratio": self.speed.ratio,
-            "ci95": list(self.speed.ci95) if self.speed.ci95 else None,
+            "ci95": self.speed.ci95,
             "of": self.speed.of,
             "launches": self.speed.launches,
-            "phases": [vars(moved) for moved in self.phases],
-            "settings": {name: list(values) for name, values in self.settings.items()},
-            "findings_gone": list(self.gone),
-            "findings_new": list(self.new),
-            "memory": {name: list(values) for name, values in self.memory.items()},
-            "words": list(self.words),
+            "phases": [moved._asdict() for moved in self.phases],
+            "settings": self.settings,
+            "findings_gone": self.gone,
+            "findings_new": self.new,
+            "memory": self.memory,
+            "words": self.words,
         }
 
 
@@ -109,7 +105,7 @@ def summary(group: Group) -> dict[str, Any]:
         "command": list(run.recording.command),
         "num_steps": run.lead.num_steps,
         "steps_per_s": rate,
-        "ci95": list(edges) if edges else None,
+        "ci95": edges,
         "samples_per_s": samples_per_s(run),
         "phases": {name: run.lead.per_step(name) for name in PHASES},
         "findings": [finding.id for finding in run.findings if finding.severity != "info"],
@@ -119,7 +115,6 @@ def summary(group: Group) -> dict[str, Any]:
 def _beside(base: Group, candidate: Group) -> Comparison:
     a, b = base.lead, candidate.lead
     before, after = ([f.id for f in run.findings if f.severity != "info"] for run in (a, b))
-    others = crowded(a, b)
     return Comparison(
         label=candidate.label,
         speed=speed(base.runs, candidate.runs),
@@ -131,46 +126,29 @@ def _beside(base: Group, candidate: Group) -> Comparison:
             "host": (host_memory(a), host_memory(b)),
             "device": (device_peak(a.recording), device_peak(b.recording)),
         },
-        words=(*_words(base, candidate), *(f"{candidate.label}: {words}" for words in others)),
-        broken=any(how_it_failed(run) for run in (*base.runs, *candidate.runs)),
+        words=_words(base, candidate),
+        broken=any(how_it_failed(run.recording) for run in (*base.runs, *candidate.runs)),
     )
 
 
 def _moved(a: Run, b: Run) -> tuple[Moved, ...]:
     """Phases that moved, the largest change first."""
-    least = _WORTH_TELLING * a.lead.step_s
     found = []
     for phase in PHASES:
         before, after = a.lead.per_step(phase), b.lead.per_step(phase)
-        if abs(after - before) < least or phase == "startup":
+        if abs(after - before) < _WORTH_TELLING * a.lead.step_s or phase == "startup":
             continue
-        noise = _half_width(a.lead.phase(phase), b.lead.phase(phase))
-        found.append(
-            Moved(
-                phase=phase,
-                base_s=before,
-                candidate_s=after,
-                beyond_noise=noise is not None and abs(after - before) > noise,
-            )
-        )
+        means = [block_means(run.lead.phase(phase)) for run in (a, b)]
+        least = min(map(len, means))
+        noise = t95(least - 1) * hypot(*map(standard_error, means)) if least else inf
+        found.append(Moved(phase, before, after, abs(after - before) > noise))
     return tuple(sorted(found, key=lambda moved: -abs(moved.candidate_s - moved.base_s)))
-
-
-def _half_width(a: Floats, b: Floats) -> float | None:
-    """Of the 95 % interval of the difference of two means."""
-    means = [block_means(values) for values in (a, b)]
-    if not all(len(one) for one in means):
-        return None
-    return t95(min(map(len, means)) - 1) * hypot(*map(standard_error, means))
 
 
 def _settings(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
     before, after = _in_effect(a), _in_effect(b)
-    return {
-        name: (before.get(name), after.get(name))
-        for name in dict.fromkeys([*before, *after])
-        if before.get(name) != after.get(name)
-    }
+    pairs = {name: (before.get(name), after.get(name)) for name in before | after}
+    return {name: (mine, other) for name, (mine, other) in pairs.items() if mine != other}
 
 
 def _in_effect(run: Run) -> dict[str, Any]:
@@ -178,9 +156,6 @@ def _in_effect(run: Run) -> dict[str, Any]:
     torch = run.lead.facts.get("torch") or {}
     found |= {name: torch[name] for name in ("version", "threads", "device_name") if name in torch}
     found |= {"python": run.process.first("process").get("python")}
-    samples = run.lead.samples[np.isfinite(run.lead.samples)]
-    if "batch_size" not in found and len(samples):
-        found["samples per step"] = float(np.median(samples))
     if run.recording.patch is not None:
         found["patch in force"] = ", ".join(Path(file).name for file in run.recording.patch.met)
     for note in run.applied:
@@ -190,17 +165,16 @@ def _in_effect(run: Run) -> dict[str, Any]:
 
 
 def _words(base: Group, candidate: Group) -> tuple[str, ...]:
-    words = []
-    for run in (*base.runs, *candidate.runs):
-        failed = how_it_failed(run)
-        if failed:
-            words.append(f"{run.label} is not whole: {failed}")
-    a, b = base.lead, candidate.lead
+    a, b, label = base.lead, candidate.lead, candidate.label
+    failed = [(run.label, how_it_failed(run.recording)) for run in (*base.runs, *candidate.runs)]
+    words = [f"{name} is not whole: {why}" for name, why in failed if why]
     if a.recording.machine.get("hostname") != b.recording.machine.get("hostname"):
-        words.append(f"{candidate.label} ran on another machine")
+        words.append(f"{label} ran on another machine")
     if min(len(base.runs), len(candidate.runs)) == 1:
         words.append(
-            f"{candidate.label}: one launch of a side; the interval does not hold what the machine did "
+            f"{label}: one launch of a side; the interval does not hold what the machine did "
             "differently between launches (give several runs a label: a=RUN1 a=RUN2 b=RUN3)"
         )
+    if others := crowd(a, b):
+        words.append(f"{label}: {others}: {NOT_ALONE}")
     return tuple(words)

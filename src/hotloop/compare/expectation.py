@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
+import operator
 import re
 import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from math import inf
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -17,50 +17,43 @@ from hotloop.errors import UsageError
 
 Kind = Literal["number", "ratio", "share", "duration", "size", "yes"]
 
-#: Item -> what kind of number it is, and which way a bare number is meant.
-ITEMS: Final[dict[str, tuple[Kind, Literal["min", "max"]]]] = {
-    "loss_converges": ("yes", "min"),
-    "finite_loss": ("yes", "min"),
-    "checkpoint_loads": ("yes", "min"),
-    "samples_per_s": ("number", "min"),
-    "steps_per_s": ("number", "min"),
-    "speedup": ("ratio", "min"),
-    "gpu_utilization": ("share", "min"),
-    "data_wait": ("duration", "max"),
-    "cache_hit_rate": ("share", "min"),
-    "device_memory": ("size", "max"),
-    "host_memory": ("size", "max"),
-    "host_memory_stable": ("yes", "min"),
-    "cpu": ("share", "max"),
-    "disk_busy": ("share", "max"),
-}
+#: Item -> what kind of number it is, and how a bare number is meant.
+ITEMS: Final[dict[str, tuple[Kind, str]]] = {
+    "loss_converges": ("yes", ""), "finite_loss": ("yes", ""), "checkpoint_loads": ("yes", ""),
+    "samples_per_s": ("number", ">="), "steps_per_s": ("number", ">="), "speedup": ("ratio", ">="),
+    "gpu_utilization": ("share", ">="), "data_wait": ("duration", "<="), "cache_hit_rate": ("share", ">="),
+    "device_memory": ("size", "<="), "host_memory": ("size", "<="), "host_memory_stable": ("yes", ""),
+    "cpu": ("share", "<="), "disk_busy": ("share", "<="),
+}  # fmt: skip
 _SETTINGS: Final = ("effect", "metrics")
 _EFFECTS: Final = ("exact", "numeric", "semantic")
 
-_UNITS: Final[dict[str, tuple[Kind, float]]] = {
-    "%": ("share", 0.01),
-    "us": ("duration", 1e-6), "ms": ("duration", 1e-3), "s": ("duration", 1.0),
-    "b": ("size", 1.0), "kb": ("size", 1e3), "mb": ("size", 1e6), "gb": ("size", 1e9), "tb": ("size", 1e12),
-    "kib": ("size", 2.0**10), "mib": ("size", 2.0**20), "gib": ("size", 2.0**30), "tib": ("size", 2.0**40),
-    "x": ("ratio", 1.0), "": ("number", 1.0),
+_UNITS: Final[dict[Kind, dict[str, float]]] = {
+    "number": {"": 1.0},
+    "ratio": {"": 1.0, "x": 1.0},
+    "share": {"": 1.0, "%": 0.01},
+    "duration": {"us": 1e-6, "ms": 1e-3, "s": 1.0},
+    "size": {"b": 1.0, "kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
+             "kib": 2.0**10, "mib": 2.0**20, "gib": 2.0**30, "tib": 2.0**40},
 }  # fmt: skip
-_LIMIT: Final = re.compile(r"\s*(<=|>=|<|>|)\s*([-+]?[\d.]+(?:e[-+]?\d+)?)\s*([a-z%]*)\s*", re.IGNORECASE)
+_EXAMPLES: Final[dict[Kind, str]] = {
+    "number": '">= 120"', "ratio": '">= 1.2x"', "share": '"> 90%"', "duration": '"< 10 ms"',
+    "size": '"<= 20 GiB"',
+}  # fmt: skip
+_SIGNS: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_LIMIT: Final = re.compile(r"\s*(<=|>=|<|>|)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([a-z%]*)\s*", re.I)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """``low <= value <= high``; ``words`` as it was written. ``strict`` leaves the edges out."""
+    """``words`` as it was written; ``bounds`` are signs with their edges, all of which hold."""
 
     words: str
-    low: float | None = None
-    high: float | None = None
-    strict: bool = False
+    bounds: tuple[tuple[str, float], ...] = ()
 
     def holds(self, value: float) -> bool:
         """Whether a value is within."""
-        if self.strict:
-            return (self.low is None or value > self.low) and (self.high is None or value < self.high)
-        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+        return all(_SIGNS[sign](value, edge) for sign, edge in self.bounds)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -111,62 +104,39 @@ def parse(data: Any, source: str = "expect") -> Expectation:
             if name in ITEMS and value is not False
         },
         metrics={
-            str(name): _limit(f"{source}: metrics.{name}", v, "number", None) for name, v in metrics.items()
+            str(name): _limit(f"{source}: metrics.{name}", v, "number", "") for name, v in metrics.items()
         },
         effect=effect,
     )
 
 
-def _limit(where: str, value: Any, kind: Kind, direction: str | None) -> Limit:
+def _limit(where: str, value: Any, kind: Kind, sign: str) -> Limit:
+    """``sign`` is how a bare number is meant, "" where that has to be said."""
     if kind == "yes":
         if value is not True:
             raise UsageError(f"{where} = {value!r}", hint="true, or leave it out")
         return Limit(words="yes")
-    if isinstance(value, Mapping):
-        return _range(where, value, kind)
-    found = None if isinstance(value, bool) else _LIMIT.fullmatch(str(value))
-    if found is None:
-        raise UsageError(f"{where} = {value!r} is no limit", hint=f"write {_example(kind)}")
-    sign, number, unit = found.groups()
-    number_in = _in_unit(where, number, unit, kind)
-    if not sign:
-        if direction is None:
-            raise UsageError(f"{where} = {value!r}: from above or from below?", hint='write ">= 28.5"')
-        sign = ">=" if direction == "min" else "<="
-    words = f"{sign} {number}{'' if unit in ('', '%', 'x') else ' '}{unit}"
-    edge = {"low": number_in} if sign[0] == ">" else {"high": number_in}
-    return Limit(words=words, strict=len(sign) == 1, **edge)
-
-
-def _range(where: str, value: Mapping[str, Any], kind: Kind) -> Limit:
-    unknown = [key for key in value if key not in ("min", "max")]
-    if unknown or not value:
-        raise UsageError(f"{where}: {unknown or 'nothing'} given", hint="{ min = 0.85, max = 1.0 }")
-    edges: dict[str, float] = {}
-    for key, edge in value.items():
-        found = None if isinstance(edge, bool) else _LIMIT.fullmatch(str(edge))
-        if found is None or found[1]:
-            raise UsageError(f"{where}.{key} = {edge!r} is no number", hint=f"{key} = 0.85")
-        edges[key] = _in_unit(f"{where}.{key}", found[2], found[3], kind)
-    if edges.get("min", -inf) > edges.get("max", inf):
+    if not isinstance(value, Mapping):
+        return _bound(where, value, kind, sign)
+    if not value or value.keys() - {"min", "max"}:
+        raise UsageError(f"{where} = {dict(value)}", hint="{ min = 0.85, max = 1.0 }")
+    signs = {"min": ">=", "max": "<="}
+    edges = {key: _bound(f"{where}.{key}", f"{signs[key]} {value[key]}", kind, "") for key in value}
+    bounds = tuple(edge.bounds[0] for edge in edges.values())
+    if len(edges) == 2 and edges["min"].bounds[0][1] > edges["max"].bounds[0][1]:
         raise UsageError(f"{where}: nothing is between {value['min']} and {value['max']}", hint="min <= max")
-    words = " and ".join(f"{'>=' if key == 'min' else '<='} {value[key]}" for key in value)
-    return Limit(words=words, low=edges.get("min"), high=edges.get("max"))
+    return Limit(words=" and ".join(edge.words for edge in edges.values()), bounds=bounds)
 
 
-def _in_unit(where: str, number: str, unit: str, kind: Kind) -> float:
-    known = _UNITS.get(unit.lower())
-    bare = unit == "" and kind in ("number", "ratio", "share")
-    if known is None or not (known[0] == kind or bare):
-        raise UsageError(f"{where}: {number} {unit}".rstrip() + " has no fitting unit", hint=_example(kind))
-    try:
-        return float(number) * known[1]
-    except ValueError:
-        raise UsageError(f"{where}: {number!r} is no number", hint=_example(kind)) from None
-
-
-def _example(kind: Kind) -> str:
-    return {
-        "number": '">= 120"', "ratio": '">= 1.2x"', "share": '"> 90%"', "duration": '"< 10 ms"',
-        "size": '"<= 20 GiB"', "yes": "true",
-    }[kind]  # fmt: skip
+def _bound(where: str, value: Any, kind: Kind, bare: str) -> Limit:
+    found = _LIMIT.fullmatch(str(value))
+    if found is None:
+        raise UsageError(f"{where} = {value!r} is no limit", hint=f"write {_EXAMPLES[kind]}")
+    sign, number, unit = found.groups()
+    factor = _UNITS[kind].get(unit.lower())
+    if factor is None:
+        raise UsageError(f"{where} = {value!r} has no fitting unit", hint=_EXAMPLES[kind])
+    if not (sign or bare):
+        raise UsageError(f"{where} = {value!r}: from above or from below?", hint='write ">= 28.5"')
+    words = f"{sign or bare} {number}{'' if unit in ('', '%', 'x') else ' '}{unit}"
+    return Limit(words=words, bounds=((sign or bare, float(number) * factor),))

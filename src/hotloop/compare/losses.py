@@ -11,8 +11,7 @@ says so: where the loss hardly moves, every candidate looks alike.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import numpy as np
@@ -21,13 +20,10 @@ import numpy.typing as npt
 from hotloop.compare.items import Check
 from hotloop.compare.trace import TENSOR_FLOAT, Floats, Trace
 
-#: Float noise over the first steps, relative to the loss where that is above 1.
-NOISE: Final = 1e-5
-FIRST: Final = 30
 #: The course: smoothed losses stay within this part of the loss, and of what the run learned.
 COURSE: Final = 0.02
 OF_LEARNED: Final = 0.05
-#: Float noise is told from a change only where the run learned at least this much, relative to the loss.
+#: Nothing is told where the run learned less than this, relative to the loss where that is above 1.
 LEARNED: Final = 1e-3
 LEAST: Final = 8
 #: The first losses that differ part by rounding alone, before training multiplies it: twenty times what was
@@ -37,8 +33,9 @@ SUDDEN_FLOAT32: Final = 1e-5
 SUDDEN_FIRST: Final = 3
 #: How many times the difference between repeats of the base is still noise.
 REPEATED: Final = 3.0
-#: Smoothing of unseeded runs, and how many times the baselines' own spread is still noise.
+#: Unseeded runs: smoothing, the losses they need, how many times the baselines' own spread is still noise.
 EMA: Final = 0.1
+FIRST: Final = 30
 SPREAD: Final = {2: 3.0}
 SPREAD_MORE: Final = 2.0
 #: The spread says something where the run learned this many times the allowed distance.
@@ -52,7 +49,7 @@ def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> Chec
     """
     count = min([len(base.losses), len(candidate.losses), *(len(one.losses) for one in repeats)])
     if count < LEAST:
-        return Check(outcome="not-measured", words=_too_few(base, candidate))
+        return Check(outcome="not-measured", words=f"{count} losses in common, {LEAST} are needed")
     a, b = base.losses[:count], candidate.losses[:count]
     bad = np.flatnonzero(~np.isfinite(b))
     if len(bad) and np.isfinite(a[bad[0]]):
@@ -68,7 +65,10 @@ def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> Chec
         return Check(outcome="not-measured", words="too few finite losses to compare")
     at = int(np.flatnonzero(base.exact[:count] != candidate.exact[:count])[0])
     return _close(
-        Pair(a=a[finite], b=b[finite], at=int(finite[:at].sum()), others=tuple(x[finite] for x in others)),
+        a[finite],
+        b[finite],
+        [one[finite] for one in others],
+        int(finite[:at].sum()),
         f"first difference at loss {at + 1}: {a[at]:.9g} and {b[at]:.9g}",
         sudden=sudden_limit(base.precision) if base.precision == candidate.precision else None,
     )
@@ -80,62 +80,39 @@ def sudden_limit(precision: Sequence[str]) -> float:
     return next((limit for kind, limit in SUDDEN.items() if kind in told), SUDDEN_FLOAT32)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Pair:
-    """Two seeded trajectories over the same batches, equal until ``at``, and repeats of the first."""
+def _close(
+    a: Floats, b: Floats, others: Sequence[Floats], at: int, begins: str, *, sudden: float | None
+) -> Check:
+    """Two trajectories that are equal until ``at``, and repeats of the first.
 
-    a: Floats
-    b: Floats
-    at: int = 0
-    others: tuple[Floats, ...] = ()
+    ``sudden`` is the relative limit on the first losses that differ, None where precisions differ.
+    """
+    scale, learned = max(1.0, float(np.abs(a).max())), learned_at_least(a)
 
-    @property
-    def scale(self) -> float:
-        """What differences are relative to."""
-        return max(1.0, float(np.abs(self.a).max()))
+    def apart_in(view: Callable[[Floats], Floats]) -> tuple[float, float]:
+        """The largest difference, and how much of one the repeats allow."""
+        mine, other, *rest = (view(one) for one in (a, b, *others))
+        noise = max((float(np.abs(mine - one).max(initial=0.0)) for one in rest), default=0.0)
+        return float(np.abs(mine - other).max(initial=0.0)), REPEATED * noise
 
-    def early(self, count: int) -> tuple[float, float]:
-        """The largest difference of so many losses from ``at`` on, and how much the repeats allow."""
-        part = slice(self.at, self.at + count)
-        noise = max((float(np.abs(self.a - x)[part].max(initial=0.0)) for x in self.others), default=0.0)
-        return float(np.abs(self.a - self.b)[part].max(initial=0.0)), REPEATED * noise
-
-    def course(self) -> tuple[float, float]:
-        """The same of the whole smoothed course."""
-        mine = smoothed(self.a)
-        noise = max((float(np.abs(mine - smoothed(x)).max()) for x in self.others), default=0.0)
-        return float(np.abs(mine - smoothed(self.b)).max()), REPEATED * noise
-
-
-def _close(pair: Pair, begins: str, *, sudden: float | None) -> Check:
-    """``sudden`` is the relative limit on the first losses that differ, None where precisions differ."""
-    scale, learned = pair.scale, learned_at_least(pair.a)
-    early, early_noise = pair.early(FIRST)
-    apart, course_noise = pair.course()
-    widest = max(COURSE * scale, course_noise)
+    apart, noise = apart_in(smoothed)
+    widest, limit = max(COURSE * scale, noise), max(OF_LEARNED * learned, noise)
     if apart > widest:
         words = f"apart by {apart:.2g} (smoothed), {widest:.2g} is allowed; {begins}"
         return Check(outcome="differs", words=words, distance=apart, limit=widest)
-    limit = max(OF_LEARNED * learned, course_noise)
-    if early <= max(NOISE * scale, early_noise) and apart <= max(limit, NOISE * scale):
-        if learned < LEARNED * scale:
-            return _indistinct(early, learned)
-        words = f"within {early:.1e} over {min(FIRST, len(pair.a) - pair.at)} losses; {begins}"
-        return Check(outcome="close", words=words, distance=early, limit=max(NOISE * scale, early_noise))
-    first, first_noise = pair.early(SUDDEN_FIRST)
+    first, first_noise = apart_in(lambda losses: losses[at : at + SUDDEN_FIRST])
     if sudden is not None and first > max(sudden * scale, first_noise):
         words = f"{first:.1e} apart at once: more than rounding, at the same precision; {begins}"
         return Check(outcome="differs", words=words, distance=first, limit=sudden * scale)
-    if apart <= limit:
-        words = (
-            f"within {apart:.1e} (smoothed), {apart / max(learned, apart):.1%} of what was learned; {begins}"
-        )
-        return Check(outcome="close", words=words, distance=apart, limit=min(limit, widest))
     # Would a change that matters have stood out? Half of what was learned, for a learning rate 1.5 times as
     # high, would.
-    if learned < COURSE * scale:
+    if learned < (LEARNED if apart <= limit else COURSE) * scale:
         return _indistinct(apart, learned)
-    words = f"apart by {apart:.2g} (smoothed), {apart / learned:.0%} of what was learned; {begins}"
+    part = f"{apart / max(learned, apart):.1%} of what was learned"
+    if apart <= limit:
+        words = f"within {apart:.1e} (smoothed), {part}; {begins}"
+        return Check(outcome="close", words=words, distance=apart, limit=min(limit, widest))
+    words = f"apart by {apart:.2g} (smoothed), {part}; {begins}"
     return Check(outcome="differs", words=words, distance=apart, limit=limit)
 
 
@@ -218,10 +195,3 @@ def _moving(course: Floats) -> slice:
 
 def _rms(values: npt.NDArray[np.float64], where: slice) -> float:
     return float(np.sqrt(np.mean(values[where] ** 2)))
-
-
-def _too_few(base: Trace, candidate: Trace) -> str:
-    for name, trace in (("base", base), ("candidate", candidate)):
-        if len(trace.losses) < LEAST:
-            return f"{len(trace.losses)} losses were seen in the {name}, {LEAST} are needed"
-    return "too few losses"

@@ -17,8 +17,6 @@ from hotloop.measure.steps import Steps
 from hotloop.record.read import open_recording
 from hotloop.record.recording import Process, Recording
 
-HOW_TO_GET_EVIDENCE = "record it with: hotloop run --evidence -- COMMAND"
-
 
 @dataclass(frozen=True, kw_only=True)
 class Run:
@@ -66,13 +64,11 @@ def measured(
     recording: Recording, label: str, ranks: Sequence[Steps] = (), findings: Sequence[Finding] = ()
 ) -> Run:
     """A recording as one side; ``ranks`` where it is measured already."""
-    steps = tuple(ranks)
+    if not ranks:
+        recording, ranks = main_job(recording, [measure(process) for process in recording.ranks])
+    steps = tuple(one for one in ranks if one.num_steps)
     if not steps:
-        measured = [measure(process, recording.machine) for process in recording.ranks]
-        recording, steps = main_job(recording, measured)
-    steps = tuple(one for one in steps if one.num_steps)
-    if not steps:
-        ended = _how_it_ended(recording)
+        ended = how_it_failed(recording)
         raise UsageError(
             f"{label} has no training step in it{f': {ended}' if ended else ''}",
             hint="compare runs of a command that trains for some steps",
@@ -87,9 +83,18 @@ def measured(
     )
 
 
-def how_it_failed(run: Run) -> str:
+def how_it_failed(recording: Recording) -> str:
     """Why a run is not whole, "" where it is."""
-    return _how_it_ended(run.recording)
+    notes = [process.last("exit") for process in recording.ranks]
+    raised = next((note for note in notes if note.get("exception")), {})
+    if raised.get("exception") not in (None, "SystemExit", "KeyboardInterrupt"):
+        message = str(raised.get("message") or "").strip().rpartition("\n")[2]
+        return f"it ended with {raised['exception']}: {message}"[:200]
+    if recording.exit_code:
+        return f"it ended with exit code {recording.exit_code}"
+    if recording.exit_code is None or not recording.complete:
+        return "it was killed, or still runs"
+    return ""
 
 
 def ended_on_purpose(base: Run, candidate: Run) -> bool:
@@ -98,16 +103,3 @@ def ended_on_purpose(base: Run, candidate: Run) -> bool:
         return False
     fewer = min(base, candidate, key=lambda run: run.lead.num_steps)
     return bool(fewer.process.last("exit").get("reason") == "steps")
-
-
-def _how_it_ended(recording: Recording) -> str:
-    notes = [process.last("exit") for process in recording.ranks]
-    raised = next((note for note in notes if note.get("exception")), None)
-    if raised is not None and raised["exception"] not in ("SystemExit", "KeyboardInterrupt"):
-        message = str(raised.get("message") or "").strip().splitlines()[-1:] or [""]
-        return f"it ended with {raised['exception']}: {message[0]}"[:200]
-    if recording.exit_code:
-        return f"it ended with exit code {recording.exit_code}"
-    if recording.exit_code is None or not recording.complete:
-        return "it was killed, or still runs"
-    return ""

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Final
 
 import numpy as np
@@ -46,18 +46,14 @@ class Batches:
 
 @dataclass(frozen=True, kw_only=True)
 class Trace:
-    """The evidence of one training process. ``losses`` [n] as float32, ``exact`` [n] tells equal bits apart,
-    ``loss_steps`` [n] the step of each (-1: none).
-    """
+    """The evidence of one training process. ``losses`` [n] as float32, ``exact`` [n] with all their bits."""
 
     rank: int
     recorded: bool
     losses: Floats
     exact: npt.NDArray[np.uint64]
-    loss_steps: npt.NDArray[np.int64]
     loaders: tuple[Batches, ...]
     trained: Mapping[str, Note] = field(default_factory=dict)  # "Class", "Class 2" -> note
-    generators: Mapping[str, int] = field(default_factory=dict)
     checkpoints: tuple[Note, ...] = ()
     metrics: Mapping[str, Note] = field(default_factory=dict)
     seed: int | None = None
@@ -79,10 +75,8 @@ def trace_of(process: Process, steps: Steps) -> Trace:
         recorded=process.last("evidence").get("version") == row.EVIDENCE_VERSION,
         losses=values.view(np.float32).astype(np.float64),
         exact=values.astype(np.uint64) << np.uint64(16) | losses["extra"].astype(np.uint64),
-        loss_steps=steps.loss_steps,
         loaders=_loaders(process, steps),
         trained=_numbered(notes.get("trained", [])),
-        generators={k: v for k, v in process.last("generators").items() if k not in ("note", "t")},
         checkpoints=tuple(notes.get("checkpoint", ())),
         metrics={str(note["name"]): note for note in notes.get("metric", ())},
         seed=seed if isinstance(seed, int) else None,
@@ -116,37 +110,38 @@ def _numbered(notes: list[Note]) -> dict[str, Note]:
 def _loaders(process: Process, steps: Steps) -> tuple[Batches, ...]:
     """The training loaders in the order of their first batch; without any, what modules were called with."""
     rows = process.rows
-    evidence = rows[np.isin(rows["kind"], (row.ORDER, row.CONTENT, row.ITER))]
-    paths = {int(note["loader"]): note["paths"] for note in process.notes.get("leaves", ())}
     trains = {use.id for use in steps.loaders if use.role == "train"}
-    seen = dict.fromkeys(int(obj) for obj in evidence["obj"][evidence["kind"] == row.CONTENT])
+    seen = dict.fromkeys(int(obj) for obj in rows["obj"][rows["kind"] == row.CONTENT])
     wanted = [loader for loader in seen if loader in trains] or [loader for loader in seen if loader == 0]
-    unread = {int(note["loader"]): frozenset(note["unread"]) for note in process.notes.get("unread", ())}
-    return tuple(
-        replace(_batches(evidence, loader, paths.get(loader, [])), unread=unread.get(loader, frozenset()))
-        for loader in wanted
+    paths, unread = (
+        {int(note["loader"]): note[name] for note in process.notes.get(kind, ())}
+        for kind, name in (("leaves", "paths"), ("unread", "unread"))
     )
+    evidence = rows[np.isin(rows["kind"], (row.ORDER, row.CONTENT, row.ITER))]
+    return tuple(_batches(evidence, one, paths.get(one, []), unread.get(one, ())) for one in wanted)
 
 
-def _batches(evidence: npt.NDArray[np.void], loader: int, paths: list[str]) -> Batches:
-    order = evidence[(evidence["kind"] == row.ORDER) & (evidence["obj"] == loader)]
-    content = evidence[(evidence["kind"] == row.CONTENT) & (evidence["obj"] == loader)]
+def _batches(
+    evidence: npt.NDArray[np.void], loader: int, paths: Sequence[str], unread: Iterable[str]
+) -> Batches:
+    order, content = (
+        evidence[(evidence["kind"] == kind) & (evidence["obj"] == loader)]
+        for kind in (row.ORDER, row.CONTENT)
+    )
     passes = evidence["start"][(evidence["kind"] == row.ITER) & (evidence["value"] == loader)]
     number = content["extra"].astype(np.int64)
     # Leaves are numbered upwards within a batch.
     begins = np.ones(len(content), np.bool_)
     begins[1:] = number[1:] <= number[:-1]
-    batch = np.cumsum(begins) - 1
-    count = int(batch[-1]) + 1 if len(batch) else 0
+    batch, count = np.cumsum(begins) - 1, int(begins.sum())
     leaves = {}
     for leaf in np.unique(number):
         mine = number == leaf
         crc = np.zeros(count, np.uint32)
         crc[batch[mine]] = content["value"][mine]
         leaves[paths[leaf] if leaf < len(paths) else f"leaf {leaf}"] = crc
-    starts = content["start"][begins]
     first = np.zeros(count, np.bool_)
-    at = np.searchsorted(starts, passes)
+    at = np.searchsorted(content["start"][begins], passes)
     first[at[at < count]] = True
     return Batches(
         loader=loader,
@@ -154,4 +149,5 @@ def _batches(evidence: npt.NDArray[np.void], loader: int, paths: list[str]) -> B
         sums=order["extra"].astype(np.uint32),
         first=first,
         leaves=leaves,
+        unread=frozenset(unread),
     )

@@ -9,7 +9,7 @@ from hotloop.compare.speed import Speed
 from hotloop.compare.verdict import Verdict
 from hotloop.units import rate
 
-_WIDTH: Final = 80
+WIDTH: Final = 80
 _MARK: Final = {"passed": "passed", "failed": "FAILED", "not-measured": "not measured"}
 _PARITY: Final = {
     "exact": "the candidate computes the same, bit for bit",
@@ -24,21 +24,21 @@ def render(verdict: Verdict) -> str:
     """The verdict, its checks, and what is to be known besides."""
     names = max([len(item.name) for item in verdict.items], default=0)
     lines = [
-        *_hanging("base       ", verdict.base),
-        *_hanging("candidate  ", verdict.candidate),
+        *hanging("base       ", verdict.base),
+        *hanging("candidate  ", verdict.candidate),
         "",
-        *_hanging("parity     ", f"{verdict.parity}: {_PARITY[verdict.parity]}"),
-        *_hanging("speed      ", speed_words(verdict.speed)),
+        *hanging("parity     ", f"{verdict.parity}: {_PARITY[verdict.parity]}"),
+        *hanging("speed      ", speed_words(verdict.speed)),
         "",
     ]
     for item in verdict.items:
         limit = f" (asked: {item.limit})" if isinstance(item.limit, str) and item.limit != "yes" else ""
-        lines += _hanging(f"{_MARK[item.status]:<14}{item.name:<{names + 2}}", item.words + limit)
+        lines += hanging(f"{_MARK[item.status]:<14}{item.name:<{names + 2}}", item.words + limit)
     if verdict.words:
         lines.append("")
         for words in verdict.words:
-            lines += _hanging("note: ", words)
-    lines += ["", *_hanging(f"{'passed' if verdict.passed else 'FAILED'}: ", _reason(verdict))]
+            lines += hanging("note: ", words)
+    lines += ["", *hanging(f"{'passed' if verdict.passed else 'FAILED'}: ", _reason(verdict))]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -61,7 +61,8 @@ def _reason(verdict: Verdict) -> str:
     return f"{verdict.effect}" + (f", {missing} not measured" if missing else "")
 
 
-def _hanging(head: str, words: str) -> list[str]:
+def hanging(head: str, words: str) -> list[str]:
+    """Lines with a head before the first, the others below its end."""
     return textwrap.wrap(
-        words, _WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
+        words, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
     )
