@@ -13,8 +13,7 @@ from typing import Any
 import pytest
 
 from hotloop.cli.doctor import render
-from hotloop.doctor.checks import cores, gpus, memory, software, storage
-from hotloop.doctor.checks.gpus import peaks
+from hotloop.doctor.checks import gpus, host, software, storage
 from hotloop.doctor.checks.storage import READ_BYTES, files_in, random_reads
 from hotloop.doctor.line import Line, Patient
 
@@ -90,19 +89,14 @@ def test_bad_input_is_an_error_with_a_way_out(arguments: tuple[str, str]) -> Non
 
 
 def test_fewer_cores_than_the_machine_has(tmp_path: Path) -> None:
-    line = named(cores.check(patient(tmp_path, cores=1.5, cpu_count=64)), "cores")
+    line = named(host.check(patient(tmp_path, cores=1.5, cpu_count=64)), "cores")
     assert line.state == "warn"
     assert "OMP_NUM_THREADS=1 " in line.advice
 
 
-@pytest.mark.parametrize(
-    ("container", "way"), [("docker", "--shm-size"), ("kubernetes", "emptyDir"), (None, "remount")]
-)
-def test_small_shared_memory_is_told_with_the_way_out_of_this_container(
-    tmp_path: Path, container: str | None, way: str
-) -> None:
-    found = memory.check(patient(tmp_path, shm_bytes=64 << 20, shm_free_bytes=64 << 20, container=container))
-    assert way in named(found, "/dev/shm").advice
+def test_small_shared_memory_is_told_with_the_way_out(tmp_path: Path) -> None:
+    found = host.check(patient(tmp_path, shm_bytes=64 << 20, shm_free_bytes=64 << 20))
+    assert "--shm-size" in named(found, "/dev/shm").advice
 
 
 @pytest.mark.parametrize(("kind", "state"), [("network", "warn"), ("nvme", "ok"), ("unknown", "unknown")])
@@ -152,33 +146,14 @@ def test_a_gpu_that_is_held_back(tmp_path: Path, change: Any, name: str, state: 
     assert named(gpus.check(patient(tmp_path, gpus=[{**GPU, **change}])), name).state == state
 
 
-def test_measured_peaks_beside_the_datasheet(tmp_path: Path) -> None:
+def test_measured_rates_of_a_gpu(tmp_path: Path) -> None:
     device = {
-        "name": "NVIDIA H200", "capability": "9.0", "supported": True, "pinned_gb_per_s": 12.0,
-        "pageable_gb_per_s": 5.0,
-        "tflop_per_s": {"bfloat16": 790.0, "float32": 20.0, "int8": 3.0},
+        "name": "NVIDIA H200", "pinned_gb_per_s": 12.0, "pageable_gb_per_s": 5.0,
+        "tflop_per_s": {"bfloat16": 790.0},
     }  # fmt: skip
     lines = list(gpus.check(patient(tmp_path, torch={**TORCH, "devices": [device]}, gpus=[GPU])))
-    assert named(lines, "matrix product bfloat16").state == "ok"
-    assert "80% of the datasheet's 989" in named(lines, "matrix product bfloat16").value
-    assert named(lines, "matrix product float32").state == "warn"
-    assert named(lines, "matrix product int8").state == "fact"
+    assert named(lines, "matrix product bfloat16").value == "790 TFLOP/s"
     assert named(lines, "host to device").state == "warn"  # 12 of 63 GB/s
-
-
-@pytest.mark.parametrize(
-    ("name", "peak"),
-    [("NVIDIA A100-SXM4-80GB", 312.0), ("NVIDIA A10", 125.0), ("NVIDIA L40S", 362.0), ("NVIDIA L4", 121.0),
-     ("NVIDIA H100 80GB HBM3", 989.4), ("NVIDIA H100 PCIe", 756.0), ("NVIDIA GeForce RTX 4090", 165.2)],
-)  # fmt: skip
-def test_the_right_row_of_the_datasheet(name: str, peak: float) -> None:
-    assert peaks(name)["bfloat16"] == peak
-
-
-def test_an_unknown_gpu_has_no_datasheet() -> None:
-    assert peaks("NVIDIA A1000 Laptop") == {}
-    assert peaks("NVIDIA A10G") == {}, "slower than the A10 whose name it has"
-    assert peaks("Some Other Device") == {}
 
 
 def test_color_only_where_asked() -> None:

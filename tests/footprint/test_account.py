@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from hotloop.diagnose.worker_memory import worker_memory
-from hotloop.footprint.account import account, compare
+from hotloop.footprint.account import account
+from hotloop.footprint.batch import compare
 from hotloop.footprint.growing import growing
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
 from hotloop.record.rows import FETCH
@@ -79,9 +80,9 @@ def test_two_batch_sizes_find_the_line() -> None:
     )
     batch = compare(first, second)
     assert batch is not None
-    assert batch.per_sample_bytes == pytest.approx(0.25 * GIB)
-    assert batch.fixed_bytes == pytest.approx(14 * GIB)  # 10 of tensors, 2 spare, 2 of CUDA
-    assert batch.largest == int((0.9 * 80 - 14) / 0.25)
+    assert batch["per_sample_bytes"] == pytest.approx(0.25 * GIB)
+    assert batch["fixed_bytes"] == pytest.approx(14 * GIB)  # 10 of tensors, 2 spare, 2 of CUDA
+    assert batch["largest"] == int((0.9 * 80 - 14) / 0.25)
     assert compare(first, first) is None
 
 
@@ -165,7 +166,7 @@ def test_only_what_grows_with_the_steps_is_named() -> None:
 def test_the_dataset_is_what_the_batches_show() -> None:
     found = account(recording(process()))["dataset"]
     assert found["stages"][-1] == {
-        "name": "in the batch", "fields": ["uint8[3,1000]"], "sample_bytes": 3000.0, "total_bytes": 3e6,
+        "name": "in the batch", "fields": ("uint8[3,1000]",), "sample_bytes": 3000.0, "total_bytes": 3e6,
     }  # fmt: skip
     assert (found["num_workers"], found["batches_ahead"]) == (2, 5)
 

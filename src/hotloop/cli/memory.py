@@ -108,7 +108,7 @@ def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
     if len(runs) > 2:
         raise UsageError(f"{len(runs)} runs given", hint="one run, or two of one command at two batch sizes")
     from hotloop import flow
-    from hotloop.footprint.account import batch_words, compare
+    from hotloop.footprint.batch import batch_words, compare
 
     examined = [flow.examine(flow.read(run)) for run in runs]
     reports = [flow.build_report(examination) for examination in examined]
@@ -119,7 +119,7 @@ def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
         )
         batch = compare(first, second)
         memory = reports[1]["memory"]
-        memory["batch"] = None if batch is None else dataclasses.asdict(batch)
+        memory["batch"] = batch
         said = _NO_LINE if batch is None else batch_words(batch)
         memory["advice"] = [said, *memory.get("advice", ())]
     _write_run(reports[-1], options, sys.stdout)
@@ -164,7 +164,7 @@ def _from_shapes(options: argparse.Namespace) -> int:
 def _of_dataset(dataset: Dataset, options: argparse.Namespace) -> int:
     """What a dataset takes and what fits; a cache is not advised on the names of a run's stages alone."""
     from hotloop.feed.budget import total_memory_bytes
-    from hotloop.footprint.offline import document
+    from hotloop.footprint.budgets import document
     from hotloop.report.footprint import render_dataset
 
     made = document(dataset, int(arguments.size(options.memory) or total_memory_bytes()))

@@ -6,18 +6,16 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from hotloop.doctor import probe
-from hotloop.doctor.checks import cores, gpus, memory, software, storage
-from hotloop.doctor.line import Check, Line, Patient
+from hotloop.doctor.checks import gpus, host, software, storage
+from hotloop.doctor.line import Line, Patient
 from hotloop.errors import UsageError
 from hotloop.launch import machine
 from hotloop.launch.gpu import Gpus
 
-CHECKS: Sequence[Check] = (cores.check, memory.check, storage.check, software.check, gpus.check)
 _PATIENCE_S = 180.0
 
 
@@ -32,11 +30,14 @@ def examine(data: Path, *, python: str = sys.executable, quick: bool = False) ->
             f"{data} is not a folder", hint="--data names the folder that training data is read from"
         )
     facts = machine.facts(data)
-    facts["gpus"] = _with_use(facts.get("gpus") or [])
+    now = Gpus().sample() if facts.get("gpus") else {}
+    for gpu in facts.get("gpus") or ():
+        for name in ("memory_used_bytes", "throttle_reasons"):
+            gpu[name] = now.get(f"gpu{gpu.get('index', 0)}_{name.replace('_used', '')}")
     patient = Patient(
         machine=facts, torch=ask_torch(python, quick=quick), environment=os.environ, data=data, quick=quick
     )
-    return [line for check in CHECKS for line in check(patient)]
+    return [line for part in (host, storage, software, gpus) for line in part.check(patient)]
 
 
 def ask_torch(python: str, *, quick: bool) -> dict[str, Any]:
@@ -56,15 +57,3 @@ def ask_torch(python: str, *, quick: bool) -> dict[str, Any]:
         last = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
         return {"error": f"torch failed: {last}"}
     return dict(found)
-
-
-def _with_use(known: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Facts of the GPUs with what they are doing right now."""
-    if not known:
-        return known
-    now = Gpus().sample()
-    for gpu in known:
-        index = gpu.get("index", 0)
-        gpu["memory_used_bytes"] = now.get(f"gpu{index}_memory_bytes")
-        gpu["throttle_reasons"] = now.get(f"gpu{index}_throttle_reasons")
-    return known

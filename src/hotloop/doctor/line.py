@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -42,6 +42,3 @@ class Patient:
     environment: Mapping[str, str]
     data: Path
     quick: bool = False
-
-
-Check = Callable[[Patient], Iterable[Line]]

@@ -5,6 +5,7 @@
 Prints one JSON object. Standard library and torch only, so that any environment can run it as a file.
 """
 
+import importlib.util
 import json
 import statistics
 import sys
@@ -17,26 +18,19 @@ from typing import Any
 def main() -> None:
     """Print what is known."""
     quick = "--quick" in sys.argv[1:]
-    found: dict[str, Any] = {"python": sys.version.split()[0], "executable": sys.executable}
     try:
         import torch
     except Exception as error:  # whatever is wrong with an installation is what we were asked to tell
-        found["error"] = f"{type(error).__name__}: {error}"
-        print(json.dumps(found))
-        return
-    found.update(build(torch))
-    if not quick:
-        found["host"] = host(torch)
-    if torch.cuda.is_available():
-        found["devices"] = [device(torch, index, quick) for index in range(torch.cuda.device_count())]
+        found: dict[str, Any] = {"error": f"{type(error).__name__}: {error}"}
+    else:
+        found = build(torch) | ({} if quick else {"host": host(torch)})
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        found["devices"] = [device(torch, index, quick) for index in range(count)]
     print(json.dumps(found))
 
 
 def build(torch: Any) -> dict[str, Any]:
     """Versions and switches of the installed torch."""
-    import importlib.util
-
-    parts = torch.__config__.parallel_info()
     return {
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
@@ -44,12 +38,7 @@ def build(torch: Any) -> dict[str, Any]:
         "cuda_available": torch.cuda.is_available(),
         "cudnn": torch.backends.cudnn.version() if torch.cuda.is_available() else None,
         "threads": torch.get_num_threads(),
-        "interop_threads": torch.get_num_interop_threads(),
-        "cpu_capability": torch.backends.cpu.get_cpu_capability(),
-        "mkldnn": torch.backends.mkldnn.is_available(),
-        "openmp": "OpenMP" in parts and "not found" not in parts,
         "triton": importlib.util.find_spec("triton") is not None,
-        "sharing_strategy": torch.multiprocessing.get_sharing_strategy(),
     }
 
 
@@ -66,86 +55,49 @@ def host(torch: Any) -> dict[str, float]:
 
 
 def device(torch: Any, index: int, quick: bool) -> dict[str, Any]:
-    """Name, memory, copy rates (GB/s) and matrix peaks (TFLOP/s) of one CUDA device."""
-    facts = torch.cuda.get_device_properties(index)
-    free, total = torch.cuda.mem_get_info(index)
-    found = {
-        "name": facts.name,
-        "memory_bytes": total,
-        "free_bytes": free,
-        "capability": f"{facts.major}.{facts.minor}",
-        "supported": supported(torch, facts),
-    }
-    if quick or not found["supported"]:
-        return found
+    """Name, copy rates (GB/s) and matrix peaks (TFLOP/s) of one CUDA device."""
+    found: dict[str, Any] = {"name": torch.cuda.get_device_name(index)}
     try:
         with torch.cuda.device(index):
-            found.update(copies(torch))
-            found["tflop_per_s"] = matmuls(torch)
-    except torch.cuda.OutOfMemoryError:
-        found["busy"] = "its memory is taken by other processes: nothing was measured"
+            found.update({} if quick else {**copies(torch), "tflop_per_s": matmuls(torch)})
+    except RuntimeError as error:  # no memory, or no kernels for it
+        found["error"] = str(error).strip().partition("\n")[0]
     return found
 
 
-def supported(torch: Any, facts: Any) -> bool:
-    """Whether this torch was built for the device."""
-    names = torch.cuda.get_arch_list()
-    for name in names:
-        kind, _, number = name.partition("_")
-        major = int("".join(filter(str.isdigit, number))) // 10
-        # A binary runs on later minors of its generation, PTX (compute_) on every later device.
-        if major == facts.major or (kind == "compute" and major <= facts.major):
-            return True
-    return not names
-
-
 def copies(torch: Any) -> dict[str, float]:
-    """Host to device from pinned and pageable memory, and on the device."""
+    """Host to device from pinned and pageable memory."""
     pageable = torch.ones(64 << 20, dtype=torch.uint8)
-    pinned = pageable.pin_memory()
     there = torch.empty_like(pageable, device="cuda")
-    other = torch.empty_like(there)
-    wait = torch.cuda.synchronize
+    kinds = {"pinned": pageable.pin_memory(), "pageable": pageable}
     return {
-        "pinned_gb_per_s": pageable.numel()
-        / timed(lambda: there.copy_(pinned, non_blocking=True), wait)
-        / 1e9,
-        "pageable_gb_per_s": pageable.numel() / timed(lambda: there.copy_(pageable), wait) / 1e9,
-        "device_copy_gb_per_s": 2 * pageable.numel() / timed(lambda: other.copy_(there), wait) / 1e9,
+        f"{name}_gb_per_s": pageable.numel()
+        / timed(partial(there.copy_, source, non_blocking=True), torch.cuda.synchronize)
+        / 1e9
+        for name, source in kinds.items()
     }
 
 
 def matmuls(torch: Any) -> dict[str, float]:
     """TFLOP/s of a large product by dtype."""
     size, found = 8192, {}
-    kinds = [
-        ("float32", torch.float32, False),
-        ("tf32", torch.float32, True),
-        ("float16", torch.float16, False),
-    ]
-    if torch.cuda.is_bf16_supported():
-        kinds.append(("bfloat16", torch.bfloat16, False))
-    before = torch.backends.cuda.matmul.allow_tf32
-    for name, dtype, tf32 in kinds:
-        torch.backends.cuda.matmul.allow_tf32 = tf32
+    for name in ("float32", "tf32", "float16", *(["bfloat16"] if torch.cuda.is_bf16_supported() else [])):
+        torch.backends.cuda.matmul.allow_tf32 = name == "tf32"
+        dtype = torch.float32 if name == "tf32" else getattr(torch, name)
         a = torch.randn(size, size, device="cuda", dtype=dtype)
         found[name] = 2 * size**3 / timed(partial(torch.matmul, a, a), torch.cuda.synchronize) / 1e12
-    torch.backends.cuda.matmul.allow_tf32 = before
     return found
 
 
-def timed(work: Callable[[], Any], wait: Callable[[], Any] = lambda: None, turns: int = 7) -> float:
+def timed(work: Callable[[], Any], wait: Callable[[], Any] = lambda: None) -> float:
     """Median seconds of one call, after a warm-up."""
-    for _ in range(2):
-        work()
-    wait()
     spent = []
-    for _ in range(turns):
+    for _ in range(9):
         start = time.perf_counter()
         work()
         wait()
         spent.append(time.perf_counter() - start)
-    return statistics.median(spent)
+    return statistics.median(spent[2:])
 
 
 if __name__ == "__main__":

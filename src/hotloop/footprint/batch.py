@@ -1,58 +1,76 @@
-"""The largest batch that fits, from two runs. None where they do not tell."""
+"""The largest batch that fits, from two runs of one command at two batch sizes. None where no line shows."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from hotloop import units
+from hotloop.diagnose.memory_use import limit_of
+from hotloop.footprint.recorded import training_batch
+from hotloop.footprint.training import device_memory, host_memory
+from hotloop.record.recording import Recording
 
 #: Of the memory there is, this much is filled; the rest is for what varies from batch to batch.
-FILLED_RATIO = 0.9
-#: What a step takes beyond what is kept must be at least this to speak of memory per sample.
-_LEAST_BYTES = 32 * 2**20
+_FILLED_RATIO: Final = 0.9
 #: Two batch sizes must be this far apart, and their peaks this much, for a line through them.
-_APART_RATIO = 1.25
-_GROWN_RATIO = 0.02
+_APART_RATIO: Final = 1.25
+_GROWN_RATIO: Final = 0.02
+_GROWN_BYTES: Final = 32 * 2**20
 
 
-@dataclass(frozen=True, kw_only=True)
-class LargestBatch:
-    """Samples of one rank's batch that fit into ``limit_bytes``."""
-
-    memory: str  # "device" or "host"
-    batch_size: int
-    largest: int
-    per_sample_bytes: float
-    fixed_bytes: float
-    limit_bytes: float
-    inferred: str
-
-
-def from_two(
-    memory: str,
-    first: tuple[int, float],
-    second: tuple[int, float],
-    *,
-    outside_bytes: float,
-    limit_bytes: float,
-) -> LargestBatch | None:
-    """From two runs, (batch size, peak bytes) each: a line through both.
-
-    ``outside_bytes`` is what else takes of the limit: workers, the system, other processes.
-    """
-    (small, low), (large, high) = sorted((first, second))
-    if small < 1 or large < _APART_RATIO * small or high - low < max(_LEAST_BYTES, _GROWN_RATIO * low):
+def compare(first: tuple[Recording, float], second: tuple[Recording, float]) -> dict[str, Any] | None:
+    """Samples of one rank's batch that fit. Each run comes with the peak of all its processes in bytes."""
+    runs = (first, second)
+    if not all(recording.ranks for recording, _ in runs):
+        return None
+    hosts, devices = (
+        [of(recording, recording.ranks[0]) for recording, _ in runs] for of in (host_memory, device_memory)
+    )
+    capacity = devices[1].capacity_bytes if devices[1] else None
+    if devices[0] and devices[1] and capacity:
+        kind, limit, known = "device", capacity, [devices[0], devices[1]]
+        spare = max((one.reserved_bytes or one.peak_bytes) - one.peak_bytes for one in known)
+        outside = max(one.outside_bytes for one in known) + spare
+    else:
+        kind, limit, known = "host", limit_of(second[0].machine), [one for one in hosts if one]
+        if limit is None or len(known) < 2:
+            return None
+        beside = max(peak - one.peak_bytes for (_, peak), one in zip(runs, known, strict=True))
+        outside = max(beside, 0.0) + _others(second[0], limit)
+    sizes = [training_batch(recording.ranks[0]) for recording, _ in runs]
+    (small, low), (large, high) = sorted(zip(sizes, (one.peak_bytes for one in known), strict=True))
+    if small < 1 or large < _APART_RATIO * small or high - low < max(_GROWN_BYTES, _GROWN_RATIO * low):
         return None
     per_sample = (high - low) / (large - small)
-    fixed = low - per_sample * small + outside_bytes
-    limit = FILLED_RATIO * limit_bytes
-    largest = int((limit - fixed) // per_sample)
-    if fixed < outside_bytes or largest < 1:  # memory grew faster than the batch: no line
+    fixed = low - per_sample * small + outside
+    largest = int((_FILLED_RATIO * limit - fixed) // per_sample)
+    if fixed < outside or largest < 1:  # memory grew faster than the batch: no line
         return None
-    return LargestBatch(
-        memory=memory,
-        batch_size=large,
-        largest=largest,
-        per_sample_bytes=per_sample,
-        fixed_bytes=fixed,
-        limit_bytes=limit,
-        inferred=f"from two batch sizes ({small} and {large}): a line through their peaks",
+    return {
+        "memory": kind,
+        "batch_size": large,
+        "largest": largest,
+        "per_sample_bytes": per_sample,
+        "fixed_bytes": fixed,
+        "limit_bytes": _FILLED_RATIO * limit,
+        "inferred": f"from two batch sizes ({small} and {large}): a line through their peaks",
+    }
+
+
+def batch_words(batch: dict[str, Any]) -> str:
+    """What fits, in one sentence, with how that is known."""
+    return (
+        f"A batch of {batch['largest']:,} fits into {batch['memory']} memory: "
+        f"{units.size(batch['fixed_bytes'])} fixed and {units.size(batch['per_sample_bytes'])} a sample, of "
+        f"{units.size(batch['limit_bytes'])} to fill. Inferred {batch['inferred']}."
     )
+
+
+def _others(recording: Recording, limit: float) -> float:
+    """What other processes of the machine held; nothing of it counts in the run's own cgroup."""
+    ram = float(recording.machine.get("ram_bytes") or 0.0)
+    available = np.asarray(recording.system.get("memory_available_bytes", ()), float)
+    known = available[np.isfinite(available)]
+    return max(0.0, ram - float(known.max())) if len(known) and limit >= ram else 0.0

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from hotloop.footprint.stages import Dataset, Field, Stage
-from hotloop.record.recording import Note, Process, Recording
+from hotloop.footprint.stages import Dataset, Stage
+from hotloop.record.recording import Process, Recording
 from hotloop.record.rows import FETCH, FETCH_END
 from hotloop.record.spill import in_turn
 
@@ -77,31 +76,11 @@ def _stages(process: Process, loader: int, batch: int) -> list[Stage]:
     stages = []
     if fetched and made / fetched >= _MIN_READ_BYTES:
         stages.append(Stage(name="read from files", sample_bytes=made / fetched))
-    stages += _returned(process, loader, workers)
     ids = [one["id"] for one in iterators]
-    note = next((one for one in process.notes.get("batch", []) if one.get("iterator") in ids), None)
-    if note is not None and batch:
-        fields = tuple(field for one in note.get("fields", []) if (field := _field(one, batch)) is not None)
-        size = float(note.get("bytes") or 0) / batch
-        if size > 0:
-            stages.append(Stage(name="in the batch", sample_bytes=size, fields=fields))
+    note = next((one for one in process.notes.get("batch", []) if one.get("iterator") in ids), {})
+    if batch and note.get("bytes"):
+        shapes = [(one["dtype"], one.get("shape") or ()) for one in note.get("fields", [])]
+        fields = (f"{kind}[{','.join(map(str, of[1:]))}]" for kind, of in shapes if of and of[0] == batch)
+        size = float(note["bytes"]) / batch
+        stages.append(Stage(name="in the batch", sample_bytes=size, fields=tuple(fields)))
     return stages
-
-
-def _returned(process: Process, loader: int, workers: Sequence[Process]) -> list[Stage]:
-    """What the calls that read a sample return, as ``hotloop memory --`` saw it in one process."""
-    loaders = [one for one in process.notes.get("loader", []) if one.get("id") == loader]
-    name = (loaders[0].get("dataset") or {}).get("class") if loaders else None
-    seen = [note for one in (*workers, process) for note in one.notes.get("stages", [])]
-    note: Note = next((one for one in seen if one["dataset"] == name), {})
-    return [
-        Stage(name=f"{function}, {PurePath(file).name}:{line}", sample_bytes=size)
-        for function, file, line, size in note.get("stages", ())
-    ]
-
-
-def _field(note: Mapping[str, Any], batch: int) -> Field | None:
-    shape = tuple(note.get("shape") or ())
-    if not shape or shape[0] != batch:
-        return None
-    return Field(dtype=str(note["dtype"]), shape=shape[1:])

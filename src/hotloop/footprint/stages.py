@@ -9,27 +9,9 @@ from typing import Final
 
 from hotloop.errors import UsageError
 
-_FIELD: Final = re.compile(r"(?:(\d+)\*)?(\w+)(?:\[([\d,\s]*)\])?")
+_FIELD: Final = re.compile(r"(?:(\d+)\*)?(\w+)(?:\[((?:\s*\d+\s*(?:,\s*\d+\s*)*)?)\])?")
 _DTYPE: Final = re.compile(r"(?:u?int|b?float|complex)(\d+)(?:_\w+)?")
 _HINT: Final = "write NAME=DTYPE[SHAPE]+..., as in 'decoded=uint8[720,1280,3]+float32[32,720,1280]'"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Field:
-    """One tensor or array of a sample: ``count`` times ``dtype[shape]``."""
-
-    dtype: str
-    shape: tuple[int, ...]
-    count: int = 1
-
-    @property
-    def num_bytes(self) -> int:
-        """Bytes of all its elements; types below a byte (``uint1``) are packed."""
-        return self.count * math.ceil(math.prod(self.shape) * bits(self.dtype) / 8)
-
-    def __str__(self) -> str:
-        times = f"{self.count}*" if self.count > 1 else ""
-        return f"{times}{self.dtype}[{','.join(map(str, self.shape))}]"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,27 +19,8 @@ class Stage:
     """A sample as it is after one stage of its pipeline; ``sample_bytes`` may be a mean."""
 
     name: str
+    fields: tuple[str, ...] = ()  # "uint8[3,1000]"
     sample_bytes: float
-    fields: tuple[Field, ...] = ()
-
-    def total_bytes(self, num_samples: int) -> float:
-        """The whole dataset, kept once."""
-        return self.sample_bytes * num_samples
-
-
-def bits(dtype: str) -> int:
-    """Bits of one element of a torch or numpy type.
-
-    Raises:
-        UsageError: no such type.
-    """
-    found = _DTYPE.fullmatch(dtype.removeprefix("torch."))
-    size = int(found[1]) if found else 8 if dtype.endswith("bool") else 0
-    if not 0 < size <= 128:
-        raise UsageError(
-            f"{dtype!r} is no type of elements", hint="as in uint8, float16, bfloat16, int64, bool"
-        )
-    return size
 
 
 def parse_stage(text: str) -> Stage:
@@ -69,25 +32,27 @@ def parse_stage(text: str) -> Stage:
     name, equals, rest = text.rpartition("=")
     if equals and not name.strip():
         raise UsageError(f"the stage {text!r} has no name", hint=_HINT)
-    fields = tuple(_field(part.strip(), text) for part in rest.split("+"))
-    size = sum(field.num_bytes for field in fields)
+    fields = tuple(part.strip() for part in rest.split("+"))
+    size = sum(_num_bytes(field, text) for field in fields)
     if size == 0:
         raise UsageError(f"the stage {text!r} has no elements", hint=_HINT)
     return Stage(name=name.strip() or "sample", sample_bytes=float(size), fields=fields)
 
 
-def _field(text: str, whole: str) -> Field:
-    found = _FIELD.fullmatch(text)
+def _num_bytes(field: str, stage: str) -> int:
+    """Bytes of all elements; types below a byte (``uint1``) are packed."""
+    found = _FIELD.fullmatch(field)
     if found is None:
-        raise UsageError(f"{text!r} in the stage {whole!r} is not DTYPE[SHAPE]", hint=_HINT)
-    sizes = [part.strip() for part in (found[3] or "").split(",")]
-    if sizes != [""] and not all(part.isdigit() for part in sizes):
-        raise UsageError(f"the shape [{found[3]}] in the stage {whole!r} has a gap", hint=_HINT)
-    bits(found[2])
-    return Field(
-        dtype=found[2],
-        shape=tuple(int(part) for part in sizes if part),
-        count=int(found[1] or 1),
+        raise UsageError(f"{field!r} in the stage {stage!r} is not DTYPE[SHAPE]", hint=_HINT)
+    count, dtype, shape = found.groups()
+    known = _DTYPE.fullmatch(dtype)
+    bits = int(known[1]) if known else 8 if dtype == "bool" else 0
+    if not 0 < bits <= 128:
+        raise UsageError(
+            f"{dtype!r} is no type of elements", hint="as in uint8, float16, bfloat16, int64, bool"
+        )
+    return int(count or 1) * math.ceil(
+        math.prod(map(int, (shape or "").split(",") if shape else ())) * bits / 8
     )
 
 

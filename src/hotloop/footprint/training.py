@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from hotloop.footprint.recorded import training_loader
 from hotloop.record.recording import Process, Recording
@@ -29,7 +30,7 @@ class Held:
 
     peak_bytes: float
     between_bytes: float
-    parts: tuple[tuple[str, float], ...]
+    parts: list[dict[str, Any]]
     capacity_bytes: float | None = None
     reserved_bytes: float | None = None
     outside_bytes: float = 0.0
@@ -44,22 +45,20 @@ def device_memory(recording: Recording, process: Process) -> Held | None:
     between = _typical(notes, "device_allocated")
     reserved = max(peak, _largest(notes, "device_reserved"))
     known = _known_sizes(process, on_device=True, most=between)
-    parts = [
-        *known,
-        ("other tensors kept", between - sum(size for _, size in known)),
-        ("activations, workspace", peak - between),
-    ]
-    gpu: Mapping[str, Any] = next(
-        (one for one in recording.machine.get("gpus") or () if one.get("visible", True)), {}
-    )
-    used = _device_used(recording, int(gpu.get("index") or 0))
+    parts = known | {
+        "other tensors kept": between - sum(known.values()),
+        "activations, workspace": peak - between,
+    }
+    gpus = recording.machine.get("gpus") or ()
+    gpu: Mapping[str, Any] = next((one for one in gpus if one.get("visible", True)), {})
+    used = _finite(recording.system.get(f"gpu{gpu.get('index') or 0}_memory_bytes")).max(initial=0.0)
     return Held(
         peak_bytes=peak,
         between_bytes=between,
-        parts=tuple(parts),
+        parts=_named(parts),
         capacity_bytes=float(gpu["memory_bytes"]) if gpu.get("memory_bytes") else None,
         reserved_bytes=reserved,
-        outside_bytes=max(0.0, used - reserved) if used else 0.0,
+        outside_bytes=max(0.0, float(used) - reserved),
     )
 
 
@@ -68,59 +67,49 @@ def host_memory(recording: Recording, process: Process) -> Held | None:
     notes = [note for note in process.notes.get("memory", []) if note.get("host_rss")]
     if not notes:
         return None
-    sampled = recording.process_system.get(process.pid, {}).get("rss_bytes", ())
-    seen = [float(value) for value in sampled if np.isfinite(value)]
-    peak = max([_largest(notes, "VmHWM"), _largest(notes, "host_rss"), *seen])
+    sampled = _finite(recording.process_system.get(process.pid, {}).get("rss_bytes"))
+    peak = max(_largest(notes, "VmHWM"), _largest(notes, "host_rss"), float(sampled.max(initial=0.0)))
     imported = float(notes[0]["host_rss"])
-    steps = notes[1:-1] if len(notes) > 2 else notes
-    between = min(peak, max(imported, _typical(steps, "host_rss")))
+    between = min(peak, max(imported, _typical(notes[1:-1] or notes, "host_rss")))
     known = _known_sizes(process, on_device=False, most=between - imported)
     facts = training_loader(process).get("dataset") or {}
-    taken = imported + sum(size for _, size in known)
-    held = min(float(facts.get("bytes") or 0), max(0.0, between - taken))
-    parts = [
-        ("python, torch, libraries", imported),
-        *known,
-        ("dataset object", held),
-        ("else, between steps", between - taken - held),
-        ("during a step", peak - between),
-    ]
-    return Held(peak_bytes=peak, between_bytes=between, parts=tuple(parts))
+    rest = between - imported - sum(known.values())
+    held = min(float(facts.get("bytes") or 0), max(0.0, rest))
+    parts = {
+        "python, torch, libraries": imported,
+        **known,
+        "dataset object": held,
+        "else, between steps": rest - held,
+        "during a step": peak - between,
+    }
+    return Held(peak_bytes=peak, between_bytes=between, parts=_named(parts))
 
 
-def _known_sizes(process: Process, *, on_device: bool, most: float) -> list[tuple[str, float]]:
+def _named(parts: Mapping[str, float]) -> list[dict[str, Any]]:
+    return [{"name": name, "bytes": size} for name, size in parts.items()]
+
+
+def _known_sizes(process: Process, *, on_device: bool, most: float) -> dict[str, float]:
     """Parameters, gradients, optimizer state, and what is frozen, no more than ``most`` together."""
-    sums = dict.fromkeys(_HELD, 0.0)
+    sizes = dict.fromkeys((*_HELD, "frozen, buffers"), 0.0)
     for note in process.notes.get("optimizer", []):
-        for device, sizes in (note.get("held") or {}).items():
+        for device, held in (note.get("held") or {}).items():
             if (device != "cpu") == on_device:
-                for name, size in zip(_HELD, sizes, strict=True):
-                    sums[name] += float(size)
-    modules = {note["id"]: note for note in process.notes.get("module", [])}.values()
-    frozen = sum(_frozen(note) for note in modules if _on_device(note) == on_device)
-    found = []
-    for name, size in (*sums.items(), ("frozen, buffers", frozen)):
-        size = min(size, max(0.0, most))
-        most -= size
-        found.append((name, size))
-    return found
+                for name, size in zip(_HELD, held, strict=True):
+                    sizes[name] += float(size)
+    for note in {note["id"]: note for note in process.notes.get("module", [])}.values():
+        if any(not str(device).startswith("cpu") for device in note.get("devices") or ()) == on_device:
+            sizes["frozen, buffers"] += note["param_bytes"] - note["trainable_bytes"] + note["buffer_bytes"]
+    for name in sizes:
+        sizes[name] = min(sizes[name], max(0.0, most))
+        most -= sizes[name]
+    return sizes
 
 
-def _frozen(module: Mapping[str, Any]) -> float:
-    """Bytes of a module that no optimizer changes: parameters that are not trained, and buffers."""
-    if "trainable_bytes" not in module:  # a recording from before they were noted
-        return 0.0
-    return float(module["param_bytes"] - module["trainable_bytes"] + module["buffer_bytes"])
-
-
-def _on_device(module: Mapping[str, Any]) -> bool:
-    return any(not str(device).startswith("cpu") for device in module.get("devices") or ())
-
-
-def _device_used(recording: Recording, index: int) -> float:
-    values = recording.system.get(f"gpu{index}_memory_bytes")
-    known = [float(value) for value in values if np.isfinite(value)] if values is not None else []
-    return max(known, default=0.0)
+def _finite(values: Any) -> npt.NDArray[np.float64]:
+    """Of a sampled column, if it was sampled, the values that are there."""
+    found = np.asarray(() if values is None else values, float)
+    return found[np.isfinite(found)]
 
 
 def _largest(notes: list[Any], name: str) -> float:

@@ -8,14 +8,11 @@ training process's resident memory.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from hotloop.diagnose.limits import Limits
 
 Sample = Mapping[str, float]
-
-#: After a warning the use must fall below this before there is another.
-_CALM_RATIO: Final = 0.85
 
 
 class MemoryWatch:
@@ -62,7 +59,7 @@ class MemoryWatch:
                 f"{self._total / 1e9:,.1f} GB; this run holds {held / 1e9:,.1f} GB). Lower num_workers, "
                 "prefetch_factor or the cache: at the limit the kernel kills a process of it."
             )
-        self._warned = ratio >= Limits().near_limit_ratio or (self._warned and ratio >= _CALM_RATIO)
+            self._warned = True
 
 
 def _percent(ratio: float) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from hotloop.doctor.line import Line, Patient, judged
 from hotloop.units import rate
 
-#: Variable -> value that hurts ("": any) -> what it does.
+#: Variable and the value that hurts -> what it does.
 _VARIABLES = {
     ("CUDA_LAUNCH_BLOCKING", "1"): "Every kernel is waited for: the device idles between them. Unset it.",
     ("NVIDIA_TF32_OVERRIDE", "0"): "TF32 is off whatever the script says. Unset it.",
@@ -15,10 +15,8 @@ _VARIABLES = {
     ("TORCH_COMPILE_DISABLE", "1"): "torch.compile does nothing. Unset it.",
     ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1"): "Every tensor is a cudaMalloc, which waits for the device. "
     "Unset it.",
-    ("PYTHONMALLOC", "debug"): "Every allocation is checked. Unset it.",
     ("NCCL_P2P_DISABLE", "1"): "GPUs talk through the host instead of to each other. Unset it.",
     ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"): "Collectives are checked on all ranks. Unset it for real runs.",
-    ("PYTORCH_JIT", "0"): "TorchScript runs as Python. Unset it.",
 }
 
 

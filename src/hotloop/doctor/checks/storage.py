@@ -15,7 +15,6 @@ from hotloop.units import rate, size
 #: One read: about an image, and a multiple of every block size.
 READ_BYTES = 128 << 10
 _MOST_FILES = 2000
-_MOST_READS = 20_000
 _SECONDS = 1.5
 
 _KINDS = {
@@ -69,30 +68,25 @@ def files_in(folder: Path) -> list[Path]:
 
 
 def random_reads(files: Sequence[Path], *, seconds: float = _SECONDS) -> tuple[int, float]:
-    """How many single reads at random places of random files, and their seconds; as one worker does them."""
+    """How many single reads at random places of random files, and their seconds; as one worker does them.
+
+    What the page cache held of it is dropped first, where the filesystem does that.
+    """
     chosen = random.Random(0)
     count, spent = 0, 0.0
     until = time.perf_counter() + seconds
-    while files and time.perf_counter() < until and count < _MOST_READS:
+    while files and time.perf_counter() < until:
         path = chosen.choice(files)
+        start = time.perf_counter()
         try:
-            offset = chosen.randrange(path.stat().st_size // READ_BYTES) * READ_BYTES
-            start = time.perf_counter()
-            _read(path, offset)
+            with path.open("rb", buffering=0) as file:
+                offset = chosen.randrange(os.fstat(file.fileno()).st_size // READ_BYTES) * READ_BYTES
+                if hasattr(os, "posix_fadvise"):
+                    os.posix_fadvise(file.fileno(), offset, READ_BYTES, os.POSIX_FADV_DONTNEED)
+                os.pread(file.fileno(), READ_BYTES, offset)
         except (OSError, ValueError):
-            files = [file for file in files if file != path]
+            files = [one for one in files if one != path]
             continue
         spent += time.perf_counter() - start
         count += 1
     return count, spent
-
-
-def _read(path: Path, offset: int) -> None:
-    """Read once; what the page cache held of it is dropped first, where the filesystem does that."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        if hasattr(os, "posix_fadvise"):
-            os.posix_fadvise(descriptor, offset, READ_BYTES, os.POSIX_FADV_DONTNEED)
-        os.pread(descriptor, READ_BYTES, offset)
-    finally:
-        os.close(descriptor)
