@@ -222,14 +222,6 @@ def test_a_trace_of_another_program_says_nothing(tmp_path: Path) -> None:
     assert part.verdict == "No event of torch.profiler is in this trace."
 
 
-def test_progress_is_told_every_byte(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stream, "BLOCK_BYTES", 1000)
-    path = training().save(tmp_path / "trace.json")
-    told: list[int] = []
-    analyze(path, told.append)
-    assert sum(told) == path.stat().st_size
-
-
 def test_microseconds_become_nanoseconds() -> None:
     assert nanoseconds((b"1712195495505582.988", b"0.001")).tolist() == [1712195495505582988, 1]
     assert nanoseconds((b"1712195495505582", b"7")).tolist() == [1712195495505582000, 7000]

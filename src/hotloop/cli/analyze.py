@@ -42,16 +42,8 @@ def main(options: argparse.Namespace) -> int:
 
     with tempfile.TemporaryDirectory() as folder:
         files = [_on_disk(path, Path(folder)) for path in options.files]
-        total = sum(path.stat().st_size for path in files if path.is_file()) or 1
         with progress("reading") as advance:
-            read = 0
-
-            def count(file: str, num_bytes: int) -> None:
-                nonlocal read
-                read += num_bytes
-                advance(read / total, f"{read / 1e6:,.0f} MB  {Path(file).name}")
-
-            done = analyze(files, pattern=options.pattern, progress=count)
+            done = analyze(files, pattern=options.pattern, advance=advance)
     if options.html:
         from hotloop.report import analysis_html
 

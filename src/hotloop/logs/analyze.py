@@ -27,6 +27,14 @@ from hotloop.logs.words import changed_along, recognized, sections, verdict
 _RULES: Final = (
     training.losses, trend.check, resources.data, resources.memory, training.pauses, resources.device
 )  # fmt: skip
+#: What reads a file of a kind; all else is text.
+_READERS: Final = {
+    "TensorBoard events": histories.read_events,
+    "JSON lines": histories.read_jsonl,
+    "JSON history": histories.read_json,
+    "CSV history": histories.read_csv,
+    "nvidia-smi csv": histories.read_csv,
+}
 _ORDER: Final = ("high", "medium", "low", "info")
 _MAX_POINTS: Final = 400
 _MAX_FILES: Final = 256
@@ -37,9 +45,6 @@ _RANK: Final = re.compile(
 _NAMES: Final = re.compile(
     r"tfevents|\.(?:log|out|err|txt|jsonl|json|csv|trace\.json|pt\.trace\.json)(?:\.(?:gz|bz2|xz))?$"
 )
-
-#: Called with the file and the bytes read since the last call.
-Progress = Callable[[str, int], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,9 +78,15 @@ class Analysis:
 
 
 def analyze(
-    paths: Sequence[Path], *, pattern: str | None = None, progress: Progress | None = None
+    paths: Sequence[Path],
+    *,
+    pattern: str | None = None,
+    advance: Callable[[float, str], None] = lambda share, words: None,
 ) -> Analysis:
-    """Read and judge files, and folders of them; a UsageError where there is nothing to read."""
+    """Read and judge files, and folders of them; a UsageError where there is nothing to read.
+
+    ``advance`` is given the share of the files that are read, and the name of the next.
+    """
     expression = compiled(pattern) if pattern else None
     files, unreadable = _files(paths)
     parts: list[Part] = list(unreadable)
@@ -83,14 +94,14 @@ def analyze(
     traces: list[Part] = []
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         warnings.simplefilter("ignore", RuntimeWarning)  # other people's numbers hold NaN, infinity and zero
-        for path in files:
-            told = _told(path, progress)
+        for number, path in enumerate(files):
+            advance(number / len(files), path.name)
             try:
                 if trace.is_trace(path):
-                    traces.append(trace.analyze(path, told))
+                    traces.append(trace.analyze(path))
                     parts.append(traces[-1])
                     continue
-                log, source = _read(path, expression, told)
+                log, source = _read(path, expression)
             except (OSError, *BAD) as error:
                 parts.append(_unreadable(path, getattr(error, "strerror", None) or str(error)))
                 continue
@@ -116,26 +127,13 @@ def part_of(log: Log, source: Source) -> Part:
     )
 
 
-def _read(path: Path, pattern: re.Pattern[bytes] | None, told: Callable[[int], None]) -> tuple[Log, Source]:
+def _read(path: Path, pattern: re.Pattern[bytes] | None) -> tuple[Log, Source]:
     kind = "text" if pattern is not None else recognize.kind_of(path)
-    if kind in ("text", "empty"):
-        read = read_text(path, pattern, told)
-        kind = _text_kind(path, read, kind)
+    if kind == "text":
+        read = read_text(path, pattern)
+        kind = _text_kind(path, read)
     else:
-        reader = {
-            "events": histories.read_events,
-            "jsonl": histories.read_jsonl,
-            "json": histories.read_json,
-            "csv": histories.read_csv,
-            "nvidia-smi csv": histories.read_csv,
-        }[kind]
-        read = reader(path, Read(), told)
-        kind = {
-            "events": "TensorBoard events",
-            "jsonl": "JSON lines",
-            "json": "JSON history",
-            "csv": "CSV history",
-        }.get(kind, kind)
+        read = _READERS[kind](path, Read())
     for stream in read.streams:
         settle(stream)
     log = Log(file=str(path), read=read, rank=_rank(path.name))
@@ -152,8 +150,8 @@ def _read(path: Path, pattern: re.Pattern[bytes] | None, told: Callable[[int], N
     return log, source
 
 
-def _text_kind(path: Path, read: Read, kind: str) -> str:
-    if kind == "empty" or read.damage.num_bytes == 0:
+def _text_kind(path: Path, read: Read) -> str:
+    if not read.damage.num_bytes:
         return "empty"
     rows, damaged = sum(stream.num_rows for stream in read.streams), read.damage.skipped
     if damaged > 0.3 * read.damage.lines and (not rows or damaged > max(2 * rows, 0.5 * read.damage.lines)):
@@ -161,8 +159,7 @@ def _text_kind(path: Path, read: Read, kind: str) -> str:
         return "binary"
     if not read.streams:
         return "text, nothing recognized"
-    name = recognize.framework(b"\n".join([head(path, 65536), *read.examples]))
-    return f"{name} log"
+    return f"{recognize.framework(head(path))} log"
 
 
 def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Part]]:
@@ -189,12 +186,6 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Part]]:
 
 def _unreadable(path: Path, why: str) -> Part:
     return Part(source=Source(file=str(path), kind="unreadable", lines=0, skipped=0, notes=(why,)))
-
-
-def _told(path: Path, progress: Progress | None) -> Callable[[int], None]:
-    return (
-        (lambda num_bytes: None) if progress is None else (lambda num_bytes: progress(str(path), num_bytes))
-    )
 
 
 def _rank(name: str) -> int | None:

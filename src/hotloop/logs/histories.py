@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +27,6 @@ _DECODER: Final = json.JSONDecoder()
 #: Records of event files that are handed on at once.
 _BATCH: Final = 20_000
 Record = Mapping[str, Any]
-Progress = Callable[[int], None] | None
 
 
 class _Rows:
@@ -37,10 +36,9 @@ class _Rows:
         self._read = read
         self._streams: dict[str, Stream] = {}
         self._keys: dict[str, tuple[str, float] | None] = {}
-        self.stride = 1
 
     def add(self, records: list[tuple[int, Record]]) -> None:
-        """Records of one batch with their lines, each of which stands for ``stride`` in the file."""
+        """Records of one batch with their lines."""
         by_mode: dict[str, list[tuple[int, dict[str, float]]]] = {"train": [], "evaluation": []}
         for line, record in records:
             values = self._values(record)
@@ -49,7 +47,6 @@ class _Rows:
                 by_mode[mode].append((line, values))
         for mode, rows in by_mode.items():
             self._add(rows, mode)
-        self.stride = min(stream.stride for stream in self._streams.values()) if self._streams else 1
 
     def _values(self, record: Record) -> dict[str, float]:
         """Values by role; nothing of a record that holds evaluation only."""
@@ -86,7 +83,7 @@ class _Rows:
             if mode + name not in self._streams:
                 self._streams[mode + name] = Stream(name=name, mode=mode)
                 self._read.streams.append(self._streams[mode + name])
-            self._streams[mode + name].add(own, self.stride)
+            self._streams[mode + name].add(own)
 
 
 def _key_role(key: str) -> tuple[str, float] | None:
@@ -115,24 +112,19 @@ def _value(value: Any, role: str) -> float:
     return number_of(match[1].encode()) if match else float("nan")
 
 
-def _batches(
-    path: Path, read: Read, rows: _Rows, progress: Progress
-) -> Iterator[tuple[list[int], list[str]]]:
-    """Line numbers and lines, chunk by chunk; of a long file one line of so many."""
-    for chunk in chunks(path, read.damage, progress):
-        lines = chunk.raw[1:].split(b"\n")
-        rows.stride = 1 if b"NaN" in chunk.raw or b"nan" in chunk.raw else rows.stride
-        numbers = [i for i in range(0, len(lines), rows.stride) if lines[i].strip()]
-        texts = [lines[i].decode("utf-8", "replace").replace("\r", "") for i in numbers]
-        yield [chunk.first_line + i for i in numbers], texts
+def _batches(path: Path, read: Read) -> Iterator[list[tuple[int, str]]]:
+    """Lines with their numbers, chunk by chunk."""
+    for chunk in chunks(path, read.damage):
+        lines = enumerate(chunk.raw[1:].split(b"\n"), chunk.first_line)
+        yield [(n, line.decode("utf-8", "replace").replace("\r", "")) for n, line in lines if line.strip()]
 
 
-def read_jsonl(path: Path, read: Read, progress: Progress = None) -> Read:
+def read_jsonl(path: Path, read: Read) -> Read:
     """One JSON object per line; lines that are none are counted as skipped."""
     rows = _Rows(read)
-    for numbers, lines in _batches(path, read, rows, progress):
+    for lines in _batches(path, read):
         records: list[tuple[int, Record]] = []
-        for number, text in zip(numbers, lines, strict=True):
+        for number, text in lines:
             try:
                 record = _DECODER.decode(text)
             except (ValueError, RecursionError):
@@ -144,9 +136,9 @@ def read_jsonl(path: Path, read: Read, progress: Progress = None) -> Read:
     return read
 
 
-def read_json(path: Path, read: Read, progress: Progress = None) -> Read:
+def read_json(path: Path, read: Read) -> Read:
     """One JSON document with a list of records in it: ``trainer_state.json`` and the like."""
-    text = b"".join(chunk.raw[1:] for chunk in chunks(path, read.damage, progress))
+    text = b"".join(chunk.raw[1:] for chunk in chunks(path, read.damage))
     try:
         document = json.loads(text)
     except (ValueError, RecursionError):
@@ -167,20 +159,20 @@ def _records(document: Any) -> Iterable[dict[str, Any]]:
     return []
 
 
-def read_csv(path: Path, read: Read, progress: Progress = None) -> Read:
+def read_csv(path: Path, read: Read) -> Read:
     """A table with a header: Lightning's metrics.csv, Ultralytics' results.csv, exports, nvidia-smi."""
     header: list[str] = []
     delimiter = ","
     rows = _Rows(read)
-    for numbers, texts in _batches(path, read, rows, progress):
-        if not header and texts:
-            delimiter = max(",;\t", key=texts[0].count)
-            header = [name.strip() for name in next(csv.reader(texts[:1], delimiter=delimiter), [])]
+    for lines in _batches(path, read):
+        if not header and lines:
+            first = lines.pop(0)[1]
+            delimiter = max(",;\t", key=first.count)
+            header = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
             if any(name.startswith(("utilization.gpu", "power.draw", "memory.used")) for name in header):
                 header = ["gpu index" if name == "index" else name for name in header]  # nvidia-smi's
-            texts, numbers = texts[1:], numbers[1:]
         records: list[tuple[int, Record]] = []
-        for number, text in zip(numbers, texts, strict=True):
+        for number, text in lines:
             cells = (
                 text.split(delimiter) if '"' not in text else next(csv.reader([text], delimiter=delimiter))
             )
@@ -192,10 +184,10 @@ def read_csv(path: Path, read: Read, progress: Progress = None) -> Read:
     return read
 
 
-def read_events(path: Path, read: Read, progress: Progress = None) -> Read:
+def read_events(path: Path, read: Read) -> Read:
     """TensorBoard's event files: what is written at one step is one record."""
     rows, records = _Rows(read), list[tuple[int, Record]]()
-    for number, wall_s, step, values in tensorboard.events(path, read.damage, progress):
+    for number, wall_s, step, values in tensorboard.events(path, read.damage):
         if records and records[-1][1]["step"] == step and not records[-1][1].keys() & values:
             records[-1] = records[-1][0], {**records[-1][1], **values}
             continue

@@ -74,14 +74,12 @@ def head(path: Path, num_bytes: int = 256 * 1024) -> bytes:
         return _some(file, num_bytes, Damage()).removeprefix(b"\xef\xbb\xbf")
 
 
-def chunks(path: Path, damage: Damage, progress: Callable[[int], None] | None = None) -> Iterator[Chunk]:
+def chunks(path: Path, damage: Damage) -> Iterator[Chunk]:
     """The file's lines, chunk by chunk. Raises OSError only where the file cannot be opened."""
     with opened(path) as file:
         line = 1
         for block in _whole_lines(file, damage):
             damage.num_bytes += len(block)
-            if progress is not None:
-                progress(len(block))
             yield _chunk(block, line, damage)
             line += block.count(b"\n")
             damage.lines = line - (1 if block.endswith(b"\n") else 0)

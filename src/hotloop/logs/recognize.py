@@ -37,11 +37,9 @@ _FRAMEWORKS: Final = tuple(
 
 
 def kind_of(path: Path) -> str:
-    """``empty``, ``events``, ``jsonl``, ``json``, ``csv``, ``nvidia-smi csv`` or ``text``."""
-    if path.stat().st_size == 0:
-        return "empty"
+    """``text`` or one of the kinds of ``analyze``."""
     if is_events(path):
-        return "events"
+        return "TensorBoard events"
     text = head(path)
     lines = [line for line in text.splitlines()[:50] if line.strip()]
     if not lines:
@@ -55,10 +53,10 @@ def kind_of(path: Path) -> str:
 def _json_kind(lines: list[bytes]) -> str | None:
     objects = sum(1 for line in lines if _is_object(line))
     if objects and objects >= 0.5 * len(lines):
-        return "jsonl"
+        return "JSON lines"
     first = lines[0].strip()
     opening = first in (b"{", b"[", b"[{") or re.match(rb'\{\s*"[^"]+"\s*:', first) or first.startswith(b"[{")
-    return "json" if opening else None
+    return "JSON history" if opening else None
 
 
 def _is_object(line: bytes) -> bool:
@@ -78,7 +76,7 @@ def _table_kind(lines: list[bytes]) -> str:
         return "text"
     rows = [line.split(delimiter) for line in lines[1:20]]
     fitting = [row for row in rows if len(row) == len(names) and sum(map(_is_cell, row)) >= 0.6 * len(names)]
-    return "csv" if rows and len(fitting) >= 0.5 * len(rows) else "text"
+    return "CSV history" if rows and len(fitting) >= 0.5 * len(rows) else "text"
 
 
 def _is_number(text: bytes) -> bool:

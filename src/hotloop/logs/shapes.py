@@ -44,11 +44,6 @@ class Shape:
     columns: tuple[_Column, ...]
     num_numbers: int
 
-    @property
-    def signature(self) -> tuple[str, ...]:
-        """Mode, name and roles: lines of several shapes may tell the same."""
-        return (self.read.mode, self.read.name, *sorted(column.role for column in self.columns))
-
     def take(self, lines: Sequence[bytes]) -> dict[str, Floats]:
         """[n] columns by role; NaN of a line that has other numbers after all."""
         found = _NUMBER.findall(b"\n".join(lines))

@@ -36,12 +36,11 @@ class Stream:
     _parts: list[dict[str, Floats]] = field(default_factory=list)
     _kept: int = 0
 
-    def add(self, columns: dict[str, Floats], stride: int = 1) -> None:
-        """Append rows, of which each already stands for ``stride``; columns may differ from call to call."""
-        self.num_rows += len(columns["line"]) * stride
-        step = self.stride // stride
+    def add(self, columns: dict[str, Floats]) -> None:
+        """Append rows; columns may differ from call to call."""
+        self.num_rows += len(columns["line"])
         columns = {
-            role: np.where(np.abs(column) < _LARGEST, column, np.nan)[::step]
+            role: np.where(np.abs(column) < _LARGEST, column, np.nan)[:: self.stride]
             for role, column in columns.items()
         }
         columns["weight"] = np.full(len(columns["line"]), float(self.stride))

@@ -8,7 +8,7 @@ A frame is a length (u64), a checksum of it, the message, a checksum of that. Of
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Final
 
@@ -23,12 +23,10 @@ def is_events(path: Path) -> bool:
         return b"\x1a\x0dbrain.Event:" in file.read(64)
 
 
-def events(
-    path: Path, damage: Damage, progress: Callable[[int], None] | None = None
-) -> Iterator[tuple[int, float, float, dict[str, float]]]:
+def events(path: Path, damage: Damage) -> Iterator[tuple[int, float, float, dict[str, float]]]:
     """Number, wall time, step and scalars by tag of each event."""
     with opened(path) as file:
-        for number, message in _frames(file, damage, progress):
+        for number, message in _frames(file, damage):
             damage.lines = number
             try:
                 yield number, *_event(message)
@@ -36,17 +34,13 @@ def events(
                 damage.skipped += 1
 
 
-def _frames(
-    file: IO[bytes], damage: Damage, progress: Callable[[int], None] | None
-) -> Iterator[tuple[int, bytes]]:
+def _frames(file: IO[bytes], damage: Damage) -> Iterator[tuple[int, bytes]]:
     number = 0
     while start := file.read(12):
         number += 1
         length = struct.unpack("<Q", start[:8])[0] if len(start) == 12 else 0
         message = file.read(length + 4) if length <= _LONGEST else b""
         damage.num_bytes += len(start) + len(message)
-        if progress is not None:
-            progress(len(start) + len(message))
         if len(start) < 12 or len(message) < length + 4:
             damage.skipped += 1
             damage.note("truncated" if length <= _LONGEST else f"damaged after {number - 1:,} events")

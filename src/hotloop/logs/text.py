@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -47,7 +47,6 @@ class Read:
 
     streams: list[Stream] = field(default_factory=list)
     damage: Damage = field(default_factory=Damage)
-    examples: list[bytes] = field(default_factory=list)
     pauses: Pauses = field(default_factory=Pauses)
     non_finite: list[tuple[int, float | None]] = field(default_factory=list)  # line, step
     num_non_finite: int = 0
@@ -55,27 +54,23 @@ class Read:
     settings: dict[str, int] = field(default_factory=dict)  # num_workers, batch_size, of a printed config
 
 
-def read_text(
-    path: Path, pattern: re.Pattern[bytes] | None = None, progress: Callable[[int], None] | None = None
-) -> Read:
+def read_text(path: Path, pattern: re.Pattern[bytes] | None = None) -> Read:
     """Streams of a text log; by the user's own pattern where one is given."""
     reader = _TextReader()
     read = reader.read
-    for chunk in chunks(path, read.damage, progress):
+    for chunk in chunks(path, read.damage):
         if chunk.first_line == 1:
             read.settings = _printed_settings(chunk.body[:_HEAD_BYTES])
         if pattern is None:
             reader.shapes(chunk)
         else:
             starts, columns = rows_of(pattern, chunk.body)
-            reader.hand_on(chunk, [(None, starts, columns, 1)])
+            reader.hand_on(chunk, [(None, starts, columns)])
     read.streams = [stream for stream in reader.streams.values() if stream.num_rows]
-    known = (shape.read.line[:400] for shape in reader.known.values() if shape is not None)
-    read.examples = [line for _, line in zip(range(40), known, strict=False)]
     return read
 
 
-_Taken = tuple[Shape | None, Ints, dict[str, Floats], int]
+_Taken = tuple[Shape | None, Ints, dict[str, Floats]]
 
 
 class _TextReader:
@@ -85,7 +80,6 @@ class _TextReader:
         self.read = Read()
         self.known: dict[bytes, Shape | None] = {}
         self.streams: dict[tuple[object, ...], Stream] = {}
-        self._strides: dict[tuple[str, ...], int] = {}
 
     def shapes(self, chunk: Chunk) -> None:
         """All lines whose shape says what their numbers are."""
@@ -93,20 +87,8 @@ class _TextReader:
         lines = chunk.body[1:].split(b"\n")
         alike = _alike(lines, chunk.body[1:].translate(None, DIGITS).split(b"\n"))
         self._learn(alike, lines)
-        members: dict[tuple[str, ...], list[tuple[Shape, list[int]]]] = {}
-        for words, own in alike.items():
-            shape = self.known.get(words)
-            if shape is not None:
-                members.setdefault(shape.signature, []).append((shape, own))
-        taken: list[_Taken] = []
-        for signature, shapes in members.items():
-            stride = self._strides.get(signature, 1)
-            chosen = set(sorted(i for _, own in shapes for i in own)[::stride])
-            for shape, own in shapes:
-                every = 1 if any(column.at < 0 for column in shape.columns) else stride  # NaN, infinity
-                if some := own if every == 1 else [i for i in own if i in chosen]:
-                    columns = shape.take([lines[i] for i in some])
-                    taken.append((shape, starts[np.array(some)], columns, every))
+        known = [(shape, own) for words, own in alike.items() if (shape := self.known.get(words)) is not None]
+        taken = [(shape, starts[np.array(own)], shape.take([lines[i] for i in own])) for shape, own in known]
         self.hand_on(chunk, taken)
 
     def _learn(self, alike: dict[bytes, list[int]], lines: list[bytes]) -> None:
@@ -120,11 +102,11 @@ class _TextReader:
             line = lines[alike[words][0]]
             self.known[words] = shape_of(read_bar(line) or read_line(line))
 
-    def hand_on(self, chunk: Chunk, taken: list[_Taken]) -> None:
+    def hand_on(self, chunk: Chunk, taken: Sequence[_Taken]) -> None:
         """Rows to their streams, and to what looks for pauses."""
         pieces = []
         newlines = np.flatnonzero(np.frombuffer(chunk.raw, dtype=np.uint8) == 10)
-        for shape, starts, columns, stride in taken:
+        for shape, starts, columns in taken:
             if not len(starts):
                 continue
             number = np.searchsorted(newlines, starts, side="right")
@@ -138,9 +120,7 @@ class _TextReader:
                 own = columns if rank is None else {k: v[ranks == rank] for k, v in columns.items()}
                 stream = self._stream(shape, None if rank is None else int(rank), own)
                 if stream is not None:
-                    stream.add(own, stride)
-                    if shape is not None:
-                        self._strides[shape.signature] = stream.stride
+                    stream.add(own)
         self.read.pauses.watch(pieces, chunk.body)
 
     def _stream(self, shape: Shape | None, rank: int | None, columns: dict[str, Floats]) -> Stream | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from hotloop.logs.part import Part, Point, Source
@@ -15,9 +14,9 @@ from hotloop.logs.trace.words import phases, sections, verdict
 __all__ = ["analyze", "is_trace"]
 
 
-def analyze(path: Path, progress: Callable[[int], None] | None = None) -> Part:
-    """What a trace tells; ``progress`` is told the bytes of each block, unpacked. Raises OSError."""
-    trace = read_trace(path, progress)
+def analyze(path: Path) -> Part:
+    """What a trace tells. Raises OSError."""
+    trace = read_trace(path)
     analysis = analyzed(trace)
     if analysis is None:
         return Part(source=_source(path, trace, None), verdict="No event of torch.profiler is in this trace.")

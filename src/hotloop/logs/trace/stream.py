@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final
@@ -67,11 +67,9 @@ def is_trace(path: Path) -> bool:
     return kineto or _ARRAY.search(head) is not None
 
 
-def read_rows(
-    stream: IO[bytes], reading: Reading, progress: Callable[[int], None] | None
-) -> Iterator[list[Row]]:
-    """Complete events in blocks; keeps ``reading`` up to date, tells ``progress`` the bytes of each block."""
-    blocks = _blocks(stream, reading, progress)
+def read_rows(stream: IO[bytes], reading: Reading) -> Iterator[list[Row]]:
+    """Complete events in blocks; keeps ``reading`` up to date."""
+    blocks = _blocks(stream, reading)
     pending = _header(blocks, reading)
     if pending is None:
         reading.truncated = True
@@ -104,7 +102,7 @@ def _last_event(data: bytes) -> int:
     return brace if brace >= 0 and _FIRST.fullmatch(data, brace, key + 1) else 0
 
 
-def _blocks(stream: IO[bytes], reading: Reading, progress: Callable[[int], None] | None) -> Iterator[bytes]:
+def _blocks(stream: IO[bytes], reading: Reading) -> Iterator[bytes]:
     """The file to its end, or to where it cannot be unpacked."""
     while True:
         try:
@@ -115,8 +113,6 @@ def _blocks(stream: IO[bytes], reading: Reading, progress: Callable[[int], None]
             return
         if not block:
             return
-        if progress is not None:
-            progress(len(block))
         yield block
 
 

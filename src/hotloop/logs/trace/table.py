@@ -105,12 +105,12 @@ class Trace:
         return self.labels[label].name
 
 
-def read_trace(path: Path, progress: Callable[[int], None] | None = None) -> Trace:
+def read_trace(path: Path) -> Trace:
     """Read a whole file; one that breaks off gives what is whole."""
     reading = Reading(header={})
     columns = _Columns()
     with opened(path) as stream:
-        for rows in read_rows(stream, reading, progress):
+        for rows in read_rows(stream, reading):
             if rows:
                 columns.add(rows)
     return Trace(
