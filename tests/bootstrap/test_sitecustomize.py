@@ -279,5 +279,5 @@ def test_ranks_that_a_script_starts_itself_are_ranks_of_one_training(tmp_path: P
     recording = open_recording(tmp_path)
     assert [process.rank for process in recording.ranks] == [0, 1]
     assert [process.first("process")["world_size"] for process in recording.ranks] == [2, 2]
-    measured = [measure(process, {}) for process in recording.ranks]
+    measured = [measure(process) for process in recording.ranks]
     assert main_job(recording, measured)[0].num_jobs == 1

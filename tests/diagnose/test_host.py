@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -13,7 +12,7 @@ from synthetic import TRAIN, evidence, line, loader, on_accelerator, steps
 from hotloop.diagnose import diagnose
 from hotloop.diagnose.line_kinds import by_rows
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import DeviceUse, LineCost, ModuleCost, SiteCost, Steps
+from hotloop.measure.steps import DeviceUse, LineCost, SiteCost, Steps
 
 SOURCE = """\
 def decode(out):
@@ -238,95 +237,6 @@ def test_a_models_own_structure_is_not_python_in_step(text: str, nature: str) ->
     function = {"x": "Net.forward", "h": "draw", "o": "main"}[text[0]]
     lines = [hot(text, 3.0, function, phase="forward", nature=nature)]
     assert "host/python-in-step" not in found(run(lines, {"forward": 0.05}))
-
-
-RECURRENT = """\
-class Net(nn.Module):
-    def forward(self, x):
-        for t in range(x.shape[1]):
-            h = self.cell(x[:, t], h)
-            ys.append(self.out(h))
-        for sentence in sentences:
-            vectors = self.embed(sentence)
-            last = self.gru(vectors.unsqueeze(1))
-        for frame in frames:
-            state = self.advance(frame, state)
-        for depth in range(16):
-            x = self.shared(x)
-        for k in range(16):
-            x = self.blocks[k](x)
-        ends = [self.last(self.embed(one))[1] for one in x.unbind(1)]
-        heads = [head(x) for head in self.heads]
-        return x
-
-
-    def advance(self, frame, state):
-        return self.merge(torch.cat([frame, state]))
-
-
-class Cell(nn.Module):
-    def forward(self, x, h):
-        return torch.tanh(self.x2h(x) + self.h2h(h))
-
-
-for batch in data:
-    loss = net(batch).sum()
-"""
-
-
-def module(name: str, cls: str, share: float = 0.8, calls: float = 40, call_s: float = 1e-4) -> ModuleCost:
-    return ModuleCost(
-        name=name,
-        cls=cls,
-        forward_share=share,
-        backward_share=0.5,
-        depth=1,
-        calls=calls,
-        call_s=call_s,
-    )
-
-
-def in_rounds(
-    text: str,
-    name: str = "",
-    inside: str = "",
-    calls: float = 40,
-    call_s: float = 1e-4,
-    modules: Sequence[ModuleCost] = (),
-) -> list[Finding]:
-    """The findings where forward spends its time at a line, or in what it calls, for a submodule's calls."""
-    texts = RECURRENT.splitlines()
-    at = Place(
-        file=TRAIN, line=1 + next(i for i, one in enumerate(texts) if text in one), function="Net.forward"
-    )
-    statement = Place(file=TRAIN, line=len(texts), function="<module>")
-    place = at
-    if inside:
-        number = 1 + next(i for i, one in enumerate(texts) if inside in one)
-        place = Place(file=TRAIN, line=number, function="Cell.forward")
-    hottest = line(
-        place.line, 3.0, file=TRAIN, function=place.function, phase="forward", source=inside or text,
-        library="torch.nn.modules.linear", statement=statement,
-        callers=(at, statement) if inside else (statement,),
-    )  # fmt: skip
-    measured = steps(
-        {"forward": 0.05, "backward": 0.03},
-        lines=(hottest,),
-        modules=tuple(modules) or (module(name, "Cell", calls=calls, call_s=call_s),),
-        source_loop=Place(file=TRAIN, line=len(texts) - 1, function="<module>"),
-    )
-    return [
-        f for f in diagnose(evidence(measured, sources={TRAIN: RECURRENT})) if f.id == "host/python-in-step"
-    ]
-
-
-def test_rounds_that_are_few_long_or_the_models_depth_are_compute() -> None:
-    assert not in_rounds("self.gru(vectors", "gru", calls=4)
-    assert not in_rounds("self.gru(vectors", "gru", call_s=0.005)
-    assert not in_rounds("x = self.shared(x)", "shared")
-    assert not in_rounds("self.blocks[k](x)", "blocks")
-    assert not in_rounds("head(x) for head", "heads")
-    assert not in_rounds("self.out(h)", "head")  # another module's calls
 
 
 def test_python_hidden_behind_the_device_costs_nothing() -> None:

@@ -914,7 +914,7 @@ def test_an_order_of_all_samples_for_every_batch_is_named() -> None:
     findings = found(run)
     anew = findings["input/iterator-per-step"]
     assert anew.where == asking.place
-    assert anew.cost_s_per_step == pytest.approx(0.0085, rel=0.01)
+    assert anew.cost_s_per_step == pytest.approx(0.0075, rel=0.01)
     assert "next(batches)" in anew.advice
     assert "host/python-in-step" not in findings
     for kept in ({"num_iterators": 1}, {"length": 1}, {"length": None}, {"anew": True}):
@@ -1003,8 +1003,6 @@ def test_sleep_is_waiting_however_crowded_the_machine_is() -> None:
     run = input_run(make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.2, lines=[sleeping])
     findings = found(run, cores=2, process_system=crowded(100, 0.2))
     assert "Take the waiting out" in findings["input/slow-sample"].advice
-    assert model(run, cores=2, process_system=crowded(100, 0.2)).computing_ratio == pytest.approx(0)
-    assert "Each worker then sleeps for itself at data.py:7" in findings["input/single-process"].advice
 
 
 @pytest.mark.parametrize(

@@ -99,16 +99,6 @@ def test_the_line_that_keeps_the_graph_is_named(kept: str, line_number: int | No
     assert (growth.where.line if growth.where else None) == line_number
 
 
-def test_growth_follows_the_steps_not_the_clock() -> None:
-    """A machine that slows the run down to a tenth in its second half slows the leak down with it."""
-    run = steps({"forward": [0.2] * 250 + [2.0] * 25}, num_steps=275, num_epochs=4)
-    seconds = np.arange(1, 101, 1.0)
-    done = np.interp(seconds, run.end_s, np.arange(1.0, 276))
-    columns = {"t_s": seconds, "rss_bytes": GIB + 2 * MIB * done, "shared_bytes": np.zeros(100)}
-    growth = found(run, process_system={100: columns})["memory/host-growth"]
-    assert growth.data["bytes_per_step"] == pytest.approx(2 * MIB, rel=0.1)
-
-
 def workers(rss: Any) -> tuple[tuple[Process, ...], dict[int, dict[str, Any]]]:
     made = tuple(
         Process(

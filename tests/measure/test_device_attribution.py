@@ -46,7 +46,7 @@ def loop(*, fetch_ms: float, device_ms: float, log_ms: float = 0.0, steps: int =
         phase(row.OPTIMIZER, lambda: run.update(0.5))
         if log_ms:
             phase(row.LOG, lambda: run.call(row.LOG, log_ms))
-    steps_seen = measure(run.process(), {})
+    steps_seen = measure(run.process())
     return steps_seen, device.busy / 1e9
 
 
@@ -74,4 +74,4 @@ def test_logging_that_lets_the_device_run_dry_is_charged():
 def test_without_a_device_nothing_is_said():
     run = Script(PLAIN)
     run.forward(1)
-    assert measure(run.process(), {}).device is None
+    assert measure(run.process()).device is None

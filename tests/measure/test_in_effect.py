@@ -192,22 +192,22 @@ def argument(value: Any, given: bool) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize(
-    ("notes", "in_effect", "configured", "differs", "by"),
+    ("notes", "in_effect", "configured", "differs", "replaced"),
     [
-        ([yaml(24)], 2, 24, True, [None]),
-        ([yaml(24), argument(2, True)], 2, 2, False, ["--workers says 2", None]),
-        ([yaml(24), argument(8, True)], 2, 8, True, ["--workers says 8", None]),
-        ([yaml(24), yaml(12, file="/b.yaml"), composed(12)], 2, 12, True, ["says 12", None]),
-        ([yaml(24), composed(12)], 12, 12, False, ["data.num_workers says 12", None]),
-        ([yaml(4), yaml(8, file="/b.yaml")], 8, 8, False, ["says 8", None]),
-        ([yaml(4), yaml(8, file="/b.yaml")], 2, 8, True, [None, None]),
+        ([yaml(24)], 2, 24, True, [True]),
+        ([yaml(24), argument(2, True)], 2, 2, False, [True, False]),
+        ([yaml(24), argument(8, True)], 2, 8, True, [True, True]),
+        ([yaml(24), yaml(12, file="/b.yaml"), composed(12)], 2, 12, True, [True, True]),
+        ([yaml(24), composed(12)], 12, 12, False, [True, False]),
+        ([yaml(4), yaml(8, file="/b.yaml")], 8, 8, False, [True, False]),
+        ([yaml(4), yaml(8, file="/b.yaml")], 2, 8, True, [True, True]),
         ([yaml(4), yaml(8, key="other.num_workers")], 2, None, False, []),  # one of them means another thing
         ([yaml(24, key="download.num_workers")], 2, None, False, []),
-        ([argument(4, False)], 4, 4, False, [None]),
+        ([argument(4, False)], 4, 4, False, [False]),
     ],
 )
 def test_which_configured_value_counts(
-    notes: list[dict[str, Any]], in_effect: int, configured: Any, differs: bool, by: list[str | None]
+    notes: list[dict[str, Any]], in_effect: int, configured: Any, differs: bool, replaced: list[bool]
 ) -> None:
     run = Script(PLAIN)
     for note in notes:
@@ -217,4 +217,4 @@ def test_which_configured_value_counts(
     loader = LoaderUse(id=1, role="train", where=None, settings={"num_workers": in_effect}, dataset={})
     found = next(s for s in settings_of(process, loader, {}, 1.0) if s.name == "num_workers")
     assert (found.configured, found.differs) == (configured, differs)
-    assert [source.by.text if source.by else None for source in found.sources] == by
+    assert [source.differs for source in found.sources] == replaced

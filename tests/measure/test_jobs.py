@@ -25,7 +25,7 @@ def training(pid: int, rank: int, start_s: int, end_s: int, world: int | None = 
 
 def chosen(*processes: Process, spans: dict[int, float] | None = None) -> tuple[list[int], int]:
     """Pids of the ranks that the report is about, and how many trainings were seen."""
-    whole = measure(PLAIN, {})
+    whole = measure(PLAIN)
 
     def steps(process: Process) -> Steps:
         end = (spans or {}).get(process.pid, 1.0)
@@ -62,7 +62,7 @@ def test_a_restarted_job_is_a_second_one_with_all_its_ranks() -> None:
 
 def test_a_process_that_trained_nothing_is_no_training() -> None:
     idle = replace(training(2, 0, 0, 9), rows=PLAIN.rows[:0])
-    measured = [measure(PLAIN, {}), measure(idle, {})]
+    measured = [measure(PLAIN), measure(idle)]
     recording = Recording(
         folder=None, command=(), exit_code=0, wall_s=9.0, start_ns=0, start_unix_s=0.0, ranks=(PLAIN, idle),
         machine={}, system={},

@@ -50,7 +50,7 @@ def run_with_workers(*, num_workers=2, batches=20, make_ms=30, wait_ms=5.0):
                 rows=np.array(sorted(rows), ROW_DTYPE), notes=notes,
             )
         )  # fmt: skip
-    return measure(run.process(), {}).train_loader()
+    return measure(run.process()).train_loader()
 
 
 def test_batches_made_in_workers():
@@ -92,7 +92,7 @@ def test_statistics_of_workers_are_summed():
 
 
 def test_roles_epochs_and_first_batches():
-    steps = measure(epochs_with_evaluation(epochs=3, steps=20).process, {})
+    steps = measure(epochs_with_evaluation(epochs=3, steps=20).process)
     train, val = sorted(steps.loaders, key=lambda loader: loader.id)
     assert (train.role, val.role) == ("train", "evaluation")
     assert (train.num_iterators, train.batches_per_epoch, train.num_batches) == (3, 20, 60)
@@ -113,7 +113,7 @@ def test_an_epoch_that_the_end_of_the_run_cut_short_is_no_epoch():
             run.forward(3)
             run.backward(3)
             run.update(1)
-    loader = measure(run.process(), {}).train_loader()
+    loader = measure(run.process()).train_loader()
     assert (loader.num_iterators, loader.batches_per_epoch) == (3, 20)
 
 
@@ -133,7 +133,7 @@ def test_batches_made_in_the_main_process_belong_to_the_loader_that_asked():
                 run.update(1)
             else:
                 run.evaluate(3)
-    steps = measure(run.process(), {})
+    steps = measure(run.process())
     train, val = sorted(steps.loaders, key=lambda loader: loader.id)
     assert train.make_s == pytest.approx(np.full(10, 0.010))
     assert val.make_s.mean() == pytest.approx(0.020)
@@ -143,7 +143,7 @@ def test_batches_made_in_the_main_process_belong_to_the_loader_that_asked():
 def test_a_loader_that_nobody_iterates_is_unused():
     run = Script(PLAIN)
     run.note("loader", id=5, where=0, num_workers=3)
-    (loader,) = measure(run.process(), {}).loaders
+    (loader,) = measure(run.process()).loaders
     assert (loader.role, loader.settings["num_workers"]) == ("unused", 3)
 
 
@@ -164,7 +164,7 @@ def built_by_a_package(source: str, *notes: dict[str, object]) -> LoaderUse:
             run.forward(1)
             run.backward(1)
             run.update(1)
-    driving = measure(run.process(), {}).train_loader()
+    driving = measure(run.process()).train_loader()
     assert driving is not None
     return driving
 
@@ -213,7 +213,7 @@ def unread_in(loop: str, **notes) -> tuple[str, ...]:
     for kind, fields in notes.items():
         run.note(kind, **fields)
     assert run.notes["site"][0]["file"] == FILE
-    return measure(run.process(), {}).train_loader().unused_fields
+    return measure(run.process()).train_loader().unused_fields
 
 
 @pytest.mark.parametrize(
@@ -258,7 +258,7 @@ def rebuilt_each_epoch(lengths, *, together=False):
             with run.at("fetch"):
                 run.fetch(number, 1, samples=8)
             run.step(5, 5, 1)
-    return measure(run.process(), {})
+    return measure(run.process())
 
 
 def test_a_loader_over_a_dataset_that_grows_is_one_loader():

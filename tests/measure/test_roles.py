@@ -48,7 +48,7 @@ def roles(source: str, steps: int = 40) -> dict[int, str]:
                     case "=":
                         run.work(2.2)
     found: dict[int, dict[str, float]] = {}
-    for cost in measure(run.process(), {}).lines:
+    for cost in measure(run.process()).lines:
         found.setdefault(cost.place.line, {}).setdefault(cost.role, 0.0)
         found[cost.place.line][cost.role] += cost.seconds
     return {line: max(by_role, key=by_role.get) for line, by_role in found.items()}
@@ -297,7 +297,7 @@ def test_what_is_made_between_two_loops_over_batches_is_no_target_of_each():
         if part == "one":
             with run.at("between"):
                 run.work(200)
-    lines = [one for one in measure(run.process(), {}).lines if one.place.line == run.line("between")]
+    lines = [one for one in measure(run.process()).lines if one.place.line == run.line("between")]
     assert {line.role for line in lines} == {"other"}
 
 
@@ -325,7 +325,7 @@ def test_what_serves_nobody_is_no_viewer(calls, role):
         run.step(2, 2, 1)
         with run.at("tell"), run.library(*calls):
             run.work(20, on_cpu=0.0)
-    told = [line for line in measure(run.process(), {}).lines if line.place.line == run.line("tell")]
+    told = [line for line in measure(run.process()).lines if line.place.line == run.line("tell")]
     assert {line.role for line in told} == {role}
 
 
@@ -365,7 +365,7 @@ def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions
             if step == 20:
                 run.call(row.SAVE, 1, obj=1)
                 run.call(row.LOG, 1, obj=1)
-    steps = measure(run.process(), {})
+    steps = measure(run.process())
     lines = [line for line in steps.lines if line.library == "transformers.trainer"]
     assert {line.role for line in lines} == {role}
     assert steps.per_step(phase) == pytest.approx(0.02, abs=0.002)
@@ -401,7 +401,7 @@ def test_a_rollout_that_a_framework_collects_is_input_and_its_evaluation_is_none
                     run.forward(2)
                     run.backward(4)
                     run.update(1)
-    steps = measure(run.process(), {})
+    steps = measure(run.process())
     assert len(steps.evaluations) == 2
     assert steps.span_totals["evaluation"] == pytest.approx(0.2, abs=0.06)
     assert steps.span_totals["data_wait"] > 1.2
@@ -424,7 +424,7 @@ def test_a_module_without_parameters_that_builds_no_graph_is_beside_the_model():
             run.backward(2)
         with run.at(4):
             run.update(1)
-    steps = measure(run.process(), {})
+    steps = measure(run.process())
     assert steps.per_step("other") == pytest.approx(0.02, abs=0.002)
     assert steps.per_step("forward") == pytest.approx(0.004, abs=0.001)
     beside = next(line for line in steps.lines if line.phase == "other")
@@ -441,5 +441,5 @@ def test_a_loop_of_the_users_is_no_frameworks():
             run.backward(2)
         with run.at(3):
             run.update(1)
-    steps = measure(run.process(), {})
+    steps = measure(run.process())
     assert steps.source_loop is not None and steps.framework_call is None

@@ -12,7 +12,7 @@ from hotloop.measure import measure
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_scenario_is_measured_as_built(name):
     scenario = SCENARIOS[name]()
-    steps = measure(scenario.process, {})
+    steps = measure(scenario.process)
     assert steps.num_steps == scenario.num_steps
     assert len(steps.evaluations) == scenario.num_evaluations
     if scenario.num_updates is not None:
@@ -23,7 +23,7 @@ def test_scenario_is_measured_as_built(name):
 
 @pytest.mark.parametrize("name", SCENARIOS)
 def test_every_second_is_in_one_phase(name):
-    steps = measure(SCENARIOS[name]().process, {})
+    steps = measure(SCENARIOS[name]().process)
     assert (steps.phases >= 0).all()
     np.testing.assert_allclose(steps.phases.sum(axis=1), steps.end_s - steps.start_s, rtol=1e-9, atol=1e-12)
     assert sum(steps.totals.values()) + steps.unaccounted_s == pytest.approx(steps.wall_s, rel=1e-9)

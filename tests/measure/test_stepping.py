@@ -86,7 +86,7 @@ LOOPS = {
 @pytest.mark.parametrize("name", LOOPS)
 def test_steps_and_evaluations_are_counted(name):
     words, loaders, num_steps, num_evaluations = LOOPS[name]
-    steps = measure(process(words, loaders=loaders), {})
+    steps = measure(process(words, loaders=loaders))
     assert steps.num_steps == num_steps
     if name != "inference only":
         assert len(steps.evaluations) == num_evaluations
@@ -94,15 +94,15 @@ def test_steps_and_evaluations_are_counted(name):
 
 def test_step_begins_with_its_batch():
     """What follows the update (a metric, a log) belongs to the step that ends."""
-    steps = measure(process("I1 " + "D1 F B O " * 4 + "X1"), {})
+    steps = measure(process("I1 " + "D1 F B O " * 4 + "X1"))
     starts = [1.0 + 1.1 + i * 4 * 1.1 for i in range(4)]
     assert steps.start_s[1:] * 1e3 == pytest.approx(starts[1:])
     assert steps.start_s[0] * 1e3 == pytest.approx(1.0)  # the first iterator's start is in the span
 
 
 def test_batches_passed_over_by_a_script_that_resumes_are_start_up():
-    plain = measure(process("I1 " + "D1 F B O " * 20 + "X1", loaders={1: 1}), {})
-    resumed = measure(process("I1 " + "D1 " * 40 + "D1 F B O " * 20 + "X1", loaders={1: 1}), {})
+    plain = measure(process("I1 " + "D1 F B O " * 20 + "X1", loaders={1: 1}))
+    resumed = measure(process("I1 " + "D1 " * 40 + "D1 F B O " * 20 + "X1", loaders={1: 1}))
     assert len(resumed.start_s) == 20
     for phase in ("data_wait", "epoch_gap"):
         assert resumed.span_totals[phase] <= plain.span_totals[phase] * 1.01
@@ -110,38 +110,38 @@ def test_batches_passed_over_by_a_script_that_resumes_are_start_up():
     (use,) = resumed.loaders
     assert use.num_batches == 20
     # A few of them may be what a step takes at the start of a loop that looks ahead.
-    ahead = measure(process("I1 D1 D1 " + "D1 F B O " * 20 + "X1", loaders={1: 1}), {})
+    ahead = measure(process("I1 D1 D1 " + "D1 F B O " * 20 + "X1", loaders={1: 1}))
     assert ahead.totals["startup"] == pytest.approx(plain.totals["startup"])
 
 
 def test_evaluation_after_the_last_epoch_counts_where_it_recurs():
     words = EPOCH + val(2) + AGAIN + val(4)
-    steps = measure(process(words, loaders=SPLITS), {})
+    steps = measure(process(words, loaders=SPLITS))
     assert steps.span_totals["evaluation"] == pytest.approx(steps.totals["evaluation"])
-    once = measure(process(EPOCH + val(2)), {})
+    once = measure(process(EPOCH + val(2)))
     assert once.span_totals["evaluation"] == 0
 
 
 def test_first_batch_of_an_epoch_that_the_run_ends_in_is_no_evaluation():
     both = "D1 D2 F F B O " * 10
     words = "I1 I2 " + both + "X1 X2 I3 I4 " + "D3 D4 F F B O "
-    steps = measure(process(words, loaders=SPLITS), {})
+    steps = measure(process(words, loaders=SPLITS))
     assert steps.totals["evaluation"] == 0
     assert steps.num_steps == 11
 
 
 def test_updates_and_backwards():
-    steps = measure(process("I1 " + "D1 F B D1 F B D1 F B O " * 5 + "X1"), {})
+    steps = measure(process("I1 " + "D1 F B D1 F B D1 F B O " * 5 + "X1"))
     assert (steps.num_updates, steps.backwards_per_update) == (5, 3.0)
     assert steps.samples.tolist() == [8.0] * 15
 
 
 def test_updates_of_all_parts_of_a_training_count():
-    steps = measure(process("F B O1 " * 30 + "F1 B O2 F2 B O3 " * 20), {})
+    steps = measure(process("F B O1 " * 30 + "F1 B O2 F2 B O3 " * 20))
     # Where the second part takes over, its first round holds the first part's last update.
     assert (steps.num_steps, steps.num_updates) == (49, 49)
 
 
 def test_skipped_updates_are_no_updates():
-    steps = measure(process("I1 " + "D1 F B S D1 F B O " * 5 + "X1"), {})
+    steps = measure(process("I1 " + "D1 F B S D1 F B O " * 5 + "X1"))
     assert (steps.num_updates, steps.scaler_skips) == (5, 5)

@@ -18,7 +18,7 @@ from hotloop.record.recording import Recording
 
 def trained(*args, **wanted):
     """What is measured of ``trained_script``."""
-    return measure(trained_script(*args, **wanted).process(), {})
+    return measure(trained_script(*args, **wanted).process())
 
 
 def trained_script(prepare=None, each=None, steps=20, source=PLAIN):
@@ -63,7 +63,7 @@ def test_sites_name_operation_place_and_exact_time():
 
 
 def test_sites_sort_by_time_and_know_what_lies_outside_the_step():
-    steps = measure(epochs_with_evaluation().process, {})
+    steps = measure(epochs_with_evaluation().process)
     (save,) = steps.sites["checkpoint"]
     assert (save.operation, save.count, save.in_step) == ("write", 3, False)
     assert [c.after_step for c in steps.checkpoints] == [20, 40, 60]
@@ -195,18 +195,6 @@ def test_module_shares_of_the_window():
     assert shares == {"net": (1.0, 1.0), "net.a": (0.75, 0.75), "net.b": (0.25, 0.25)}
 
 
-def test_calls_of_a_submodule_are_counted_in_each_forward_of_its_model():
-    def prepare(run):
-        for number, (name, depth) in enumerate((("", 0), ("cell", 1), ("Judge", 0), ("Judge.cell", 1)), 1):
-            run.note("name", id=number, name=name, depth=depth, num_params=5, **{"class": "Linear"})
-        for number, calls in ((1, 2), (2, 60), (3, 4), (4, 4)):
-            for _ in range(calls):
-                run._emit(row.MODULE, run.now, number * MS, obj=number)
-
-    calls = {m.name: (m.calls, m.call_s) for m in trained(prepare).modules}
-    assert calls == {"": (1, 0.001), "cell": (30, 0.002), "Judge": (1, 0.003), "Judge.cell": (1, 0.004)}
-
-
 def test_slow_first_steps_are_warm_up():
     run = Script(PLAIN)
     with run.at("fetch"):
@@ -216,7 +204,7 @@ def test_slow_first_steps_are_warm_up():
         run.forward(300 / (step + 1) if step < 4 else 3)
         run.backward(4)
         run.update(1)
-    steady = measure(run.process(), {}).steady
+    steady = measure(run.process()).steady
     assert steady.tolist() == [False] * 4 + [True] * 96
 
 
@@ -272,7 +260,7 @@ def test_the_interpreter_is_told_from_long_calls_also_on_a_crowded_machine(share
     )  # fmt: skip
     got = core_time_got(recording)
     assert got == {run.pid: pytest.approx(share)}
-    told = {line.place.line: line.nature for line in measure(run.process(), {}, got=got).lines}
+    told = {line.place.line: line.nature for line in measure(run.process(), got=got).lines}
     assert told[run.line("print")] == "python"
     assert told[run.line("save")] == "native"
 

@@ -19,7 +19,7 @@ from hotloop.report import json as report_json
 def run(request: pytest.FixtureRequest) -> tuple[Any, Any, dict[str, Any]]:
     process = SCENARIOS[request.param]().process
     found = recording(0, ranks=(process,), start_ns=process.start_ns, system={}, process_system={})
-    steps = measure(process, found.machine)
+    steps = measure(process)
     return found, steps, model.build(found, [steps], [], bottleneck="device", verdict="Compute-bound.")
 
 

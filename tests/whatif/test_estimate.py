@@ -115,7 +115,7 @@ def test_copies_that_the_device_waits_for_are_the_ceiling(idle_s: float | None, 
         run.backward(0.1)
         run.update(0.1)
     device: Any = SimpleNamespace(idle_s_by_phase={"transfer": idle_s}) if idle_s is not None else None
-    steps = replace(measure(run.process(), {}), facts={"accelerator": "cuda"}, device=device)
+    steps = replace(measure(run.process()), facts={"accelerator": "cuda"}, device=device)
     blocks = [block("baseline", i, 0.2) for i in range(3)] + [block("free-data", i, 0.1) for i in range(3)]
     found = recorded(blocks, steps)
     assert found is not None

@@ -7,8 +7,7 @@ batches beside the step, so it takes the largest of
 * ``make / W``: the workers cannot keep up,
 * ``(make_cpu + step_cpu) / cores``: the cores are full.
 
-The last term is why sleeping work is hidden by more workers than cores and computing work is not. ``cores``
-is what the run gets of them beside others on the machine.
+The last term is why sleeping work is hidden by more workers than cores and computing work is not.
 """
 
 from __future__ import annotations
@@ -19,10 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.diagnose.collating import drawing_lines, making_lines
-from hotloop.diagnose.crowding import core_time_got, makers
+from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import seconds_of
-from hotloop.diagnose.line_kinds import sleeps
 from hotloop.diagnose.source import sampler_classes
 from hotloop.measure.blocks import block_means
 from hotloop.measure.steps import LoaderUse, Steps
@@ -75,11 +73,11 @@ class Feed:
         """The step's predicted seconds with this number of workers."""
         if workers == 0:
             return self.busy_s + self.make_s
-        return max(self.busy_s + self.deliver_s, self.make_s / workers, self.cores_full_s(workers))
+        return max(self.busy_s + self.deliver_s, self.make_s / workers, self.cores_full_s())
 
-    def cores_full_s(self, workers: int) -> float:
-        """The step's seconds if the cores this run gets were always busy with it."""
-        return (self.make_cpu_s + self.step_cpu_s) / self._cores_got(workers)
+    def cores_full_s(self) -> float:
+        """The step's seconds if the cores were always busy with it."""
+        return (self.make_cpu_s + self.step_cpu_s) / max(1.0, self.cores)
 
     def with_make(self, ratio: float) -> Feed:
         """The same feed if making a batch took ``ratio`` of what it does."""
@@ -114,14 +112,6 @@ class Feed:
     def fits(self) -> bool:
         """Whether the model explains the observed step: within 40 % of it."""
         return abs(self.at(self.workers) - self.step_s) <= 0.4 * self.step_s
-
-    def _cores_got(self, workers: int) -> float:
-        """Cores the run gets beside the others on the machine, who share them fairly."""
-        cores = max(1.0, self.cores)
-        ours = 1.0 + self.workers * self.computing_ratio
-        others = max(0.0, cores / self.main_got - max(ours, cores))
-        now = 1.0 + workers * self.computing_ratio
-        return cores * now / (now + others) if others > 0 else cores
 
     def _saved(self, predicted: float) -> float:
         """Observed less predicted, the prediction scaled by how far the model is off for the present
@@ -169,11 +159,9 @@ def feed_of(evidence: Evidence) -> Feed | None:
     draw = seconds_of(drawing_lines(steps, sampler_classes(evidence, loader))) / steps.num_steps
     elsewhere = min(others / steps.num_steps, steps.per_step("data_wait"))
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES) + draw + elsewhere
-    got = core_time_got(evidence, makers(evidence, workers))
+    got = core_time_got(evidence, evidence.worker_pids if workers else (steps.pid,))
     main_got = core_time_got(evidence, (steps.pid,))
     computing = 1.0 if loader.make_on_cpu_ratio is None else loader.make_on_cpu_ratio
-    # Who sleeps waits for a clock, though on a crowded machine it waits for a core as well when that rings.
-    computing = min(computing, 1.0 - _sleeping_ratio(loader))
     make_cpu = make * batches * computing * got
     wait = steps.per_step("data_wait") - excess if filling is None else filling.later_s
     wait = max(0.0, wait - draw - elsewhere)
@@ -270,12 +258,6 @@ def _make_s(loader: LoaderUse, workers: int) -> float | None:
     if workers == 0 and len(loader.wait_s):
         return float(np.mean(loader.wait_s))
     return None
-
-
-def _sleeping_ratio(loader: LoaderUse) -> float:
-    """The share of making batches that is spent in lines that sleep."""
-    seconds = sum(line.seconds for line in loader.lines if sleeps(line.source))
-    return min(1.0, seconds / loader.lines_total_s) if loader.lines_total_s > 0 else 0.0
 
 
 def _steady_wait(loader: LoaderUse) -> float:

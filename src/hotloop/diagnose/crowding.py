@@ -16,7 +16,11 @@ def core_time_got(evidence: Evidence, pids: Iterable[int]) -> float:
     """Of the time these processes could run over the training span, the share in which they did; 1 where that
     was not sampled. Every ``on_cpu_ratio`` in Steps was divided by that of its own process.
     """
-    return _ran(evidence, pids, *evidence.span) or 1.0
+    ran = waited = 0.0
+    for pid in pids:
+        its = core_time(evidence.recording.process_system.get(pid, {}), *evidence.span)
+        ran, waited = ran + its[0], waited + its[1]
+    return ran / (ran + waited) if ran + waited > CORE_TIME_LEAST_S else 1.0
 
 
 def others_took(evidence: Evidence) -> float | None:
@@ -29,37 +33,3 @@ def is_crowded(evidence: Evidence) -> bool:
     """Whether other programs took a part of this run's cores that counts."""
     taken = others_took(evidence)
     return taken is not None and taken >= evidence.limits.others_ratio * evidence.cores
-
-
-def slowed_by_others(evidence: Evidence) -> float:
-    """The core time got in the last quarter of the span over that in the first, at most 1; 1 where not
-    known.
-    """
-    start, end = evidence.span
-    quarter = (end - start) / 4
-    first = _ran(evidence, (evidence.steps.pid,), start, start + quarter)
-    last = _ran(evidence, (evidence.steps.pid,), end - quarter, end)
-    return min(1.0, last / first) if first and last else 1.0
-
-
-def _ran(evidence: Evidence, pids: Iterable[int], start: float, end: float) -> float | None:
-    """Of the time these processes could run between two times, the share in which they did; None when
-    unknown.
-    """
-    ran = waited = 0.0
-    for pid in pids:
-        its = core_time(evidence.recording.process_system.get(pid, {}), start, end)
-        ran, waited = ran + its[0], waited + its[1]
-    return ran / (ran + waited) if ran + waited > CORE_TIME_LEAST_S else None
-
-
-def makers(evidence: Evidence, workers: int) -> tuple[int, ...]:
-    """The processes that make batches: the workers, or the training process."""
-    if workers == 0:
-        return (evidence.steps.pid,)
-    return worker_pids(evidence)
-
-
-def worker_pids(evidence: Evidence) -> tuple[int, ...]:
-    """The DataLoader workers of the rank spoken about."""
-    return tuple(worker.pid for worker in evidence.process.workers) if evidence.process is not None else ()

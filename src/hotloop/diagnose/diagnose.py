@@ -30,8 +30,6 @@ def diagnose(
     found: list[Finding] = []
     for rule in entries:
         found.extend(_run(rule, evidence, warn or _log.warning))
-        for steps in evidence.ranks:
-            steps.release()
     limits = evidence.limits
     costed = [graded(finding, evidence.steps.step_s, limits) for finding in found]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])

@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 import numpy as np
 
 from hotloop.diagnose.crowding import core_time_got, others_took
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.series import Floats, inside
+from hotloop.diagnose.series import inside
 from hotloop.stats import half_width
 from hotloop.units import duration, share
-
-#: So many steps that are alike are not judged by one before them.
-_LEAST_AFTER_WARM_UP: Final = 5
 
 
 def doubt(evidence: Evidence) -> str:
@@ -49,16 +44,8 @@ def _few(evidence: Evidence) -> str:
     seconds = inside(steps)[np.asarray(steps.steady, bool)]
     if len(seconds) < 2 or len(seconds) >= limits.few_steps:
         return ""
-    if _apart(seconds) <= limits.few_steps_ratio:
-        return ""
-    # One more may have been warming up: kernels that are tried, an allocator that grows.
-    if len(seconds) > _LEAST_AFTER_WARM_UP and _apart(seconds[1:]) <= limits.few_steps_ratio:
+    mean = float(seconds.mean())
+    if mean <= 0 or half_width(seconds) / mean <= limits.few_steps_ratio:
         return ""
     low, high = duration(float(seconds.min())), duration(float(seconds.max()))
     return f"its {len(seconds)} steps after the first took from {low} to {high}"
-
-
-def _apart(seconds: Floats) -> float:
-    """Half the 95 % interval of a mean, as a part of it."""
-    mean = float(seconds.mean())
-    return half_width(seconds) / mean if mean > 0 else 0.0

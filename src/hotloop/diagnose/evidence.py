@@ -48,6 +48,11 @@ class Evidence:
         """The process of the rank to speak about."""
         return next((one for one in self.recording.ranks if one.pid == self.steps.pid), None)
 
+    @property
+    def worker_pids(self) -> tuple[int, ...]:
+        """Its DataLoader workers."""
+        return tuple(worker.pid for worker in self.process.workers) if self.process is not None else ()
+
     def notes(self, kind: str) -> list[Note]:
         """The notes of this kind that this process wrote."""
         return self.process.notes.get(kind, []) if self.process is not None else []

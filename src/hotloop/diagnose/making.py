@@ -10,7 +10,6 @@ from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import Feed, exposed_ratio, phase_interval
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup
-from hotloop.diagnose.line_kinds import sleeps
 from hotloop.findings import Finding
 
 
@@ -51,15 +50,6 @@ def makes(feed: Feed) -> str:
     return (
         f"making a batch takes {units.duration(feed.make_s)} ({units.share(feed.computing_ratio)} of it "
         f"computing), the step itself {units.duration(feed.busy_s)}{crowded}"
-    )
-
-
-def paced(hot: LineGroup | None) -> str:
-    """What workers mean for a line that sleeps, perhaps to keep a rate; "" where none does."""
-    if hot is None or not sleeps(hot.source):
-        return ""
-    return (
-        f" Each worker then sleeps for itself at {spot(hot.place)}: together they exceed a rate kept there."
     )
 
 

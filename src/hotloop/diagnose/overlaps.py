@@ -29,6 +29,7 @@ OVERLAPS: tuple[Overlap, ...] = (
     Overlap(loser="input/slow-sample", winner="input/cold-start", same_place=True),
     Overlap(loser="host/python-in-step", winner="host/recomputed-targets", same_place=True),
     Overlap(loser="host/python-in-step", winner="host/viewer-in-loop", same_place=True),
+    Overlap(loser="host/python-in-step", winner="input/iterator-per-step", same_place=True),
     Overlap(loser="trend/step-outliers", winner="host/python-in-step", same_place=True),
     # What is done in a few steps only is made less often, not faster.
     Overlap(loser="input/slow-sample", winner="trend/step-outliers", same_place=True, share=0.9),

@@ -6,7 +6,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from hotloop.diagnose.costs import one_batch_each
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, grouped, select
 from hotloop.diagnose.source import loops_around
@@ -32,13 +31,12 @@ _UPDATES = re.compile(
     r"\.(mul_|add_|lerp_|copy_|sub_|div_|clamp_\w*|zero_|addcmul_|addcdiv_|data\b)|\*=|\+=|-=|/="
 )
 _SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.item\(")
-_ASKS_ANEW = re.compile(r"^\s*[^=()]+=\s*next\(\s*iter\([\w.]+\)\s*\)\s*(#.*)?$")
 
 
 def beside_the_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of lines that run between the phases of a step, costliest first."""
     steps = evidence.steps
-    others = viewer_lines(steps) + collecting_lines(steps) + dropping_lines(steps)
+    others = viewer_lines(steps) + collecting_lines(steps)
     lines = select(steps, lambda line: line.phase == "other" and line.role not in _OTHER_RULES)
     return group_lines([line for line in lines if line not in others], steps.framework_call)
 
@@ -46,14 +44,6 @@ def beside_the_model(evidence: Evidence) -> list[LineGroup]:
 def collecting_lines(steps: Steps) -> list[LineCost]:
     """Lines of the step that call the garbage collector."""
     return select(steps, lambda line: line.phase == "other" and "gc.collect(" in line.source)
-
-
-def dropping_lines(steps: Steps) -> list[LineCost]:
-    """Lines that only take the one batch of a new iterator: the rest is dropping its order of samples."""
-    loader = steps.train_loader()
-    if loader is None or loader.anew or loader.settings.get("num_workers") or not one_batch_each(loader):
-        return []
-    return select(steps, lambda line: line.phase == "other" and _ASKS_ANEW.search(line.source) is not None)
 
 
 def collector_s(evidence: Evidence) -> float:

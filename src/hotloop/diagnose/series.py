@@ -3,39 +3,32 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from itertools import combinations, pairwise
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop.measure.steps import LineCost, Steps
 from hotloop.phases import COLUMN, PHASES
-from hotloop.record.spill import release
 
 Floats = npt.NDArray[np.float64]
 
 #: What happens between steps and has findings of its own.
 BETWEEN = ("startup", "evaluation", "checkpoint", "epoch_gap")
 INSIDE = tuple(phase for phase in PHASES if phase not in BETWEEN)
-_AT_ONCE = 1 << 16
 #: Of so few steps one is no rare one.
 _FEW_STEPS = 40
 #: A step that takes this part of the longest may be the same work over again.
 _AGAIN = 0.25
+#: What changes all the time does more than this part of it within the halves of a series.
+_WITHIN = 0.5
 #: The statistics look at all pairs of so many points.
 _MOST_POINTS = 200
-#: A level is so many blocks long, and on levels a series does less than this part of its change.
-_LEVEL, _WITHIN = 3, 0.25
 
 
 def inside(steps: Steps) -> Floats:
     """[n] seconds of each step without evaluation, checkpoints and epoch gaps."""
     columns = [COLUMN[phase] for phase in INSIDE]
-    result = np.empty(len(steps.phases))
-    for at in range(0, len(result), _AT_ONCE):  # a copy of all columns would be the largest thing in memory
-        result[at : at + _AT_ONCE] = steps.phases[at : at + _AT_ONCE, columns].sum(axis=1)
-    release(steps.phases)
-    return result
+    return np.asarray(steps.phases[:, columns].sum(axis=1))
 
 
 def one_off(steps: Steps, phase: str, seconds: float) -> bool:
@@ -50,51 +43,33 @@ def one_off(steps: Steps, phase: str, seconds: float) -> bool:
 
 @dataclass(frozen=True, kw_only=True)
 class Drift:
-    """A steady change of a series. ``growth`` is the last quarter over the first, less one; ``z``
-    Mann-Kendall's. ``in_jumps``: it is at one level, then at another, and does not change on either.
-    """
+    """A steady growth of a series, from the median of its first quarter to that of its last."""
 
-    growth: float
     first: float
     last: float
     mean: float
     slope: float  # Theil-Sen, per value
-    z: float
-    monotone: bool  # each quarter's median no smaller than the one before
-    in_jumps: bool
+
+    @property
+    def growth(self) -> float:
+        """The last quarter over the first, less one."""
+        return self.last / self.first - 1.0
 
 
-def drift(values: Floats, blocks: int = 24) -> Drift | None:
-    """The drift of a series over its blocks' medians, None with fewer than two values per block."""
+def drift(values: Floats, z: float, blocks: int = 24) -> Drift | None:
+    """The growth of a series over its blocks' medians, None with fewer than two values a block, or where it
+    is none (Mann-Kendall), or lies in a jump from one level to another: none of it is in either half.
+    """
     if len(values) < 2 * blocks:
         return None
-    parts = np.array_split(values, blocks)
-    medians = np.array([np.median(part) for part in parts])
-    quarters = np.array([np.median(part) for part in np.array_split(values, 4)])
-    if quarters[0] <= 0:
+    medians = np.array([np.median(part) for part in np.array_split(values, blocks)])
+    first, *_, last = (float(np.median(part)) for part in np.array_split(values, 4))
+    at = np.arange(blocks, dtype=float) * len(values) / blocks
+    halves = zip(np.array_split(at, 2), np.array_split(medians, 2), strict=True)
+    within = sum(theil_sen(*half) * len(values) / 2 for half in halves)
+    if first <= 0 or mann_kendall_z(medians) < z or within < _WITHIN * (last - first):
         return None
-    return Drift(
-        growth=float(quarters[-1] / quarters[0] - 1.0),
-        first=float(quarters[0]),
-        last=float(quarters[-1]),
-        mean=float(values.mean()),
-        slope=theil_sen(np.arange(blocks, dtype=float) * len(values) / blocks, medians),
-        z=mann_kendall_z(medians),
-        monotone=bool((np.diff(quarters) >= 0).all()),
-        in_jumps=any(_in_levels(medians, count, quarters[-1] - quarters[0]) for count in (2, 3)),
-    )
-
-
-def _in_levels(medians: Floats, count: int, change: float) -> bool:
-    """Whether a series changes between so many levels and not on them. One that changes all the time does
-    half of it within whatever levels it is cut into.
-    """
-    cuts = combinations(range(_LEVEL, len(medians) - _LEVEL + 1), count - 1)
-    parts = [np.split(medians, cut) for cut in cuts if all(b - a >= _LEVEL for a, b in pairwise(cut))]
-    levels = min(parts, key=lambda found: sum(float(((one - one.mean()) ** 2).sum()) for one in found))
-    halves = [np.array_split(level, 2) for level in levels]
-    within = sum(float(np.median(late) - np.median(early)) for early, late in halves)
-    return within < _WITHIN * change
+    return Drift(first=first, last=last, mean=float(values.mean()), slope=theil_sen(at, medians))
 
 
 def steady_growth(t: Floats, values: Floats, *, z: float, goes_on: bool = True) -> float | None:

@@ -28,16 +28,14 @@ class Uneven:
     in_order: bool
     replayed_s: float  # mean wait of the replay as things are
 
-    def wait_with(
-        self, *, make_s: Floats | None = None, prefetch: int | None = None, in_order: bool | None = None
-    ) -> float:
+    def wait_with(self, *, make_s: Floats | None = None, prefetch: int | None = None) -> float:
         """The mean wait per step with something changed, scaled to the observed one."""
         changed = waits(
             self.make_s if make_s is None else make_s,
             self.busy_s,
             workers=self.feed.workers,
             prefetch=self.prefetch if prefetch is None else prefetch,
-            in_order=self.in_order if in_order is None else in_order,
+            in_order=self.in_order,
         ).mean()
         return float(changed) * self.feed.wait_s / self.replayed_s if self.replayed_s > 0 else 0.0
 
@@ -60,7 +58,7 @@ def uneven(evidence: Evidence, *, keeps_up: bool = True) -> Uneven | None:
     if feed.wait_s < evidence.limits.mention_ratio * feed.step_s:
         return None
     # Full cores hold every batch up by turns: that is not variance either.
-    if feed.cores_full_s(feed.workers) > 0.8 * feed.step_s:
+    if feed.cores_full_s() > 0.8 * feed.step_s:
         return None
     if keeps_up and feed.make_s / feed.workers > feed.busy_s + 0.5 * feed.wait_s:
         return None

@@ -60,9 +60,7 @@ def read(run: Path) -> Recording:
 def examine(recording: Recording, limits: Limits | None = None) -> Examination:
     """Measure every rank and run every rule; of several trainings, on the longest."""
     got = core_time_got(recording)
-    measured = [
-        measure(process, recording.machine, got=got, folder=recording.folder) for process in recording.ranks
-    ]
+    measured = [measure(process, got=got) for process in recording.ranks]
     recording, ranks = main_job(recording, measured)
     evidence = _evidence(recording, ranks, limits or Limits())
     if evidence is None:
@@ -112,7 +110,7 @@ def publish(examination: Examination, folder: Path) -> dict[str, Any]:
         write_text_atomic(folder / "report.html", html.render(report))
         store = Store(folder)
         for steps in examination.ranks:
-            store.write_steps(steps.rank, step_columns(steps), pid=steps.pid)
+            store.write_steps(steps.pid, step_columns(steps))
     except OSError as error:
         print(f"hotloop: the report could not be written to {folder}: {error.strerror}", file=sys.stderr)
     return report

@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.measure.evaluation import Regions
+from hotloop.measure.evaluation import NO_REGIONS, Regions
 from hotloop.measure.passes import Events, Lives
-from hotloop.measure.spans import Bools, Ints, Spans, Table
+from hotloop.measure.spans import Bools, Ints, Spans, Table, holder
 from hotloop.measure.stepping import Stepping
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
@@ -40,9 +40,6 @@ for _kind, _phase in {
     row.SAVE: "checkpoint", row.LOG: "logging", row.COMPILE: "forward",
 }.items():  # fmt: skip
     BASE[_kind] = COLUMN[_phase]
-
-#: Rows and gaps are added up so many at a time: a recording of a million steps must fit into memory.
-AT_ONCE = 1 << 16
 
 #: The kind of "no row": before the first and after the last.
 NO_ROW = 0
@@ -109,20 +106,14 @@ class Gaps:
 
     def find(self, times: Ints) -> Ints:
         """[n] index of the gap that holds a time; -1 outside."""
-        if not len(self.start):
-            return np.full(len(times), -1, np.int64)
-        at = np.searchsorted(self.start, times, side="right") - 1
-        inside = (at >= 0) & (times < self.end[np.maximum(at, 0)])
-        return np.where(inside, at, -1).astype(np.int64)
+        return holder(self.start, self.end, times)
 
 
-def span_phases(
-    spans: Spans, lives: Lives, regions: Regions, saves: tuple[Ints, Ints, Ints], stepping: Stepping
-) -> Bytes:
+def span_phases(spans: Spans, lives: Lives, regions: Regions, saves: Regions, stepping: Stepping) -> Bytes:
     """[rows] the phase of each row's exclusive time."""
     phase = BASE[spans.kind]
     column = COLUMN
-    gathers = (spans.kind == row.SAVE) & (spans.obj == SAVE_STATE) & ~_holds(saves, spans.start)
+    gathers = (spans.kind == row.SAVE) & (spans.obj == SAVE_STATE) & ~saves.holds(spans.start)
     phase[gathers] = column["other"]
     trains = lives.training_row
     feeds = lives.of_row >= 0
@@ -152,8 +143,8 @@ def _inherit(spans: Spans, phase: Bytes) -> None:
         phase[again] = COLUMN["backward"]
 
 
-def saves_of(spans: Spans, events: Events) -> tuple[Ints, Ints, Ints]:
-    """Checkpoints as start, end (ns) and first row: neighbouring saves with no other row between are one.
+def saves_of(spans: Spans) -> Regions:
+    """Checkpoints: neighbouring saves with no other row between are one.
 
     Without a write it is none: ``state_dict()`` also feeds averages and target networks.
     """
@@ -161,7 +152,7 @@ def saves_of(spans: Spans, events: Events) -> tuple[Ints, Ints, Ints]:
     saves = (spans.kind[tops] == row.SAVE) & (spans.obj[tops] != 3)
     at = np.flatnonzero(saves)
     if not len(at):
-        return at, at, at
+        return NO_REGIONS
     near = spans.start[tops[at[1:]]] - spans.end[tops[at[:-1]]] < SAVE_REACH_NS
     joined = (np.diff(at) == 1) & near
     first = at[np.append(True, ~joined)]
@@ -169,23 +160,14 @@ def saves_of(spans: Spans, events: Events) -> tuple[Ints, Ints, Ints]:
     writes = np.append(0, np.cumsum((spans.kind[tops] == row.SAVE) & (spans.obj[tops] == SAVE_WRITE)))
     written = writes[last + 1] > writes[first]
     first, last = first[written], last[written]
-    return spans.start[tops[first]], spans.end[tops[last]], tops[first]
-
-
-def _holds(saves: tuple[Ints, Ints, Ints], times: Ints) -> Bools:
-    """[times] whether a time lies in a checkpoint."""
-    start, end, _ = saves
-    if not len(start):
-        return np.zeros(len(times), np.bool_)
-    at = np.searchsorted(start, times, side="right") - 1
-    return np.asarray((at >= 0) & (times < end[np.maximum(at, 0)]))
+    return Regions(start=spans.start[tops[first]], end=spans.end[tops[last]], first=tops[first])
 
 
 def find_gaps(
     spans: Spans,
     done: Bytes,
     regions: Regions,
-    saves: tuple[Ints, Ints, Ints],
+    saves: Regions,
     stepping: Stepping,
     begin: int,
     wall: int,
@@ -205,13 +187,15 @@ def find_gaps(
     cuts = np.unique(
         np.concatenate([regions.start, regions.end, np.array([*stepping.span, stepping.ready, left])])
     )
-    cuts, at = _inside(starts, ends, cuts)
+    at = holder(starts, ends, cuts)
+    inside = (at >= 0) & (cuts > starts[at]) if len(starts) else at >= 0
+    cuts, at = cuts[inside], at[inside]
     starts = np.insert(starts, at + 1, cuts)
     ends = np.insert(ends, at, cuts)
     key = np.insert(key, at + 1, key[at])
     key[starts >= left] = AT_EXIT
     phase = np.full(len(starts), COLUMN["other"], np.uint8)
-    phase[_holds(saves, starts)] = COLUMN["checkpoint"]
+    phase[saves.holds(starts)] = COLUMN["checkpoint"]
     evaluates = regions.holds(starts) & (phase != COLUMN["checkpoint"])
     phase[evaluates] = COLUMN["evaluation"]
     phase[(starts < min(stepping.ready, left)) & ~evaluates] = COLUMN["startup"]
@@ -232,15 +216,6 @@ def _place_keys(kind: Bytes, done: Bytes) -> npt.NDArray[np.uint16]:
     return np.asarray(before << 13 | after << 10 | kinds[:-1] << 5 | kinds[1:], np.uint16)
 
 
-def _inside(starts: Ints, ends: Ints, cuts: Ints) -> tuple[Ints, Ints]:
-    """The cuts that fall into a gap, and which gap that is."""
-    if not len(starts):
-        return cuts[:0], cuts[:0]
-    at = np.searchsorted(starts, cuts, side="right") - 1
-    inside = (at >= 0) & (cuts > starts[np.maximum(at, 0)]) & (cuts < ends[np.maximum(at, 0)])
-    return cuts[inside], at[inside]
-
-
 @dataclass(frozen=True, kw_only=True)
 class Split:
     """How the open gaps divide: [gaps] or by key, each a share per phase that sums to one."""
@@ -255,26 +230,18 @@ def tabulate(
     """(steps x phases in seconds, totals of the span, totals of the process)."""
     num, width = len(stepping), len(PHASES)
     table = np.zeros((num + 1, width))  # the last row takes what lies outside the steps
-    inside = np.zeros(width)
-    for at in range(0, len(spans), AT_ONCE):
-        piece = slice(at, at + AT_ONCE)
-        inside += _add(table, stepping, spans.start[piece], phase[piece], spans.exclusive[piece])
+    inside = _add(table, stepping, spans.start, phase, spans.exclusive)
+    length = gaps.end - gaps.start
     lookup = np.tile(np.eye(width)[COLUMN["other"]], (1 << 16, 1))
     for key, shares in split.by_key.items():
         lookup[key] = shares
     pooled = gaps.open
+    inside += _add(table, stepping, gaps.start[~pooled], gaps.phase[~pooled], length[~pooled])
     pooled[list(split.by_gap)] = False
-    fixed = ~gaps.open
-    for at in range(0, len(gaps), AT_ONCE):
-        piece = slice(at, at + AT_ONCE)
-        start, length = gaps.start[piece], gaps.end[piece] - gaps.start[piece]
-        chosen = fixed[piece]
-        inside += _add(table, stepping, start[chosen], gaps.phase[piece][chosen], length[chosen])
-        chosen = pooled[piece]
-        start, length, keys = start[chosen], length[chosen], gaps.key[piece][chosen]
-        for column in np.flatnonzero(lookup[np.unique(keys)].any(axis=0)):
-            own = np.full(len(keys), column, np.uint8)
-            inside += _add(table, stepping, start, own, length * lookup[:, column][keys])
+    start, length, keys = gaps.start[pooled], length[pooled], gaps.key[pooled]
+    for column in np.flatnonzero(lookup[np.unique(keys)].any(axis=0)):
+        own = np.full(len(keys), column, np.uint8)
+        inside += _add(table, stepping, start, own, length * lookup[:, column][keys])
     for gap, shares in split.by_gap.items():
         spent = shares * (gaps.end[gap] - gaps.start[gap])
         table[stepping.of(gaps.start[gap : gap + 1])[0]] += spent
@@ -287,42 +254,16 @@ def tabulate(
 def _add(
     table: Floats, stepping: Stepping, start: Ints, phase: Bytes, length: npt.NDArray[Any]
 ) -> npt.NDArray[Any]:
-    """Adds intervals, sorted by start, to the steps they begin in; returns what of them lies in the span."""
-    width = table.shape[1]
-    step = stepping.of(start)
-    outside = step < 0  # these go to the last row of the table
-    table[-1] += np.bincount(phase[outside], weights=length[outside], minlength=width)
-    if not outside.all():
-        step, kept = step[~outside], ~outside
-        first, last = int(step[0]), int(step[-1]) + 1
-        flat = (step - first) * width + phase[kept]
-        sums = np.bincount(flat, weights=length[kept], minlength=(last - first) * width)
-        table[first:last] += sums.reshape(last - first, width)
+    """Adds intervals to the steps they begin in; returns what of them lies in the span."""
+    num, width = table.shape
+    step = stepping.of(start) % num  # those outside go to the last row of the table
+    table += np.bincount(step * width + phase, weights=length, minlength=table.size).reshape(num, width)
     in_span = (start >= stepping.span[0]) & (start < stepping.span[1])
     return np.bincount(phase[in_span], weights=length[in_span], minlength=width)
 
 
-def uncovered_ns(samples: Table, gaps: Gaps, exit_ns: int | None) -> int:
-    """ns of open gaps that no sample's weight reaches; after ``exit_ns`` the interpreter is winding down."""
-    last = np.iinfo(np.int64).max if exit_ns is None else exit_ns
-    end = samples.start
-    weight = np.maximum(samples.end - samples.start, 0)
-    start = np.maximum(end - weight, 0)
-    start = np.maximum(start, np.append(0, np.maximum.accumulate(end)[:-1]))
-    start = np.minimum(start, end)
-    covered = np.append(0, np.cumsum(end - start))
-
-    def until(times: Ints) -> Ints:
-        at = np.searchsorted(end, times, side="right")
-        whole = covered[at]
-        into = np.zeros(len(times), np.int64)
-        more = at < len(end)
-        into[more] = np.maximum(times[more] - start[at[more]], 0)
-        return np.asarray(whole + into)
-
-    uncovered = 0
-    for at in range(0, len(gaps), AT_ONCE):
-        chosen = at + np.flatnonzero(gaps.phase[at : at + AT_ONCE] == COLUMN["other"])
-        starts, ends = np.minimum(gaps.start[chosen], last), np.minimum(gaps.end[chosen], last)
-        uncovered += int((ends - starts - (until(ends) - until(starts))).sum())
-    return uncovered
+def uncovered_ns(samples: Table, begin: int, until: int) -> int:
+    """ns between two times that no sample's weight reaches; ``samples`` are tiled."""
+    ends = np.append(begin, np.maximum(samples.start, begin))
+    starts = np.append(samples.start - samples.duration, until)
+    return int(np.maximum(0, np.minimum(starts, until) - ends).sum())

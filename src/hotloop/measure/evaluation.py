@@ -14,7 +14,7 @@ import numpy as np
 
 from hotloop.measure.passes import Events, Lives
 from hotloop.measure.places import Places, Stack
-from hotloop.measure.spans import Bools, Ints, Spans, Table
+from hotloop.measure.spans import Bools, Ints, Spans, Table, holder
 from hotloop.measure.stepping import Stepping
 from hotloop.record import rows as row
 
@@ -41,18 +41,21 @@ class Untrained:
 
 @dataclass(frozen=True, kw_only=True)
 class Regions:
-    """Evaluations as [start, end) in ns, sorted, disjoint. ``first`` is the span that opened each."""
+    """Evaluations, or checkpoints: [start, end) in ns, sorted, disjoint. ``first`` is the span that opened
+    each.
+    """
 
     start: Ints
     end: Ints
     first: Ints
 
     def holds(self, times: Ints) -> Bools:
-        """[n] whether a time lies in an evaluation."""
-        if not len(self.start):
-            return np.zeros(len(times), np.bool_)
-        at = np.searchsorted(self.start, times, side="right") - 1
-        return (at >= 0) & (times < self.end[np.maximum(at, 0)])
+        """[n] whether a time lies in one."""
+        return np.asarray(holder(self.start, self.end, times) >= 0)
+
+
+_NONE = np.zeros(0, np.int64)
+NO_REGIONS = Regions(start=_NONE, end=_NONE, first=_NONE)
 
 
 def eval_forwards(spans: Spans, events: Events, lives: Lives) -> Bools:
@@ -193,8 +196,7 @@ def regions_of(
     items = np.flatnonzero(evaluates | training)
     kinds = evaluates[items]
     if not kinds.any():
-        none = np.zeros(0, np.int64)
-        return Regions(start=none, end=none, first=none)
+        return NO_REGIONS
     edges = np.flatnonzero(np.diff(np.concatenate([[0], kinds.astype(np.int8), [0]])))
     opens, closes = edges[::2], edges[1::2]  # runs items[opens:closes]
     # Batches that no model sees are no evaluation: statistics of the data, an iterator made ready.
@@ -205,8 +207,7 @@ def regions_of(
         seen |= items[opens] > np.argmax(events.work)
     opens, closes = opens[seen], closes[seen]
     if not len(opens):
-        none = np.zeros(0, np.int64)
-        return Regions(start=none, end=none, first=none)
+        return NO_REGIONS
     first = items[opens]
     tops = spans.top[items]
     start = spans.start[spans.top[first]]
@@ -250,11 +251,11 @@ def _widen(
 def outside_spans(spans: Spans, times: Ints, side: int) -> Ints:
     """Moves times that fall inside an outermost row to its start (-1) or end (1)."""
     tops = np.flatnonzero(spans.level == 0)
-    at = np.searchsorted(spans.start[tops], times, side="right") - 1
-    holder = tops[np.maximum(at, 0)]
-    inside = (at >= 0) & (times > spans.start[holder]) & (times < spans.end[holder])
-    edge = spans.start[holder] if side < 0 else spans.end[holder]
-    return np.where(inside, edge, times)
+    at = holder(spans.start[tops], spans.end[tops], times)
+    edges = (spans.start if side < 0 else spans.end)[tops]
+    inside = at >= 0
+    inside[inside] = times[inside] > spans.start[tops[at[inside]]]
+    return np.where(inside, edges[at], times) if len(tops) else times
 
 
 def widened(

@@ -2,49 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from hotloop.measure.lines import merge_lines
-from hotloop.measure.steps import EACH_BATCH, EACH_STEP, DeviceUse, Interval, LoaderUse, SiteCost, Steps
-from hotloop.record.spill import end_to_end
+from hotloop.measure.steps import DeviceUse, Interval, LoaderUse, SiteCost, Steps
 
-#: What is kept to fewer digits than it is measured with: seconds to seven.
-_NARROW: Final = {"phases": np.float32, "loss_steps": np.int32, "ready": np.float32}
-
-
-def laid_down(steps: Steps, folder: Path | None) -> Steps:
-    """The same with its arrays in files, where they are large."""
-
-    def columns(one: Steps | LoaderUse, names: Iterable[str]) -> dict[str, Any]:
-        arrays = {name: getattr(one, name) for name in names}
-        return {
-            name: end_to_end([array.astype(_NARROW.get(name, array.dtype), copy=False)], folder)
-            for name, array in arrays.items()
-        }
-
-    loaders = tuple(replace(use, **columns(use, EACH_BATCH)) for use in steps.loaders)
-    return replace(steps, loaders=loaders, **columns(steps, EACH_STEP))
+#: What a Steps, and a LoaderUse, has an array of.
+_OF_STEPS: Final = ("start_s", "end_s", "samples", "steady", "losses", "phases")
+_OF_BATCHES: Final = (
+    "wait_s", "ready", "iter_s", "first_batch_s", "shutdown_s", "make_s", "slowest_sample_s",
+)  # fmt: skip
+#: A LoaderUse has a mean of, in each piece.
+_OF_MEANS: Final = (
+    "sample_s", "collate_s", "batch_bytes", "make_on_cpu_ratio", "busy_ratio", "deliver_s",
+)  # fmt: skip
 
 
-def joined(parts: list[Steps], folder: Path | None = None) -> Steps:
-    """One Steps of all pieces, in order; ``parts`` is emptied on the way. ``settings`` are not in it.
-
-    Its arrays lie in files beside the recording in ``folder``, where they are large.
-    """
+def joined(parts: Sequence[Steps]) -> Steps:
+    """One Steps of all pieces, in order. ``settings`` are not in it."""
     if len(parts) == 1:
-        return parts.pop()
+        return parts[0]
     first, last = parts[0], parts[-1]
     stepped = [part for part in parts if part.num_steps] or parts
     offsets = np.cumsum([0, *(len(part.start_s) for part in parts)]).tolist()[:-1]
     weights = [part.span_s for part in parts]
     updates = [part.num_updates for part in parts]
     accelerator = any(part.facts.get("accelerator") for part in parts)
-    small = replace(
+    return replace(
         first,
         totals=_sums(part.totals for part in parts),
         span_totals=_sums(part.span_totals for part in parts),
@@ -55,7 +43,7 @@ def joined(parts: list[Steps], folder: Path | None = None) -> Steps:
         num_epochs=sum(part.num_epochs for part in parts),
         backwards_per_update=_mean([part.backwards_per_update for part in parts], updates),
         lines=merge_lines(line for part in parts for line in part.lines),
-        loaders=_loaders([part.loaders for part in parts], weights, folder),
+        loaders=_loaders([part.loaders for part in parts]),
         evaluations=_intervals([part.evaluations for part in parts], offsets),
         checkpoints=_intervals([part.checkpoints for part in parts], offsets),
         sites=_sites([part.sites for part in parts]),
@@ -74,20 +62,18 @@ def joined(parts: list[Steps], folder: Path | None = None) -> Steps:
         facts={**first.facts, "accelerator": accelerator},
         source_loop=next((part.source_loop for part in parts if part.source_loop), None),
         framework_call=next((part.framework_call for part in parts if part.framework_call), None),
+        loss_steps=np.concatenate(
+            [
+                np.where(part.loss_steps >= 0, part.loss_steps + offset, -1)
+                for part, offset in zip(parts, offsets, strict=True)
+            ]
+        ),
+        **_arrays(parts, _OF_STEPS),
     )
-    columns = {name: [getattr(part, name) for part in parts] for name in EACH_STEP}
-    # A step ends where the next one begins: one array for both.
-    del columns["end_s"]
-    columns["start_s"].append(stepped[-1].end_s[-1:])
-    columns["loss_steps"] = [
-        np.where(numbers >= 0, numbers + np.int32(offset), np.int32(-1))
-        for numbers, offset in zip(columns["loss_steps"], offsets, strict=True)
-    ]
-    parts.clear()
-    del first, last, stepped
-    whole: dict[str, Any] = {name: end_to_end(columns.pop(name), folder) for name in list(columns)}
-    edges = whole.pop("start_s")
-    return replace(small, start_s=edges[:-1], end_s=edges[1:], **whole)
+
+
+def _arrays(parts: Sequence[Steps] | Sequence[LoaderUse], names: Iterable[str]) -> dict[str, Any]:
+    return {name: np.concatenate([getattr(part, name) for part in parts]) for name in names}
 
 
 def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
@@ -98,13 +84,12 @@ def _sums(parts: Iterable[Mapping[str, float]]) -> dict[str, float]:
     return total
 
 
-def _mean(values: Sequence[float], weights: Sequence[float]) -> float:
-    return float(np.average(values, weights=weights)) if sum(weights) > 0 else float(values[0])
-
-
-def _known(values: Sequence[float | None], weights: Sequence[float]) -> float | None:
-    kept = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
-    return _mean([value for value, _ in kept], [weight for _, weight in kept]) if kept else None
+def _mean(values: Iterable[float | None], weights: Iterable[float]) -> Any:
+    """The mean of those that are known; None where none is."""
+    known = [(value, weight) for value, weight in zip(values, weights, strict=True) if value is not None]
+    if sum(weight for _, weight in known) > 0:
+        return float(np.average([value for value, _ in known], weights=[weight for _, weight in known]))
+    return known[0][0] if known else None
 
 
 def _intervals(parts: Sequence[Sequence[Interval]], offsets: Sequence[int]) -> tuple[Interval, ...]:
@@ -140,52 +125,34 @@ def _site(costs: Sequence[SiteCost]) -> SiteCost:
 
 
 def _device(parts: Sequence[DeviceUse | None], weights: Sequence[float]) -> DeviceUse | None:
-    seen = [(part, weight) for part, weight in zip(parts, weights, strict=True) if part is not None]
+    seen = [part for part in parts if part is not None]
     if not seen:
         return None
-    return replace(
-        seen[0][0],
-        busy_ratio=_mean([part.busy_ratio for part, _ in seen], [weight for _, weight in seen]),
-        idle_s_by_phase=_sums(part.idle_s_by_phase for part, _ in seen),
-    )
+    busy = _mean((part.busy_ratio if part else None for part in parts), weights)
+    return replace(seen[0], busy_ratio=busy, idle_s_by_phase=_sums(part.idle_s_by_phase for part in seen))
 
 
-def _loaders(
-    parts: Sequence[Sequence[LoaderUse]], weights: Sequence[float], folder: Path | None
-) -> tuple[LoaderUse, ...]:
-    by_id: dict[int, list[tuple[LoaderUse, float]]] = {}
-    for part, weight in zip(parts, weights, strict=True):
-        for use in part:
-            by_id.setdefault(use.id, []).append((use, weight))
+def _loaders(parts: Sequence[Sequence[LoaderUse]]) -> tuple[LoaderUse, ...]:
+    by_id: dict[int, list[LoaderUse]] = {}
+    for use in (use for part in parts for use in part):
+        by_id.setdefault(use.id, []).append(use)
     order = sorted(by_id, key=lambda number: (number == 0, number))
-    return tuple(_loader(by_id[number], folder) for number in order)
+    return tuple(_loader(by_id[number]) for number in order)
 
 
-def _loader(pieces: Sequence[tuple[LoaderUse, float]], folder: Path | None) -> LoaderUse:
+def _loader(pieces: Sequence[LoaderUse]) -> LoaderUse:
     """One loader's use over the pieces in which it played its part: training, where it did in any."""
     roles = ("train", "evaluation", "unused")
-    role = min((use.role for use, _ in pieces), key=roles.index)
-    uses = [use for use, _ in pieces if use.role == role]
-    weights = [weight for use, weight in pieces if use.role == role]
+    role = min((use.role for use in pieces), key=roles.index)
+    uses = [use for use in pieces if use.role == role]
     batches = [use.num_batches for use in uses]
     iterators = sum(use.num_iterators for use in uses)
-    made = [len(use.make_s) for use in uses]
-
-    def each(name: str, by: Sequence[float]) -> float:
-        return _mean([getattr(use, name) for use in uses], by)
-
-    def maybe(name: str, by: Sequence[float]) -> float | None:
-        return _known([getattr(use, name) for use in uses], by)
-
-    def of_first(holds: Callable[[LoaderUse], Any]) -> LoaderUse:
-        return next((use for use in uses if holds(use)), uses[0])
-
-    arrays: dict[str, Any] = {
-        name: end_to_end([getattr(use, name) for use in uses], folder) for name in EACH_BATCH
-    }
+    usual = next((use for use in uses if use.num_batches), uses[0])
+    means = {name: _mean((getattr(use, name) for use in uses), batches) for name in _OF_MEANS}
     return replace(
-        uses[0],
-        **arrays,
+        usual,
+        **_arrays(uses, _OF_BATCHES),
+        **means,
         num_iterators=iterators,
         # Cut epochs make both of these too small, whole ones neither.
         batches_per_epoch=max(
@@ -194,14 +161,6 @@ def _loader(pieces: Sequence[tuple[LoaderUse, float]], folder: Path | None) -> L
             0.0,
         ),
         num_batches=sum(batches),
-        sample_s=each("sample_s", made),
-        collate_s=each("collate_s", made),
-        batch_bytes=each("batch_bytes", batches),
-        batch_fields=of_first(lambda use: use.batch_fields).batch_fields,
-        unused_fields=of_first(lambda use: use.num_batches).unused_fields,
-        make_on_cpu_ratio=maybe("make_on_cpu_ratio", made),
-        busy_ratio=maybe("busy_ratio", weights),
-        deliver_s=maybe("deliver_s", batches),
         lines=merge_lines(line for use in uses for line in use.lines),
         lines_total_s=sum(use.lines_total_s for use in uses),
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 
 import numpy as np
@@ -188,13 +188,8 @@ def merge_lines(costs: Iterable[LineCost]) -> tuple[LineCost, ...]:
         most = max(group, key=lambda cost: cost.seconds)
         seconds = sum(cost.seconds for cost in group)
         on_cpu = sum(cost.on_cpu_ratio * cost.seconds for cost in group) / seconds if seconds else 1.0
-        values = {name: getattr(most, name) for name in LineCost.__dataclass_fields__}
-        values |= {
-            "seconds": seconds,
-            "on_cpu_ratio": on_cpu,
-            "num_samples": sum(c.num_samples for c in group),
-        }
-        merged.append(LineCost(**values))
+        samples = sum(cost.num_samples for cost in group)
+        merged.append(replace(most, seconds=seconds, on_cpu_ratio=on_cpu, num_samples=samples))
     return tuple(sorted(merged, key=lambda c: (-c.seconds, c.place.file, c.place.line)))
 
 

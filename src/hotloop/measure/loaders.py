@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -13,7 +12,7 @@ from hotloop.measure.lines import LineTally, groups, merge_lines
 from hotloop.measure.passes import Events, Lives
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.sampling import tiled
-from hotloop.measure.spans import Ints, Spans, Table, innermost, nest, origin_ns, table
+from hotloop.measure.spans import Ints, Spans, Table, holder, innermost, nest, origin_ns, table
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import LineCost, LoaderUse
 from hotloop.measure.unread import unread_fields
@@ -24,20 +23,6 @@ from hotloop.source.written import called_as, held_at, spelled_by
 
 #: Fields of a ``loader`` note that are no settings.
 NO_SETTINGS = frozenset(("note", "t", "id", "where", "via", "by", "own", "dataset"))
-
-
-@dataclass(frozen=True, kw_only=True)
-class Making:
-    """MAKE, COLLATE and SLOWEST rows of one loader's makers, and their sampled lines."""
-
-    make: Table
-    collate: Table
-    slowest: Table
-    lines: tuple[LineCost, ...]
-    lines_total_s: float
-    on_cpu_ratio: float | None
-    stats: Mapping[str, float]
-    num_workers_seen: int
 
 
 def loaders_of_iterators(process: Process) -> dict[int, int]:
@@ -68,8 +53,8 @@ def loader_uses(
     workers = _workers_of(process, ids)
     uses = []
     for number in ids:
-        making = _making(process, workers.get(number, ()), spans, lives, number, origin, span, places, got)
-        uses.append(_use(process, notes.get(number, {}), number, spans, events, lives, span, making, places))
+        made = _making(process, workers[number], spans, lives, number, origin, span, places, got)
+        uses.append(_use(process, notes.get(number, {}), number, spans, events, lives, span, made, places))
     return tuple(uses)
 
 
@@ -81,9 +66,10 @@ def _use(
     events: Events,
     lives: Lives,
     span: tuple[int, int],
-    making: Making,
+    made: tuple[Table, Table, dict[str, Any]],
     places: Places,
 ) -> LoaderUse:
+    make, collate, shown = made
     mine = np.flatnonzero(lives.loader == number)
     trains = bool(len(mine)) and bool(lives.trains[mine].any())
     role: Literal["train", "evaluation", "unused"] = (
@@ -130,20 +116,13 @@ def _use(
         iter_s=spans.duration[rows[spans.kind[rows] == row.ITER]] / 1e9,
         first_batch_s=waits[first[~lives.goes_on[asked]]],
         shutdown_s=spans.duration[ends] / 1e9,
-        make_s=making.make.duration / 1e9,
-        sample_s=_sample_s(making, spans.value[fetch], own=bool(note.get("own"))),
-        slowest_sample_s=making.slowest.duration / 1e9,
-        collate_s=float(making.collate.duration.mean() / 1e9) if len(making.collate) else 0.0,
-        batch_bytes=_batch_bytes(making, batch),
+        sample_s=_sample_s(make, collate, spans.value[fetch], own=bool(note.get("own"))),
+        batch_bytes=_batch_bytes(make, batch),
         batch_fields=tuple(f for f in fields if isinstance(f, dict)),
         unused_fields=unread_fields(process, number, spans, fetch, places),
-        make_on_cpu_ratio=making.on_cpu_ratio,
-        busy_ratio=_busy(making, num_workers, span, spans),
+        busy_ratio=_busy(make, num_workers, span, spans),
         deliver_s=float(np.median(delivered)) if len(delivered) else None,
-        lines=making.lines,
-        lines_total_s=making.lines_total_s,
-        worker_stats=making.stats,
-        num_worker_processes=making.num_workers_seen,
+        **shown,
         by=by,
         maker=called_as(by) if where is not None and where == _site_of(note, places) else "",
         own=bool(note.get("own")),
@@ -207,30 +186,30 @@ def _batches_per_epoch(batches: Ints) -> float:
     return float(batches.mean()) if len(batches) else 0.0
 
 
-def _sample_s(making: Making, held: Ints, *, own: bool) -> float:
+def _sample_s(make: Table, collate: Table, held: Ints, *, own: bool) -> float:
     """Mean seconds of a sample. What is no DataLoader may make whole batches of ``held`` samples each."""
-    num = float(making.make.extra.sum())
-    if own and num == len(making.make) and held.any():
+    num = float(make.extra.sum())
+    if own and num == len(make) and held.any():
         num *= float(held[held > 0].mean())
-    spent = float(making.make.duration.sum() - making.collate.duration.sum())
+    spent = float(make.duration.sum() - collate.duration.sum())
     return max(0.0, spent) / num / 1e9 if num else 0.0
 
 
-def _batch_bytes(making: Making, batch: list[Note]) -> float:
-    measured = making.make.value[(making.make.value > 0) & (making.make.value < row.U32_MAX)]
+def _batch_bytes(make: Table, batch: list[Note]) -> float:
+    measured = make.value[(make.value > 0) & (make.value < row.U32_MAX)]
     if len(measured):
         return float(measured.mean())
     noted = [float(n["bytes"]) for n in batch if isinstance(n.get("bytes"), int | float)]
     return float(np.mean(noted)) if noted else 0.0
 
 
-def _busy(making: Making, num_workers: Any, span: tuple[int, int], spans: Spans) -> float | None:
-    if not isinstance(num_workers, int) or num_workers < 1 or not len(making.make):
+def _busy(make: Table, num_workers: Any, span: tuple[int, int], spans: Spans) -> float | None:
+    if not isinstance(num_workers, int) or num_workers < 1 or not len(make):
         return None
     end = min(span[1], int(spans.end.max()) if len(spans) else span[1])
     available = num_workers * max(1, end - span[0])
-    begin = np.clip(making.make.start, span[0], end)
-    return float(min(1.0, (np.clip(making.make.end, span[0], end) - begin).sum() / available))
+    begin = np.clip(make.start, span[0], end)
+    return float(min(1.0, (np.clip(make.end, span[0], end) - begin).sum() / available))
 
 
 def _batch_notes(process: Process, lives: Lives, number: int) -> list[Note]:
@@ -250,8 +229,6 @@ def _workers_of(process: Process, ids: Iterable[int]) -> dict[int, list[Process]
     found: dict[int, list[Process]] = {number: [] for number in ids}
     for worker in process.workers:
         number = loader_of.get(worker.pid) or worker.last("worker_stat").get("loader")
-        if number is None and len(found) == 1:
-            number = next(iter(found))
         if isinstance(number, int) and number in found:
             found[number].append(worker)
     return found
@@ -259,7 +236,7 @@ def _workers_of(process: Process, ids: Iterable[int]) -> dict[int, list[Process]
 
 def _making(
     process: Process,
-    workers: Iterable[Process],
+    workers: list[Process],
     spans: Spans,
     lives: Lives,
     number: int,
@@ -267,9 +244,9 @@ def _making(
     span: tuple[int, int],
     places: Places,
     got: Mapping[int, float],
-) -> Making:
+) -> tuple[Table, Table, dict[str, Any]]:
+    """MAKE and COLLATE rows of one loader's makers, and what they show of it."""
     kinds = (row.MAKE, row.COLLATE, row.SLOWEST)
-    workers = list(workers)
     mine = np.append(lives.loader == number, False)[lives.of_row] & (spans.kind == row.FETCH)
     parts = {kind: [] for kind in kinds}  # type: dict[int, list[Table]]
     line_parts: list[LineCost] = []
@@ -282,7 +259,8 @@ def _making(
     ]:
         tables = {kind: _of_kind(maker, kind, origin) for kind in kinds}
         if inside is not None:  # the main process: only what was made inside this loader's fetches
-            tables = {kind: t.take(_within(spans, inside, t.start)) for kind, t in tables.items()}
+            start, end = spans.start[inside], spans.end[inside]
+            tables = {kind: t.take(holder(start, end, t.start) >= 0) for kind, t in tables.items()}
         made = nest(tables[row.MAKE])
         if len(made) or inside is None:  # a worker that gave no batch was at its first
             tally, shares = _maker_lines(tiled(_of_kind(maker, row.SAMPLE, origin)), made, its_places, span)
@@ -294,15 +272,20 @@ def _making(
             parts[kind].append(t.take((t.start >= span[0]) & (t.start < span[1])))
     merged = {kind: _concat(parts[kind]) for kind in kinds}
     weight = sum(w for _, w in cpu)
-    return Making(
-        make=merged[row.MAKE],
-        collate=merged[row.COLLATE],
-        slowest=merged[row.SLOWEST],
-        lines=merge_lines(line_parts),
-        lines_total_s=total,
-        on_cpu_ratio=min(1.0, sum(c for c, _ in cpu) / weight) if weight else None,
-        stats=_stats(workers),
-        num_workers_seen=len({worker.pid for worker in workers}),
+    make, collate, slowest = merged.values()
+    return (
+        make,
+        collate,
+        {
+            "make_s": make.duration / 1e9,
+            "collate_s": float(collate.duration.mean() / 1e9) if len(collate) else 0.0,
+            "slowest_sample_s": slowest.duration / 1e9,
+            "lines": merge_lines(line_parts),
+            "lines_total_s": total,
+            "make_on_cpu_ratio": min(1.0, sum(c for c, _ in cpu) / weight) if weight else None,
+            "worker_stats": _stats(workers),
+            "num_worker_processes": len({worker.pid for worker in workers}),
+        },
     )
 
 
@@ -313,12 +296,6 @@ def _with_sources(own: Places, parent: Places) -> Places:
 
 def _of_kind(process: Process, kind: int, origin: int) -> Table:
     return table(process.rows[process.rows["kind"] == kind], origin)
-
-
-def _within(spans: Spans, holders: Any, times: Ints) -> Any:
-    index = np.flatnonzero(holders)
-    at = np.searchsorted(spans.start[index], times, side="right") - 1
-    return (at >= 0) & (times < spans.end[index[np.maximum(at, 0)]])
 
 
 def _maker_lines(

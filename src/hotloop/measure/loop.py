@@ -47,8 +47,6 @@ LOGGERS = frozenset(
     ]
 )
 LOGGING_PATHS = ("torch.utils.tensorboard",)
-#: Calls that write an image: logging where what they write goes into no batch (an augmentation encodes too).
-WRITES_IMAGES = frozenset(["PIL.Image:Image.save"])
 SERIALIZERS = ("torch.serialization", "safetensors", "pickle", "cloudpickle", "dill", "joblib")
 #: Torch code on the way into or out of an observed call.
 TORCH_PHASES = {
@@ -191,8 +189,6 @@ class Loop:
             role, phase = self._by_place(stack, *found, before, after)
         if not (COPIES if phase in ("forward", "evaluation") else PREPARES).isdisjoint(stack.library):
             role, phase = "other", "other"
-        if role == "other" and phase == "other" and not WRITES_IMAGES.isdisjoint(stack.library):
-            role, phase = "logging", "logging"
         return Reading(role=role, phase=phase, statement=statement)
 
     def _plain(self, stack: Stack, found: tuple[Frame, tuple[Frame, ...]] | None) -> tuple[Role, str] | None:

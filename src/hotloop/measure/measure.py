@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hotloop.measure.attribution import (
     Bytes,
@@ -23,7 +22,6 @@ from hotloop.measure.attribution import (
 )
 from hotloop.measure.device import device_use, with_kernels
 from hotloop.measure.evaluation import (
-    Regions,
     Untrained,
     eval_forwards,
     named_evaluation,
@@ -32,7 +30,7 @@ from hotloop.measure.evaluation import (
     widened,
 )
 from hotloop.measure.facts import facts_of
-from hotloop.measure.joining import joined, laid_down
+from hotloop.measure.joining import joined
 from hotloop.measure.lines import main_lines
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
 from hotloop.measure.loop import Loop, collecting, training_sites
@@ -42,7 +40,7 @@ from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.sampling import Sampled, read_samples, split_gaps, tiled
 from hotloop.measure.settings import settings_of
-from hotloop.measure.sites import intervals, recurring_end, site_costs, with_graphs
+from hotloop.measure.sites import intervals, site_costs, with_graphs, with_last_interval
 from hotloop.measure.spans import (
     OWNERS,
     Bools,
@@ -77,72 +75,54 @@ _CANNOT_TELL = (
 
 
 def measure(
-    process: Process,
-    machine: Mapping[str, Any],
-    *,
-    got: Mapping[int, float] = MappingProxyType({}),
-    at_once: int = IN_MEMORY,
-    folder: Path | None = None,
+    process: Process, *, got: Mapping[int, float] = MappingProxyType({}), at_once: int = IN_MEMORY
 ) -> Steps:
     """Measures one process. Never raises for odd rows or notes: what is not understood stays ``other``.
 
     ``got``: ``others.core_time_got`` of the recording.
-    A long recording is measured in pieces of ``at_once`` rows: memory holds one of them. The steps so far lie
-    in files without a name, in ``folder`` (default: the temporary one).
+    A long recording is measured in pieces of ``at_once`` rows: memory holds one of them.
     """
     parts: list[Steps] = []
     acting: set[int] = set()
-    for piece in pieces(process, lambda part: _seen(part, later=True).stepping, at_once):
-        before = any(part.evaluations for part in parts), any(part.checkpoints for part in parts)
-        steps = _measure(piece, before, acting, got)
-        parts.append(laid_down(steps, folder) if piece.is_part else steps)
+    for piece in pieces(process, lambda part: _seen(part, later=True)[-1], at_once):
+        parts.append(_measure(piece, acting, got))
         release(process.rows)
-    steps = joined(parts, folder)
+    steps = joined(parts)
     noted = merge_rebuilt(replace(process, rows=process.rows[:0]))
     settings = settings_of(noted, steps.train_loader(), steps.facts, steps.backwards_per_update)
     return replace(steps, settings=settings)
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Seen:
-    """Rows, and the steps found in them."""
-
-    spans: Spans
-    events: Events
-    lives: Lives
-    eval_forward: Bools
-    stepping: Stepping
-
-
-def _seen(process: Process, *, later: bool) -> _Seen:
+def _seen(process: Process, *, later: bool) -> tuple[Spans, Events, Lives, Bools, Stepping]:
+    """Rows, which of their forwards evaluate, and the steps found in them."""
     spans = nest(of_kind(process, *OWNERS))
     events = events_of(spans)
     lives = lives_of(spans, events, loaders_of_iterators(process), later=later)
     eval_forward = eval_forwards(spans, events, lives)
-    stepping = find_steps(spans, events, lives, eval_forward)
-    return _Seen(spans=spans, events=events, lives=lives, eval_forward=eval_forward, stepping=stepping)
+    return spans, events, lives, eval_forward, find_steps(spans, events, lives, eval_forward)
 
 
-def _measure(piece: Piece, before: tuple[bool, bool], acting: set[int], got: Mapping[int, float]) -> Steps:
+def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     process = merge_rebuilt(piece.process)
     wall = wall_ns(process) if piece.until is None else piece.until
     samples = tiled(of_kind(process, row.SAMPLE))
     places = places_of(process)
 
-    seen = _seen(process, later=piece.begin > 0)
-    spans, events, lives = seen.spans, seen.events, seen.lives
-    stepping = bounded(seen.stepping, piece.begin, piece.until) if piece.is_part else seen.stepping
+    spans, events, lives, flagged, stepping = _seen(process, later=piece.begin > 0)
+    if piece.is_part:
+        stepping = bounded(stepping, piece.begin, piece.until)
     collects, scores = collecting(_forwards(spans, events, row.FORWARD_PARAMS), spans, samples, places)
-    flagged = (seen.eval_forward & ~collects) | scores
-    del seen
+    flagged = (flagged & ~collects) | scores
     named = named_evaluation(spans, places, _asked_for(process))
     sorted_out = untrained(spans, events, lives, stepping, flagged, named, acting)
     evaluates, acts = sorted_out.evaluates & ~collects, sorted_out.acts | collects
     regions = regions_of(spans, events, lives, evaluates, of_kind(process, row.MODE), acts)
     regions = widened(regions, spans, events, lives, evaluates, samples, places)
-    saves = saves_of(spans, events)
+    saves = saves_of(spans)
     if piece.until is None:
-        stepping = _with_last_interval(spans, events, lives, regions, saves, stepping, before)
+        ended = (spans.kind == row.FETCH) & ((spans.flags & row.FETCH_END) != 0)
+        training = spans.start[events.work | (events.fetch & lives.training_row & ~ended)]
+        stepping = with_last_interval(stepping, training, regions, saves, later=piece.begin > 0)
 
     trained = _used(spans, events, sorted_out, stepping)
     done = happened(spans, events, lives, trained, evaluates)
@@ -158,8 +138,8 @@ def _measure(piece: Piece, before: tuple[bool, bool], acting: set[int], got: Map
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     # What follows a piece's last sample is the weight of one in the next piece.
-    told_until = exit_ns if piece.until is None or not len(samples) else int(samples.start[-1])
-    uncovered = uncovered_ns(samples, gaps, told_until)
+    told_until = (exit_ns or wall) if piece.until is None or not len(samples) else int(samples.start[-1])
+    uncovered = uncovered_ns(samples, max(piece.begin, stepping.ready), told_until)
     unaccounted = min(uncovered / 1e9, max(0.0, float(totals[COLUMN["other"]])))
     pauses = of_kind(process, row.GC)
     paused = _phase_of(pauses, spans, phase, sampled, gaps)
@@ -192,23 +172,11 @@ def _measure(piece: Piece, before: tuple[bool, bool], acting: set[int], got: Map
         lines=main_lines(sampled, loop, places, stepping.span, span_totals, ran),
         loaders=loaders,
         core_ratio=ran,
-        evaluations=with_graphs(
-            intervals(
-                spans,
-                events,
-                (regions.start, regions.end, regions.first),
-                stepping,
-                loop,
-                places,
-                samples,
-            ),
-            spans,
-            events,
-        ),
-        checkpoints=intervals(spans, events, saves, stepping, loop, places, samples),
+        evaluations=with_graphs(intervals(spans, events, regions, stepping, loop, places), spans, events),
+        checkpoints=intervals(spans, events, saves, stepping, loop, places),
         sites=site_costs(spans, events, phase, stepping, places),
         compiles_at=tuple(np.flatnonzero(compiled).tolist()),
-        graph_breaks=_graph_breaks(process),
+        graph_breaks=sum((process.last("compile").get("graph_breaks") or {}).values()),
         modules=module_costs(process, of_kind(process, row.MODULE)),
         device=with_kernels(
             device_use(of_kind(process, row.DEVICE), spans, phase, stepping), process.last("profile")
@@ -222,29 +190,6 @@ def _measure(piece: Piece, before: tuple[bool, bool], acting: set[int], got: Map
         **_collections(pauses, paused, stepping, steady),
         **_small(process, spans, stepping),
     )
-
-
-def _with_last_interval(
-    spans: Spans,
-    events: Events,
-    lives: Lives,
-    regions: Regions,
-    saves: tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], npt.NDArray[np.int64]],
-    stepping: Stepping,
-    before: tuple[bool, bool],
-) -> Stepping:
-    """Extends the last step over the evaluation or checkpoint after it where that is one of a series."""
-    if not len(stepping):
-        return stepping
-    training = (events.work | (events.fetch & lives.training_row)) & (
-        (spans.flags & row.FETCH_END == 0) | (spans.kind != row.FETCH)
-    )
-    last = recurring_end(spans, regions, saves, stepping, training, before)
-    if last <= stepping.span[1]:
-        return stepping
-    end = stepping.end.copy()
-    end[-1] = last
-    return replace(stepping, end=end, span=(stepping.span[0], last))
 
 
 def _by_name(values: Floats) -> dict[str, float]:
@@ -327,13 +272,6 @@ def _steady(stepping: Stepping, compiled: Bools, *, first: bool) -> Bools:
         warm += 1
     steady[:warm] = False
     return steady
-
-
-def _graph_breaks(process: Process) -> int:
-    breaks = process.last("compile").get("graph_breaks")
-    if isinstance(breaks, dict):
-        return sum(count for count in breaks.values() if isinstance(count, int))
-    return breaks if isinstance(breaks, int) else 0
 
 
 def _exposed_communication(process: Process, stepping: Stepping) -> float:

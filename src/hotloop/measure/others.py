@@ -66,34 +66,13 @@ def others_cores(recording: Recording, process: Process, steps: Steps) -> float 
 
 
 def others_beside(recording: Recording, process: Process, steps: Steps) -> float | None:
-    """Of these the cores that this run would surely have had: not those beyond its affinity and quota, nor
-    what its own workers may have used while nobody sampled them.
+    """Of these the cores that this run would surely have had: not those beyond its affinity and quota. None
+    where workers lived too shortly to be sampled: what they used would count as others'.
     """
     taken = others_cores(recording, process, steps)
-    if taken is None:
+    workers = {worker.pid for rank in recording.ranks for worker in rank.workers}
+    if taken is None or not workers <= set(recording.process_system):
         return None
     there = float(recording.machine.get("cpu_count") or 1)
     elsewhere = max(0.0, there - float(recording.machine.get("cores") or there))
-    return max(0.0, taken - elsewhere - _unsampled(recording, process, steps))
-
-
-def _cpu_s(worker: Process) -> float:
-    """CPU seconds of a worker's life; infinite where it was not there to count at its end."""
-    counts = worker.notes.get("worker_stat")
-    if not counts or not worker.notes.get("exit"):
-        return float("inf")
-    return float(counts[-1].get("cpu_s", np.inf))
-
-
-def _unsampled(recording: Recording, process: Process, steps: Steps) -> float:
-    """Loader workers, on the average of the span, that live too shortly to be sampled."""
-    start, end = span_s(recording, process, steps)
-    missed = 0.0
-    for worker in (one for rank in recording.ranks for one in rank.workers):
-        born, died = ((ns - recording.start_ns) / 1e9 for ns in (worker.start_ns, worker.end_ns))
-        times = recording.process_system.get(worker.pid, {}).get("t_s", np.zeros(0))
-        first, last = (float(times[0]), float(times[-1])) if len(times) else (end, end)
-        lived = max(0.0, min(died, end) - max(born, start))
-        unseen = max(0.0, lived - max(0.0, min(last, end) - max(first, start)))
-        missed += min(unseen, _cpu_s(worker))
-    return missed / (end - start) if end > start else 0.0
+    return max(0.0, taken - elsewhere)

@@ -1,7 +1,7 @@
 """A loader built anew every epoch is one loader: same place in source, same arguments, same dataset.
 
-Its dataset may have another length each time (a fold of a cross-validation, a curriculum, a pool that grows),
-where one loader is done with before the next is built.
+Its dataset may have another length each time (a curriculum, a pool that grows), where one loader is done with
+before the next is built.
 """
 
 from __future__ import annotations
@@ -27,20 +27,16 @@ _NAMING = (
     "dataset_changed",
     "dataset_written",
 )
-#: What may differ between two constructions of the same loader.
-_OF_THE_OBJECT = frozenset(("note", "t", "id"))
-#: What of a dataset changes with its length.
-_OF_THE_LENGTH = frozenset(("len", "bytes", "held"))  # held: of older recordings
+#: What may differ between two constructions of the same loader, and of its dataset with the length.
+_OF_THE_OBJECT = frozenset(("note", "t", "id", "dataset"))
+_OF_THE_LENGTH = frozenset(("len", "bytes"))
 #: Fewer lengths may be those of parts (training, validation) that one line builds loaders for in turn.
 _LEAST_LENGTHS = 3
-#: Lengths this close are those of folds, however few and often they come.
-_OF_FOLDS = 1.1
 
 
 def merge_rebuilt(process: Process) -> Process:
     """The process with every loader of one construction site under the id of the first one alike."""
-    first_id = _first_ids(process.notes.get("loader", ()))
-    first_id |= _of_changing_length(process.notes)
+    first_id = _first_ids(process.notes)
     if all(number == first for number, first in first_id.items()):
         return process
     return replace(
@@ -51,40 +47,36 @@ def merge_rebuilt(process: Process) -> Process:
     )
 
 
-def _first_ids(notes: Any) -> dict[int, int]:
-    seen: dict[str, int] = {}
-    first: dict[int, int] = {}
-    for note in notes:
-        number = note.get("id")
-        if isinstance(number, int):
-            alike = {k: v for k, v in note.items() if k not in _OF_THE_OBJECT}
-            key = json.dumps(alike, sort_keys=True, default=str) if note.get("where") else f"id {number}"
-            first[number] = seen.setdefault(key, number)
-    return first
-
-
-def _of_changing_length(notes: Mapping[str, list[Note]]) -> dict[int, int]:
-    """Loaders that are alike but for their dataset's length and used in turn: the id of the first, by id."""
+def _first_ids(notes: Mapping[str, list[Note]]) -> dict[int, int]:
+    """By id the first loader alike: over the same dataset, or over ones of other lengths used in turn."""
     alike: dict[str, list[Note]] = {}
     for note in notes.get("loader", ()):
-        if note.get("where") and isinstance(note.get("id"), int) and isinstance(note.get("dataset"), dict):
-            same = {k: v for k, v in note.items() if k not in _OF_THE_OBJECT}
-            same["dataset"] = {k: v for k, v in note["dataset"].items() if k not in _OF_THE_LENGTH}
+        if note.get("where") and isinstance(note.get("id"), int):
+            same = [{k: v for k, v in note.items() if k not in _OF_THE_OBJECT}]
+            same.append({k: v for k, v in _dataset(note).items() if k not in _OF_THE_LENGTH})
             alike.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(note)
     asked: dict[int, list[int]] = {}
     for note in notes.get("iterator", ()):
         asked.setdefault(note.get("loader") or 0, []).append(note.get("t") or 0)
-    joined: dict[int, int] = {}
+    first: dict[int, int] = {}
     for group in alike.values():
-        lengths = [length for length, _ in groupby(note["dataset"].get("len") for note in group)]
-        if None in lengths:
-            continue
-        near = max(lengths) <= _OF_FOLDS * min(lengths)
+        lengths = [length for length, _ in groupby(map(_length, group))]
         # A length that comes again is another part's turn.
-        apart = len(set(lengths)) == len(lengths) >= _LEAST_LENGTHS
-        if (near or apart) and all(_done_with(asked.get(a["id"], []), b) for a, b in pairwise(group)):
-            joined |= {note["id"]: group[0]["id"] for note in group}
-    return joined
+        apart = None not in lengths and len(set(lengths)) == len(lengths) >= _LEAST_LENGTHS
+        in_turn = apart and all(_done_with(asked.get(a["id"], []), b) for a, b in pairwise(group))
+        seen: dict[Any, int] = {}
+        for note in group:
+            first[note["id"]] = seen.setdefault(None if in_turn else _length(note), note["id"])
+    return first
+
+
+def _dataset(loader: Note) -> Mapping[str, Any]:
+    found = loader.get("dataset")
+    return found if isinstance(found, dict) else {}
+
+
+def _length(loader: Note) -> Any:
+    return _dataset(loader).get("len")
 
 
 def _done_with(asked: list[int], following: Note) -> bool:

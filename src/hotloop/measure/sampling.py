@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hotloop.measure.attribution import AT_EXIT, LONG_GAP_NS, Bytes, Floats, Gaps, Split
 from hotloop.measure.loop import Loop, Reading
-from hotloop.measure.spans import Bools, Ints, Spans, Table, innermost
+from hotloop.measure.spans import Ints, Spans, Table, innermost
 from hotloop.phases import COLUMN, PHASES
 
 
@@ -22,7 +22,6 @@ class Sampled:
     gap: Ints  # index of the open gap, -1
     phase: Bytes
     kind: Bytes  # kind of the innermost row, 0 in gaps
-    whole: Bools  # everything since the sample before lies in the same row
     reading: Ints  # index into ``readings`` for those in open gaps, -1
     readings: tuple[Reading, ...]  # [distinct]
 
@@ -34,8 +33,6 @@ def read_samples(samples: Table, spans: Spans, phase: Bytes, gaps: Gaps, loop: L
     kind = np.zeros(len(samples), np.uint8)
     found = np.full(len(samples), COLUMN["other"], np.uint8)
     kind[held], found[held] = spans.kind[owner[held]], phase[owner[held]]
-    whole = np.zeros(len(samples), np.bool_)
-    whole[held] = spans.start[owner[held]] <= samples.start[held] - samples.duration[held]
     gap = np.where(held, -1, gaps.find(samples.start))
     known = np.flatnonzero(gap >= 0)
     found[known] = gaps.phase[gap[known]]
@@ -49,9 +46,7 @@ def read_samples(samples: Table, spans: Spans, phase: Bytes, gaps: Gaps, loop: L
     found[in_open] = columns[which] if len(columns) else 0
     closed = np.full(len(samples), -1, np.int64)
     closed[in_open] = gap[in_open]
-    return Sampled(
-        samples=samples, gap=closed, phase=found, kind=kind, whole=whole, reading=reading, readings=readings
-    )
+    return Sampled(samples=samples, gap=closed, phase=found, kind=kind, reading=reading, readings=readings)
 
 
 def tiled(samples: Table) -> Table:

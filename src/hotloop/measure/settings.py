@@ -9,7 +9,6 @@ from typing import Any, Final
 from hotloop.measure.places import places_of
 from hotloop.measure.steps import Configured, LoaderUse, Setting
 from hotloop.record.recording import Note, Process
-from hotloop.source.code import Code, code_of
 from hotloop.source.written import Call, Written, loader_argument, never_equal
 
 LOADER_SETTINGS: Final = (
@@ -60,7 +59,6 @@ def settings_of(
             continue
         said, value = counts.get("value"), effect.get(name)
         differs = value is not None and not _honoured(name, said, effect, facts, accumulation)
-        by = _decided_by(process, loader, name, counts, value, notes) if differs else None
         result.append(
             Setting(
                 name=name,
@@ -68,11 +66,8 @@ def settings_of(
                 configured=said,
                 where=_where(counts),
                 differs=differs,
-                by=by,
-                sources=tuple(
-                    _source(note, counts, value, by, final=composed is not None, differs=differs)
-                    for note in notes
-                ),
+                by=_decided_by(process, loader, name, counts, value, notes) if differs else None,
+                sources=tuple(_source(note, said, value, differs=differs) for note in notes),
             )
         )
     return tuple(result)
@@ -186,28 +181,17 @@ def _honoured(
     return wanted / have in parts
 
 
-def _source(
-    note: Note, counts: Note, in_effect: Any, by: Written | None, *, final: bool, differs: bool
-) -> Configured:
-    """One configured value, and what replaced it: another one that counts before it, or a line of code."""
+def _source(note: Note, counts: Any, in_effect: Any, *, differs: bool) -> Configured:
+    """One configured value; it is not in effect where another one is, or another one counts."""
     value = note.get("value")
-    if same(value, in_effect) or in_effect is None:
-        by = None
-    elif not same(value, counts.get("value")) and (
-        final or _typed(counts) or same(counts.get("value"), in_effect)
-    ):
-        file, line = counts.get("file") or "", counts.get("line") or 0
-        known = bool(file and line and counts.get("source") != "argparse")
-        words = f"says {counts.get('value')}" if known else f"{_where(counts)} says {counts.get('value')}"
-        by = Written(file=file if known else "", line=line if known else 0, text=words)
+    replaced = in_effect is not None and not same(value, in_effect)
     return Configured(
         source=str(note.get("source", "")),
         key=str(note.get("key", "")),
         value=value,
         where=_where(note),
         default=note.get("source") == "argparse" and not note.get("given"),
-        differs=by is not None or (differs and not same(value, in_effect)),
-        by=by,
+        differs=replaced and (differs or not same(value, counts)),
     )
 
 
@@ -233,7 +217,9 @@ def _decided_by(
     if name == "amp" and in_effect is False:
         raw = note.get("raw", note.get("value"))
         key = str(note.get("key", "")).rpartition(".")[2]
-        return never_equal(_codes(process), key, raw)
+        places = places_of(process)
+        codes = {file: code for file in places.sources if (code := places.code(file)) is not None}
+        return never_equal(codes, key, raw)
     return _flag_setter(process, name)
 
 
@@ -262,11 +248,12 @@ def _written(process: Process, loader: LoaderUse, name: str, in_effect: Any) -> 
     notes = process.notes.get("loader", ())
     own = [note for note in notes if note.get("id") == loader.id]
     alike = [n for n in notes if n.get("dataset") == loader.dataset and same(n.get(name), in_effect)]
-    sites = places_of(process).sites
+    places = places_of(process)
+    texts = {file: "\n".join(lines) for file, lines in places.sources.items()}
     for note in [*own, *alike]:
-        stack = sites.get(note.get("via") or note.get("where", 0))
+        stack = places.sites.get(note.get("via") or note.get("where", 0))
         frames = [Call(f.file, f.line, f.func, f.func_line, f.col) for f in stack.frames] if stack else []
-        found = loader_argument(_texts(process), frames, name)
+        found = loader_argument(texts, frames, name)
         if found is not None and (found.value is None or same(found.value, in_effect)):
             yield found
 
@@ -282,12 +269,3 @@ def _flag_setter(process: Process, name: str) -> Written | None:
                 file=str(entry[1]), line=int(entry[2]), text=f"sets {flag} to {entry[0]}", value=entry[0]
             )
     return None
-
-
-def _texts(process: Process) -> dict[str, str]:
-    return {str(n.get("file")): str(n.get("text") or "") for n in process.notes.get("source", ())}
-
-
-def _codes(process: Process) -> dict[str, Code]:
-    codes = ((file, code_of(text)) for file, text in _texts(process).items())
-    return {file: code for file, code in codes if code is not None}

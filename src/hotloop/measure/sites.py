@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import replace
 from typing import Final
 
@@ -13,13 +12,12 @@ from hotloop.measure.attribution import Bytes
 from hotloop.measure.evaluation import Regions
 from hotloop.measure.loop import Loop
 from hotloop.measure.passes import Events
-from hotloop.measure.places import Frame, Places
-from hotloop.measure.spans import Bools, Ints, Spans, Table
+from hotloop.measure.places import Places
+from hotloop.measure.spans import Ints, Spans
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import Interval, SiteCost
 from hotloop.phases import COLUMN
 from hotloop.record import rows as row
-from hotloop.source.loops import under_remainder
 
 #: View name -> kind of row and the names of its operations (``obj``).
 VIEWS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
@@ -96,17 +94,16 @@ def _operation(operations: tuple[str, ...], number: int) -> str:
 def intervals(
     spans: Spans,
     events: Events,
-    found: tuple[Ints, Ints, Ints],
+    found: Regions,
     stepping: Stepping,
     loop: Loop,
     places: Places,
-    samples: Table,
 ) -> tuple[Interval, ...]:
-    """Evaluations or checkpoints (start, end, first row), each with the line it was started from."""
+    """Evaluations or checkpoints, each with the line it was started from."""
     worked = np.flatnonzero(events.step)
     done = np.append(-1, stepping.of(spans.start[worked]))  # the step of the last update before
-    after = done[np.searchsorted(spans.start[worked], found[0])] + 1
-    started = _started(spans, found, loop, places, samples)
+    after = done[np.searchsorted(spans.start[worked], found.start)] + 1
+    started = _started(spans, found.first, loop, places)
     return tuple(
         Interval(
             start_s=int(start) / 1e9,
@@ -114,49 +111,21 @@ def intervals(
             after_step=int(after[i]),
             place=started.get(int(spans.site[first])),
         )
-        for i, (start, end, first) in enumerate(zip(*found, strict=True))
+        for i, (start, end, first) in enumerate(zip(found.start, found.end, found.first, strict=True))
     )
 
 
-def _started(
-    spans: Spans, found: tuple[Ints, Ints, Ints], loop: Loop, places: Places, samples: Table
-) -> dict[int, Place | None]:
-    """First row's site -> the line asked every so many steps, else the first call that leads to no training.
-
-    A site has the stack of its first call only; where samples fell into an interval, theirs is taken.
-    """
-    start, end, first = found
-    at = np.searchsorted(start, samples.start, side="right") - 1
-    inside = (
-        (at >= 0) & (samples.start < end[np.maximum(at, 0)]) if len(start) else np.zeros(len(at), np.bool_)
-    )
-    weight: Counter[Place] = Counter()  # samples outside less those inside
-    for number, counted in ((1, ~inside), (-1, inside)):
-        for stack, count in zip(*np.unique(samples.value[counted], return_counts=True), strict=True):
-            known = places.stacks.get(int(stack))
-            for place in {frame.place() for frame in known.frames} if known else ():
-                weight[place] += number * int(count)
+def _started(spans: Spans, first: Ints, loop: Loop, places: Places) -> dict[int, Place | None]:
+    """First row's site -> the outermost call on its way that leads to no training, None where all do."""
     ways = {
         frame.place() for name in _TRAINING for stack in loop.sites.get(name, ()) for frame in stack.frames
     }
-    ways |= {place for place, more in weight.items() if more > 0}
     result: dict[int, Place | None] = {}
     for site in np.unique(spans.site[first]).tolist():
-        own = inside & (spans.site[first[np.maximum(at, 0)]] == site) if len(first) else inside
-        numbers, counts = np.unique(samples.value[own], return_counts=True)
-        seen = [places.stacks.get(int(one)) for one in numbers[np.argsort(-counts)]]
-        stacks = [one.frames for one in (places.sites.get(site), *seen) if one is not None]
-        aside = [[frame for frame in frames if frame.place() not in ways] for frames in stacks]
-        frames = next((frames for frames in aside if frames), [])
-        asked = (frame for frame in frames if _every_nth(places, frame))
-        chosen = next(asked, next(iter(frames), None))
-        result[site] = chosen.place() if chosen else places.site(site)
+        stack = places.sites.get(site)
+        aside = (frame.place() for frame in stack.frames) if stack else ()
+        result[site] = next((place for place in aside if place not in ways), None)
     return result
-
-
-def _every_nth(places: Places, frame: Frame) -> bool:
-    code = places.code(frame.file)
-    return code is not None and under_remainder(code, frame.line)
 
 
 def with_graphs(evaluations: tuple[Interval, ...], spans: Spans, events: Events) -> tuple[Interval, ...]:
@@ -175,28 +144,17 @@ def with_graphs(evaluations: tuple[Interval, ...], spans: Spans, events: Events)
     return tuple(result)
 
 
-def recurring_end(
-    spans: Spans,
-    regions: Regions,
-    saves: tuple[Ints, Ints, Ints],
-    stepping: Stepping,
-    is_training: Bools,
-    before: tuple[bool, bool],
-) -> int:
-    """Where the span ends when the evaluation or checkpoint after the last step is one of a series.
+def with_last_interval(stepping: Stepping, training: Ints, *series: Regions, later: bool) -> Stepping:
+    """The last step extended over the evaluation or checkpoint after it, where that is one of a series:
+    otherwise a run of two epochs would show one evaluation for two epochs of steps.
 
-    Without this a run of two epochs would show one evaluation for two epochs of steps. ``before``: whether
-    earlier pieces of a long recording had evaluations and checkpoints.
+    ``training``: when its rows begin. In a ``later`` piece of a long recording it is taken to be one.
     """
-    begin, end = stepping.span
-    later = np.flatnonzero(is_training & (spans.start > end))
-    limit = int(spans.start[later[0]]) if len(later) else np.iinfo(np.int64).max
-    result = end
-    for starts, ends, seen in (
-        (regions.start, regions.end, before[0]),
-        (saves[0], saves[1], before[1]),
-    ):
-        if seen or ((starts >= begin) & (ends <= end)).any():
-            after = (starts >= end) & (ends <= limit)
-            result = max(result, int(ends[after][0])) if after.any() else result
-    return result
+    begin, last = stepping.span
+    limit = min([np.iinfo(np.int64).max, *training[training > last][:1].tolist()])
+    end = stepping.end.copy()
+    for found in series:
+        after = found.end[(found.start >= last) & (found.end <= limit)]
+        if len(after) and (later or ((found.start >= begin) & (found.end <= last)).any()):
+            end[-1:] = np.maximum(end[-1:], after[0])
+    return replace(stepping, end=end, span=(begin, max(last, int(end[-1]))) if len(end) else (begin, last))

@@ -163,15 +163,18 @@ def _levels(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.NDArray[
     return np.array(parent, np.int32), np.array(level, np.uint8)
 
 
+def holder(start: Ints, end: Ints, times: Ints) -> Ints:
+    """[times] index of the interval that holds each, -1: none. They are sorted and disjoint."""
+    if not len(start):
+        return np.full(len(times), -1, np.int64)
+    at = np.searchsorted(start, times, side="right") - 1
+    return np.asarray(np.where((at >= 0) & (times < end[at]), at, -1))
+
+
 def innermost(spans: Spans, times: Ints) -> Ints:
     """[times] index of the innermost row around each; -1 in gaps."""
     owner = np.full(len(times), -1, np.int64)
-    if not len(spans) or not len(times):
-        return owner
     for index in spans.by_level():
-        if len(index):
-            at = np.searchsorted(spans.start[index], times, side="right") - 1
-            holder = index[np.maximum(at, 0)]
-            inside = (at >= 0) & (times < spans.end[holder])
-            owner[inside] = holder[inside]
+        at = holder(spans.start[index], spans.end[index], times)
+        owner[at >= 0] = index[at[at >= 0]]
     return owner

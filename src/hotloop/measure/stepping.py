@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hotloop.measure.passes import Events, Lives
-from hotloop.measure.spans import Bools, Ints, Spans
+from hotloop.measure.spans import Bools, Ints, Spans, holder
 from hotloop.record import rows as row
 
 #: So many times the batches of a usual step before the first work: the script passes over those it had
@@ -42,10 +42,7 @@ class Stepping:
 
     def of(self, times: Ints) -> Ints:
         """[n] step that holds a time; -1 outside."""
-        at = np.searchsorted(self.start, times, side="right") - 1
-        if len(self.start):
-            at = np.where(times < self.end[np.maximum(at, 0)], at, -1)
-        return at.astype(np.int64)
+        return holder(self.start, self.end, times)
 
 
 def bounded(stepping: Stepping, begin: int, until: int | None) -> Stepping:
@@ -111,19 +108,14 @@ def _rounds(spans: Spans, events: Events, taken: Bools) -> Ints:
 
 
 def _optimizer_ids(spans: Spans, events: Events, steps: Ints) -> Ints:
-    """Ids of the optimizers that stepped; a skipped step takes the one that steps at its place."""
+    """Ids of the optimizers that stepped; a skipped step counts as one of that which steps most."""
     ids = spans.obj[steps].astype(np.int64)
     ids[spans.kind[steps] == row.BACKWARD] = 0
     skipped = events.skipped[steps]
     if not skipped.any():
         return ids
-    done = np.flatnonzero(~skipped)
-    outer = spans.parent[steps[done]]
-    scaled = done[(outer >= 0) & (spans.kind[np.maximum(outer, 0)] == row.SCALER)]
-    usual = int(np.bincount(ids[scaled if len(scaled) else done]).argmax()) if len(done) else 0
-    at_site = dict(zip(spans.site[spans.parent[steps[scaled]]].tolist(), ids[scaled].tolist(), strict=True))
-    for at in np.flatnonzero(skipped):
-        ids[at] = at_site.get(int(spans.site[steps[at]]), usual)
+    done = ids[~skipped]
+    ids[skipped] = np.bincount(done).argmax() if len(done) else 0
     return ids
 
 
@@ -165,8 +157,6 @@ def _by_loader(
         return bounds[:-1].copy(), bounds[1:].copy()
     tail = work[int(done[at[-1]]) :]
     finished = tail[events.step[tail]]
-    if not len(finished) and len(rounds) and not _accumulates(events):
-        return bounds[:-1].copy(), bounds[1:].copy()  # killed between backward and update
     last = finished[-1] if len(finished) else tail[-1]
     return bounds.copy(), np.append(bounds[1:], spans.end[spans.top[last]])
 
@@ -178,11 +168,6 @@ def _without_passed_over(at: Ints, done: Ints) -> Ints:
         return at
     usual = int(np.median(counts[1:]))
     return at[counts[0] - usual :] if counts[0] > PASSED_OVER * usual else at
-
-
-def _accumulates(events: Events) -> bool:
-    steps = int(events.step.sum())
-    return int(events.work.sum()) - steps > 1.5 * steps
 
 
 def _by_updates(spans: Spans, events: Events, rounds: Ints, eval_forward: Bools) -> tuple[Ints, Ints]:

@@ -8,24 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from hotloop.findings import Place
 from hotloop.phases import COLUMN
-from hotloop.record.spill import release
 from hotloop.source.written import Written
 
 Floats = npt.NDArray[np.float64]
 Role = Literal["input", "forward", "targets", "logging", "checkpoint", "evaluation", "viewer", "other"]
 Nature = Literal["python", "native", "waiting", "unknown"]
-#: What ``Steps`` and ``LoaderUse`` have as arrays, of a long recording in files.
-EACH_STEP: Final = ("start_s", "end_s", "samples", "steady", "losses", "loss_steps", "phases")
-EACH_BATCH: Final = (
-    "wait_s", "ready", "iter_s", "first_batch_s", "shutdown_s", "make_s", "slowest_sample_s",
-)  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,8 +139,6 @@ class ModuleCost:
     depth: int
     num_params: int = 0
     out_dtype: str = ""
-    calls: float = 0.0  # in each forward of the outermost module, 0 where that was not seen
-    call_s: float = 0.0  # median of one forward
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,7 +175,6 @@ class Configured:
     where: str
     default: bool = False  # an argument's default that nobody gave
     differs: bool = False  # it is not in effect
-    by: Written | None = None  # what replaced it
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -194,8 +185,7 @@ class Steps:
     pid: int
     start_s: Floats  # [n] step starts
     end_s: Floats  # [n]
-    #: [n, len(PHASES)] exclusive seconds; a row sums to end - start. float32 in a long recording
-    phases: Floats
+    phases: Floats  # [n, len(PHASES)] exclusive seconds; a row sums to end - start
     samples: Floats  # [n] samples per step, nan unknown
     steady: npt.NDArray[np.bool_]  # [n] False for warm-up and for steps with a compile in them
     totals: Mapping[str, float]  # phase -> seconds over the whole process; sums to wall_s less unaccounted_s
@@ -253,17 +243,7 @@ class Steps:
 
     def phase(self, name: str) -> Floats:
         """[n] seconds of one phase in each step."""
-        seconds = np.asarray(self.phases[:, COLUMN[name]], np.float64)
-        release(self.phases)
-        return seconds
-
-    def release(self) -> None:
-        """Give back the memory that reading the arrays took, where they lie in files."""
-        for name in EACH_STEP:
-            release(getattr(self, name))
-        for use in self.loaders:
-            for name in EACH_BATCH:
-                release(getattr(use, name))
+        return self.phases[:, COLUMN[name]]
 
     def per_step(self, name: str) -> float:
         """Seconds per step of one phase over the training span."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.measure.spans import Ints, Table
+from hotloop.measure.spans import Table
 from hotloop.measure.steps import ModuleCost
 from hotloop.record import rows as row
 from hotloop.record.recording import Process
@@ -24,19 +24,13 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
     seen = [number for number in names if number < size and (forward_s[number] or backward_s[number])]
     if not seen:
         return ()
-    roots = {str(names[n].get("name", "")) for n in seen if not _whole(names[n].get("depth"))}
     outer = min(_whole(names[number].get("depth")) for number in seen)
     total_forward = sum(forward_s[n] for n in seen if _whole(names[n].get("depth")) == outer) or 1.0
     total_backward = float(backward_s.sum()) or 1.0
-    calls = np.bincount(rows.obj[~backward], minlength=size)
-    outermost = [number for number in seen if not _whole(names[number].get("depth"))]
     costs = []
     for number in seen:
         note = names[number]
-        below = [n for n in seen if _holds(str(note.get("name", "")), str(names[n].get("name", "")), roots)]
-        around = [
-            n for n in outermost if _holds(str(names[n].get("name", "")), str(note.get("name", "")), roots)
-        ]
+        below = [n for n in seen if _holds(str(note.get("name", "")), str(names[n].get("name", "")))]
         costs.append(
             ModuleCost(
                 name=str(note.get("name", "")),
@@ -46,24 +40,15 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
                 depth=_whole(note.get("depth")),
                 num_params=_whole(note.get("num_params")),
                 out_dtype=str(note.get("out_dtype") or ""),
-                calls=float(calls[number] / max(1, calls[around[0]])) if around else 0.0,
-                call_s=_median_s(rows.duration[~backward & (rows.obj == number)]),
             )
         )
     return tuple(sorted(costs, key=lambda c: -(c.forward_share + c.backward_share)))
 
 
-def _holds(outer: str, name: str, roots: set[str]) -> bool:
-    """Whether a name lies below another; the first model's own name is empty, others' are not."""
-    if not outer:
-        return name == outer or name.split(".")[0] not in roots
-    return name == outer or name.startswith(outer + ".")
+def _holds(outer: str, name: str) -> bool:
+    """Whether a name lies below another; the model's own is empty."""
+    return not outer or name == outer or name.startswith(outer + ".")
 
 
 def _whole(value: Any) -> int:
     return int(value) if isinstance(value, int | float) else 0
-
-
-def _median_s(durations: Ints) -> float:
-    """On a crowded machine a few calls wait for a core, and the mean is theirs."""
-    return float(np.median(durations)) / 1e9 if len(durations) else 0.0

@@ -17,7 +17,7 @@ ID = "device/hot-module"
 _FEWEST_MODULES = 4
 #: A part with parts of its own that takes more than this of the model is its body: naming it says nothing.
 _WHOLE = 0.9
-#: Backward, and the share of usual calls, agree with the share of forward within this factor.
+#: Backward agrees with the share of forward within this factor.
 _AGREES = 2.5
 
 
@@ -49,25 +49,13 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 
 
 def _is_sure(steps: Steps, module: ModuleCost) -> bool:
-    """Whether the share stands: backward goes with forward (a module called twice tells nothing), it is that
-    of usual calls (not of one that waited for a core), and the module is not the body of the model.
+    """Whether the share stands: backward goes with forward (a module called twice tells nothing), and the
+    module is not the body of the model.
     """
-    outermost = {one.name: one for one in steps.modules if one.depth == 0}
-    model = outermost.get(module.name.split(".")[0]) or outermost.get("")
-    usual = 0.0
-    if model is not None and model.call_s and model.forward_share and module.call_s and module.calls:
-        usual = module.calls * module.call_s / model.call_s * model.forward_share
     whole = any(one.name.startswith(module.name + ".") for one in steps.modules)
-    agrees = _agree(module.backward_share, module.forward_share)
-    return (
-        agrees
-        and (not usual or _agree(module.forward_share, usual))
-        and not (whole and _share(steps, module) > _WHOLE)
-    )
-
-
-def _agree(one: float, other: float) -> bool:
-    return other / _AGREES <= one <= other * _AGREES
+    forward, backward = module.forward_share, module.backward_share
+    agrees = forward / _AGREES <= backward <= forward * _AGREES
+    return agrees and not (whole and _share(steps, module) > _WHOLE)
 
 
 def _share(steps: Steps, module: ModuleCost) -> float:

@@ -3,12 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from math import inf
-
-import numpy as np
 
 from hotloop.diagnose.causes import at, beyond, calls_of, cause, in_framework
-from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import noted
@@ -67,41 +63,19 @@ def _waiting_for_others(evidence: Evidence) -> float:
     return max(0.0, min(found.ahead_s, found.waits_s))
 
 
-def _held_up(evidence: Evidence) -> bool:
-    return any(
-        core_time_got(evidence, (rank.pid,)) < evidence.limits.held_up_ratio for rank in evidence.ranks
-    )
-
-
-def _beyond_compute(evidence: Evidence) -> float:
-    """What backward takes beyond its computation on the rank that comes last to the exchange, step by step.
-
-    DDP times its first ten steps and few later ones, ranks that wait for each other included: of processes
-    that have only just started that is long. Unbounded where it cannot be told: on an accelerator backward
-    only launches, and where several batches make an update not every one exchanges.
-    """
-    ranks = evidence.ranks
-    told = [noted(rank, "ddp").get("avg_backward_compute_s") for rank in ranks]
-    computes = [float(one) for one in told if isinstance(one, int | float) and one > 0]
-    rare = any(rank.num_updates != rank.num_steps for rank in ranks)
-    if evidence.on_accelerator or rare or len(computes) < len(ranks):
-        return inf
-    num = min(rank.num_steps for rank in ranks)
-    beyond = [rank.phase("backward")[:num] - one for rank, one in zip(ranks, computes, strict=True)]
-    return max(0.0, float(np.median(np.min(beyond, axis=0))))
-
-
 @rule("distributed/unoverlapped-collective")
 def unoverlapped_collective(evidence: Evidence) -> Iterable[Finding]:
-    """DDP's own communication that backward did not hide."""
+    """DDP's own communication that backward did not hide. Of ranks on a CPU nobody can tell: they wait for a
+    core, and for each other, in the same time.
+    """
     steps = evidence.steps
+    if not evidence.on_accelerator:
+        return
     # The slowest rank waits for nobody: its time is communication, the others wait for it as well.
     cost = min(rank.collective_in_backward_s for rank in evidence.ranks)
-    cost = min(cost, steps.per_step("backward"), _beyond_compute(evidence))
+    cost = min(cost, steps.per_step("backward"))
     if cost < evidence.limits.worth_fixing_ratio * steps.step_s:
         return
-    if not evidence.on_accelerator and _held_up(evidence):
-        return  # one rank after the other waits for a core, and the others for it
     compute = noted(steps, "ddp").get("avg_backward_compute_s")
     numbers = [f"{duration(cost)} of communication per step is not hidden behind backward"]
     if isinstance(compute, int | float):

@@ -23,7 +23,6 @@ from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.first_pass import FirstPass
 from hotloop.diagnose.groups import LineGroup, asking, hottest, select
-from hotloop.diagnose.python_work import dropping_lines
 from hotloop.findings import Finding, Place
 from hotloop.units import duration, share
 
@@ -45,9 +44,8 @@ def iterator_per_step(evidence: Evidence) -> Iterator[Finding]:
         return  # an iterator that is kept would miss what came since (a replay buffer)
     steps, loader = evidence.steps, feed.loader
     asked = asking(select(steps, lambda line: line.phase in ("data_wait", "epoch_gap")))
-    dropped = sum(line.seconds for line in dropping_lines(steps) if line.place == asked) / steps.num_steps
     first = feed.wait_s + feed.first_excess_s
-    cost = max(0.0, first - feed.make_s + float(loader.iter_s.sum()) / steps.num_steps) + dropped
+    cost = max(0.0, first - feed.make_s + float(loader.iter_s.sum()) / steps.num_steps)
     if cost < evidence.limits.worth_fixing_ratio * steps.step_s:
         return
     yield cause(
@@ -67,7 +65,6 @@ def iterator_per_step(evidence: Evidence) -> Iterator[Finding]:
             f"{loader.length}",
             f"the first batch of an iterator takes {duration(first)} of each step, making it "
             f"{duration(feed.make_s)}",
-            *([f"dropping the iterator takes {duration(dropped)}"] if dropped else []),
         ],
         cost_s=cost,
         ci95=phase_interval(steps, cost, "data_wait"),
@@ -136,23 +133,14 @@ def _advice(feed: Feed, without: bool, grows: bool) -> str:
             "persistent_workers=True: what changes between epochs otherwise reaches fresh workers only. More "
             "workers would make it worse."
         )
-    rebuilt = loader.settings.get("rebuilt")
-    once = "build the DataLoader once, before the loop over epochs, and " if rebuilt else ""
-    if without:
-        return (
-            "Set num_workers=0: a step is predicted to be no slower without workers than with ones that "
-            f"stay; with workers, at least {once}set persistent_workers=True. More workers would make it "
-            "worse."
-        )
-    if rebuilt:
-        return (
-            f"{once[0].upper()}{once[1:]}set persistent_workers=True: one that is built anew starts its "
-            "workers anew. More workers would make it worse."
-        )
-    return (
-        "Set persistent_workers=True so that the workers outlive the epoch, or build the iterator once over "
-        "many epochs; more workers would make it worse."
-    )
+    rebuilt = bool(loader.settings.get("rebuilt"))
+    once = "build the DataLoader once, before the loop over epochs, and " * rebuilt
+    alone = (
+        "set num_workers=0: a step is predicted to be no slower without workers than with ones that stay; "
+        "with workers, at least "
+    ) * without
+    text = f"{alone}{once}set persistent_workers=True. More workers would make it worse."
+    return text[0].upper() + text[1:]
 
 
 def _started_s(feed: Feed) -> float:

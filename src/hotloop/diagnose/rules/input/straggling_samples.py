@@ -7,7 +7,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import numpy as np
-import numpy.typing as npt
 
 from hotloop.diagnose.causes import at
 from hotloop.diagnose.collating import per_sample_lines
@@ -22,9 +21,7 @@ from hotloop.units import duration, share
 
 ID = "input/straggling-samples"
 
-#: Where others want the cores, a sample waits for several slices of theirs.
-_SLICES_OF_OTHERS = 10
-#: With the slowest samples of so many batches all were timed: some are lost with a worker that is ended.
+#: Samples that cost next to nothing are timed now and then only; some are lost with a worker that is ended.
 _TIMED = 0.9
 
 
@@ -32,17 +29,17 @@ _TIMED = 0.9
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Cut the slowest samples down to the ordinary ones, and see how much of the wait goes."""
     feed, limits = feed_of(evidence), evidence.limits
-    if feed is None or feed.wait_s <= 0:
-        return
+    if feed is None or feed.wait_s <= 0 or feed.got < limits.got_ratio:
+        return  # where others want the cores, any sample may wait for several slices of theirs
     slowest, make = feed.loader.slowest_sample_s, feed.loader.make_s
-    if len(slowest) < 20 or len(make) < 20 or feed.loader.sample_s <= 0:
+    if len(slowest) < max(20, _TIMED * len(make)) or len(make) < 20 or feed.loader.sample_s <= 0:
         return
     usual = float(np.median(slowest))  # the usual slowest sample of a batch
     seen = slowest > limits.straggler_factor * usual
     if not seen.any():
         return
-    heavy, excess = _heavy(evidence, feed, usual)
-    slow, ratio = float(heavy.mean()), float(excess.sum() / make.sum())
+    excess = np.where(seen, slowest - usual, 0.0)
+    slow, ratio = float(seen.mean()), float(excess.sum() / make.sum())
     # A few batches, not every one: otherwise the samples are simply uneven and more workers help.
     if not 0 < slow <= limits.straggler_batches_ratio or (ratio < 0.2 and feed.workers == 0):
         return
@@ -50,8 +47,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if saved * exposed_ratio(evidence.steps, "data_wait") < limits.worth_fixing_ratio * evidence.steps.step_s:
         return
     typical = float(np.median(slowest[seen]))
-    crowded = feed.got < limits.got_ratio
-    if typical < limits.straggler_s * (_SLICES_OF_OTHERS if crowded else 1):
+    if typical < limits.straggler_s:
         return
     hot = _line(evidence, feed, ratio)
     place = hot.place if hot is not None else None
@@ -65,7 +61,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ),
         numbers=[
             waits(feed),
-            f"the usual sample takes {duration(usual)}; {int(heavy.sum())} of {len(heavy)} batches hold one "
+            f"the usual sample takes {duration(usual)}; {int(seen.sum())} of {len(seen)} batches hold one "
             f"above {limits.straggler_factor:.0f} times that",
             f"those samples take {share(ratio)} of all making time",
             *([takes(hot)] if hot is not None else []),
@@ -85,21 +81,6 @@ def _line(evidence: Evidence, feed: Feed, ratio: float) -> LineGroup | None:
         return None
     theirs = ratio + hot.share - 1.0  # at least, of all making
     return hot if theirs >= limits.straggler_line_ratio * hot.share else None
-
-
-def _heavy(evidence: Evidence, feed: Feed, usual: float) -> tuple[npt.NDArray[np.bool_], Floats]:
-    """Which batches hold a slow sample, and the seconds it takes beyond the usual.
-
-    Samples that cost next to nothing are timed now and then only: then a batch that took so much longer than
-    the usual batch holds one, as those do that were timed.
-    """
-    slowest, make, limits = feed.loader.slowest_sample_s, feed.loader.make_s, evidence.limits
-    if len(slowest) >= _TIMED * len(make):
-        heavy, beyond = slowest > limits.straggler_factor * usual, slowest - usual
-    else:
-        beyond = make - float(np.median(make))
-        heavy = beyond > max(limits.straggler_factor * usual, limits.straggler_s)
-    return heavy, np.where(heavy, beyond, 0.0)
 
 
 def _without(make: Floats, excess: Floats) -> Floats:

@@ -15,7 +15,6 @@ from hotloop.diagnose.memory_use import (
     device_notes,
     growth,
     in_span,
-    paced,
     room_bytes,
     severity_by_time,
 )
@@ -24,10 +23,6 @@ from hotloop.findings import Finding, Place
 from hotloop.units import duration, size
 
 _BACKWARD = re.compile(r"([\w.\[\]]+)\.backward\(")
-#: ``out = model(x)``: what is called may be a module.
-_RETURNED = re.compile(
-    r"^\s*(\w+) = (?:self\.)?[a-z_]*(?:model|net|module|generator|discriminator|encoder|decoder)[a-z_0-9]*\("
-)
 
 
 @rule("memory/host-growth")
@@ -36,7 +31,7 @@ def host_growth(evidence: Evidence) -> Iterator[Finding]:
     steps = evidence.steps
     place = kept_graph(evidence)
     seconds, values = in_span(evidence, steps.pid)
-    found = growth(paced(evidence, seconds), values, goes_on=place is None)
+    found = growth(seconds, values, goes_on=place is None)
     if found is None or found.grown_bytes < evidence.limits.growth_bytes:
         return
     room = room_bytes(evidence)
@@ -118,17 +113,13 @@ def _settled(evidence: Evidence) -> bool:
 
 def kept_graph(evidence: Evidence) -> Place | None:
     """Where the file of the training loop keeps a tensor with its graph: ``kept.append(loss)``,
-    ``total += loss``: what ``backward()`` is called on, or what a model returned and the loss is made of.
+    ``total += loss``: what ``backward()`` is called on.
     """
     loop = evidence.steps.source_loop
     if loop is None:
         return None
     lines = text_of(evidence, loop.file).splitlines()
     losses = {name for line in lines for name in _BACKWARD.findall(line)}
-    names = "|".join(map(re.escape, sorted(losses)))
-    made = " ".join(line for line in lines if losses and re.match(rf"\s*({names}) = ", line))
-    returned = {found[1] for line in lines if (found := _RETURNED.match(line))}
-    losses |= {name for name in returned if re.search(rf"\b{name}\b", made.partition("=")[2])}
     # Arithmetic with it; a function, a method or an index may make a number of it.
     names = "|".join(map(re.escape, sorted(losses)))
     keeps = re.compile(rf"(\.append\(|\+= )([\w. ]+[*/+-] )?({names})(?![\w.\[(])")

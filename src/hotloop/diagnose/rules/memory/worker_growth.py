@@ -8,7 +8,6 @@ import numpy as np
 
 from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import feed_of
-from hotloop.diagnose.crowding import worker_pids
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import in_span, limit_of
@@ -88,7 +87,7 @@ def worker_growth(evidence: Evidence) -> list[float]:
     """
     copied = {one.pid: one.copied_bytes for one in worker_memory(evidence.recording)}
     grown = []
-    for pid in worker_pids(evidence):
+    for pid in evidence.worker_pids:
         _, known = in_span(evidence, pid)
         known = known[max(1, len(known) // 5) :]
         if len(known) >= 4:
