@@ -56,13 +56,13 @@ class Hooks:
     def owner(self, ident: int) -> None:
         self.recorded[0] = ident
         for switch in self._switches.values():
-            switch.follow()
+            switch.owner[0] = 0 if switch.off else ident
 
     def switch(self, observer: str) -> Switch:
         """The switch of an observer, by name."""
         found = self._switches.get(observer)
         if found is None:
-            found = self._switches[observer] = Switch(observer, self.recorded)
+            found = self._switches[observer] = Switch(observer, self.owner)
         return found
 
     def failed(self, switch: Switch, error: BaseException) -> None:
@@ -76,7 +76,7 @@ class Hooks:
         if (trace := handler_in(error)) is not None:
             raise error.with_traceback(trace)
         if not switch.off:
-            switch.off = True
+            switch.turn_off()
             self._report(switch.name, error)
 
     def guard(self, observer: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -134,28 +134,25 @@ class Hooks:
         never compiled.
         """
         switch = self.switch(observer)
-        wrappers: dict[int, Any] = {}
 
         def make(original: Any) -> Any:
-            if id(original) not in wrappers:
-                wrappers[id(original)] = compile_beside(
-                    original,
-                    AROUND.replace("{elsewhere}", "switch.off" if any_thread else "get_ident() != owner[0]"),
-                    IMPORT_FILE if unseen else "",
-                    switch=switch,
-                    begin=begin,
-                    end=end,
-                    failed=self.failed,
-                    raised=RAISED,
-                    now=perf_counter_ns,
-                )
-            return wrappers[id(original)]
+            return compile_beside(
+                original,
+                AROUND.replace("{elsewhere}", "switch.off" if any_thread else "get_ident() != owner[0]"),
+                IMPORT_FILE if unseen else "",
+                switch=switch,
+                begin=begin,
+                end=end,
+                failed=self.failed,
+                raised=RAISED,
+                now=perf_counter_ns,
+            )
 
         original = vars(owner).get(name, _MISSING)
         patched = self.patch(owner, name, make)
         for other in also:
             if patched and vars(other).get(name) is original:
-                self.patch(other, name, make)
+                self.patch(other, name, lambda _: vars(owner)[name])
         return patched
 
     def on_import(self, module: str, callback: Callable[[Any], None], observer: str = "") -> None:
@@ -174,7 +171,7 @@ class Hooks:
         """
         self.owner = 0
         for switch in self._switches.values():
-            switch.off = True
+            switch.turn_off()
         self.imports.remove()
         for function in reversed(self._undo):
             function()

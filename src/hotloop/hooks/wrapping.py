@@ -25,15 +25,11 @@ Begin = Callable[[tuple[Any, ...], dict[str, Any], FrameType], Any]
 End = Callable[[Any, int, int, Any], None]
 
 
-class _Raised:
-    """The type of RAISED."""
-
-
 #: No line of any file: no source is shown.
 _NO_LINE: Final = 0
 
 #: Handed to ``end`` instead of a result.
-RAISED: Final = _Raised()
+RAISED: Final = object()
 
 #: Reports each call of ``original`` made by the recorded thread, or by any.
 AROUND: Final = """
@@ -63,7 +59,7 @@ def {name}(*args, **kwargs):
 """
 
 
-_UNSEEN: Final = ("    except BaseException as raised:", "        hide(raised)", "        raise")
+_UNSEEN: Final = ("    except BaseException as through:", "        hide(through)", "        raise")
 
 
 def hide(error: BaseException) -> None:

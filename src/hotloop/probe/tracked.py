@@ -9,12 +9,8 @@ from typing import Any, Final
 Read = Callable[[Any], None]
 
 
-class _All:
-    """The type of ALL."""
-
-
 #: Every key was read at once: items, values, iteration, copies.
-ALL = _All()
+ALL: Final = object()
 #: What reads its first argument. What reads everything: ``__iter__`` and ``keys`` also take ``**batch``,
 #: ``dict(batch)`` and ``other.update(batch)`` off the fast path.
 _OF_KEYS: Final = ("__getitem__", "get", "pop", "setdefault")

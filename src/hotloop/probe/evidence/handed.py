@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from hotloop.hooks.wrapping import RAISED
 from hotloop.probe import batches
 from hotloop.probe.evidence import fingerprint
-from hotloop.record.rows import CONTENT, CONTENT_ALL, ORDER
+from hotloop.record.rows import CONTENT, ORDER
 from hotloop.state.identity import Known
 
 if TYPE_CHECKING:
@@ -70,7 +70,6 @@ class Handed:
         if not number:
             paths = [path for path, _ in batches.leaves(batch)][: fingerprint.MAX_LEAVES]
             self._probe.note("leaves", loader=loader, paths=paths)
-        emit, flags = self._probe.emit, CONTENT_ALL if full else 0
         with self._probe.torch._C.DisableTorchFunction():
             for leaf, crc in fingerprint.of_batch(batch, full=full):
-                emit(CONTENT, perf_counter_ns(), 0, crc, 0, loader, leaf, flags)
+                self._probe.emit(CONTENT, perf_counter_ns(), 0, crc, 0, loader, leaf)

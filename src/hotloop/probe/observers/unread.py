@@ -31,14 +31,13 @@ _PARTICULAR: Final = (
 class Watched:
     """What is known of one loader's batches."""
 
-    __slots__ = ("all_read", "batches", "keys", "read", "watched")
+    __slots__ = ("batches", "keys", "read", "watched")
 
     def __init__(self) -> None:
         self.batches = 0
         self.watched = 0
         self.keys: set[str] = set()
-        self.read: set[str] = set()
-        self.all_read = False
+        self.read: set[Any] = set()
 
 
 class Unread:
@@ -64,32 +63,19 @@ class Unread:
         if state is None:
             state = self._loaders[loader] = Watched()
         state.batches += 1
-        if not loader or state.all_read or not due(state.batches) or not self._may(batch):
+        if not loader or ALL in state.read or not due(state.batches) or not self._may(batch):
             return None
         state.watched += 1
         state.keys.update(batch)
-
-        def read(key: Any) -> None:
-            if key is ALL:
-                state.all_read = True
-            else:
-                state.read.add(key)
-
-        return TrackedBatch.of(batch, read)
+        return TrackedBatch.of(batch, state.read.add)
 
     def say(self) -> None:
         """Write what was loaded and never read."""
         for loader, state in self._loaders.items():
-            unread = state.keys - state.read
+            read, unread = sorted(state.keys & state.read), sorted(state.keys - state.read)
             # A loader of which nothing was read was driven for its own sake; that says nothing of its fields.
-            if state.watched >= STEADY and unread and state.read & state.keys and not state.all_read:
-                self._probe.note(
-                    "unread",
-                    loader=loader,
-                    steps=state.watched,
-                    read=sorted(state.read & state.keys),
-                    unread=sorted(unread),
-                )
+            if state.watched >= STEADY and read and unread and ALL not in state.read:
+                self._probe.note("unread", loader=loader, steps=state.watched, read=read, unread=unread)
 
     def _may(self, batch: dict[Any, Any]) -> bool:
         if compiled():
