@@ -77,7 +77,7 @@ def cache_of(holder: Any) -> tuple[str, dict[Any, Any], int, int] | None:
 
 
 def _counter(held: dict[str, Any], name: re.Pattern[str]) -> int | None:
-    return next((one for key, one in held.items() if type(one) is int and name.match(str(key))), None)
+    return next((one for key, one in held.items() if type(one) is int and name.match(key)), None)
 
 
 def _numbers(cache: dict[Any, Any]) -> set[int]:

@@ -13,9 +13,9 @@ def global_states() -> dict[str, Any]:
     with torch._C.DisableTorchFunction():  # a TorchFunctionMode of the script's does not see it
         state = torch.default_generator.get_state().numpy().tobytes()
     found = {"torch": state, "random": random.getstate()}
-    numpy = sys.modules.get("numpy")
+    numpy = sys.modules.get("numpy.random")
     if numpy is not None:
-        found["numpy.random"] = _plain(numpy.random.get_state())
+        found["numpy.random"] = _plain(numpy.get_state())
     return found
 
 

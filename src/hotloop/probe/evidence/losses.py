@@ -84,7 +84,7 @@ class OnDevice:
         self._emit = emit
         self._new_event = new_event or torch.cuda.Event
         self._capturing = capturing or torch.cuda.is_current_stream_capturing
-        self._arriving = torch.empty(_MOST, dtype=torch.float32, pin_memory=pinned)
+        self._arriving = torch.empty(_MOST, dtype=torch.float32, device="cpu", pin_memory=pinned)
         self._events: list[Any] = []
         self._free: list[int] = []
         self._under_way: deque[tuple[int, int, int]] = deque()  # time, site, place in both

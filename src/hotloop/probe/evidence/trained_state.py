@@ -149,7 +149,9 @@ class TrainedState:
         ][:_MAX_ITEMS]
 
     def _generators(self) -> dict[str, int]:
-        return {name: crc32(repr(state).encode()) for name, state in global_states().items()}
+        names = {"random": "python", "numpy.random": "numpy"}
+        states = global_states().items()
+        return {names.get(name, name): crc32(repr(state).encode()) for name, state in states}
 
 
 def _module_slots(module: Any) -> Iterator[_Slot]:
