@@ -56,7 +56,9 @@ def _attach(loader, finder):
             execute(module)
         except BaseException as error:
             _say_without_torch()
-            _say_why(error)
+            if not isinstance(error, ImportError):  # that is for want of a library
+                words = " ".join(str(error).split())[:200]
+                _leave("torch-failed", f"import torch raised {type(error).__name__}: {words}")
             raise
         _start_hotloop(module, start)
 
@@ -72,15 +74,6 @@ def _attach(loader, finder):
 def _say_without_torch():
     """Leave word for the report: this interpreter looked for torch and has none that can be imported."""
     _leave("without-torch", sys.executable)
-
-
-def _say_why(error):
-    """Why a torch that is there could not be imported, where that is no want of a library."""
-    if not isinstance(error, ImportError):
-        _leave(
-            "torch-failed",
-            f"import torch raised {type(error).__name__}: {' '.join(str(error).split())[:200]}",
-        )
 
 
 def _leave(name, words):
