@@ -236,12 +236,7 @@ def _container(value: Any) -> Any:
 
 def _is_code_or_model(value: Any) -> bool:
     kinds, nn = type(value).__mro__, sys.modules.get("torch.nn")
-    return (
-        type in kinds
-        or ModuleType in kinds
-        or FunctionType in kinds
-        or (nn is not None and nn.Module in kinds)
-    )
+    return not {type, ModuleType, FunctionType}.isdisjoint(kinds) or (nn is not None and nn.Module in kinds)
 
 
 def _class_values(value: Any, known: set[str], dot: str) -> Iterator[tuple[str, Any]]:

@@ -30,7 +30,7 @@ def attribute(value: Any, name: str, default: Any = None) -> Any:
             if type(found) not in _IN_C:
                 return default
             try:
-                with _torch()._C.DisableTorchFunction():
+                with sys.modules["torch"]._C.DisableTorchFunction():
                     return found.__get__(value)
             except (AttributeError, RuntimeError):  # an empty slot; a tensor without the attribute
                 return default
@@ -86,7 +86,3 @@ def children(node: Any) -> Sequence[tuple[Any, Any]] | None:
         return None
     named = [one.name for one in dataclasses.fields(type(node))]
     return [(name, held[name] if name in held else attribute(node, name)) for name in named]
-
-
-def _torch() -> Any:
-    return sys.modules["torch"]
