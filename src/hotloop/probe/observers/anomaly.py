@@ -5,21 +5,12 @@ from __future__ import annotations
 from _thread import get_ident
 from typing import TYPE_CHECKING, Any, Final
 
-from hotloop.clock import now_ns
-from hotloop.hooks.wrapping import compile_beside
+from hotloop.hooks.wrapping import RAISED
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.anomaly"
-
-#: The stack that torch takes lacks the frame of the function itself, and has this one in its place.
-_FORMAT = """
-def {name}():
-    start = now()
-    lines = original()
-    return recorded(lines, start)
-"""
 
 
 def install(probe: Probe) -> None:
@@ -28,17 +19,16 @@ def install(probe: Probe) -> None:
     is_on = probe.torch.is_anomaly_enabled
 
     def patch(module: Any) -> None:
-        def recorded(lines: list[str], start: int) -> list[str]:
+        def recorded(token: Any, start: int, stop: int, lines: Any) -> None:
+            if lines is RAISED:
+                return
+            # torch leaves the frame of the function itself out of the stack; here it is the wrapper's that goes.
             if not getattr(module, "should_preserve_node_meta", False):
-                del lines[-1:]  # the wrapper's
+                del lines[-1:]
             if is_on() and get_ident() == probe.owner:
-                spent[:] = spent[0] + 1, spent[1] + now_ns() - start
-            return lines
+                spent[:] = spent[0] + 1, spent[1] + stop - start
 
-        def make(original: Any) -> Any:
-            return compile_beside(original, _FORMAT, recorded=recorded, now=now_ns)
-
-        probe.hooks.patch(module, "format_stack", make)
+        probe.hooks.around(module, "format_stack", NAME, lambda *called: called, recorded, any_thread=True)
 
     def say() -> None:
         if spent[0]:

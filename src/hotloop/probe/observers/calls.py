@@ -77,11 +77,6 @@ class Family:
     ) -> None:
         self._probe, self._name, self._kind, self._ops, self._sized = probe, name, kind, ops, sized
         self._inside = False
-        probe.on_fork(name, self._restart)
-
-    def _restart(self) -> None:
-        """In a forked child: whatever was running, was running in the parent."""
-        self._inside = False
 
     def follow(self, modules: Mapping[str, _Places], also: tuple[Any, ...] = ()) -> None:
         """Observe the functions of modules that are imported, now or later."""
