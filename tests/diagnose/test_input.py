@@ -206,12 +206,12 @@ def test_of_two_loaders_the_one_that_is_waited_for_is_told() -> None:
     assert not found(steps({**phases, "data_wait": 0.0002}, num_steps=400, loaders=run.loaders))
 
 
-def drawing(*, workers: int = 0, function: str = "Hard.__iter__", sampler: str = "train.Hard") -> Steps:
+def drawing(*, workers: int = 0) -> Steps:
     """A line outside of making takes 35 ms of the 50 that each step waits; making a batch takes 10."""
-    draws = line(24, 3.5, function=function, source="yield random.choices(range(n), weights=w)")
+    draws = line(24, 3.5, function="Hard.__iter__", source="yield random.choices(range(n), weights=w)")
     drawn = replace(draws, statement=Place(file=TRAIN, line=46, function="main"))
     making = [line(41, 0.8, source="y = slow(x)"), line(42, 0.2)]
-    settings = {"batch_sampler": sampler, "persistent_workers": workers > 0}
+    settings = {"batch_sampler": "train.Hard", "persistent_workers": workers > 0}
     return input_run(
         make_s=0.01, busy_s=0.01, wait_s=0.05 if workers == 0 else 0.036, workers=workers, lines=making,
         settings=settings, deliver_s=0.001 if workers else None, run={"lines": (drawn,)},
@@ -220,13 +220,10 @@ def drawing(*, workers: int = 0, function: str = "Hard.__iter__", sampler: str =
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_sampler_that_works_for_every_batch_is_no_making_of_samples(workers: int) -> None:
-    run = drawing(workers=workers)
-    order, *others = [item for item in diagnose(evidence(run, cores=4)) if item.id.startswith("input/")]
-    assert (order.id, order.where) == ("input/slow-sample", run.lines[0].place)
-    assert "draws the indices" in order.message
-    assert order.cost_s_per_step == pytest.approx(0.035, rel=0.05)
-    # Neither other workers nor cheaper samples take more away than the making of a batch.
-    assert max((item.cost_s_per_step for item in others), default=0.0) <= 0.01
+    """Neither other workers nor cheaper samples take more away than the making of a batch."""
+    found = diagnose(evidence(drawing(workers=workers), cores=4))
+    costs = [item.cost_s_per_step for item in found if item.id.startswith("input/")]
+    assert max(costs, default=0.0) <= 0.01
 
 
 def test_two_lines_of_one_function_are_one_cause() -> None:
@@ -908,6 +905,7 @@ def test_an_order_of_all_samples_for_every_batch_is_named() -> None:
         first_batch_s=np.full(num, 0.008),
     )  # fmt: skip
     asking = line(26, 0.3, file=TRAIN, function="main", role="input", source="x, y = next(iter(loader))")
+    asking = replace(asking, within="torch.utils.data.dataloader:DataLoader.__iter__")
     dropping = replace(asking, phase="other", role="other", seconds=0.04)
     phases = {"data_wait": 0.008, "other": 0.001, "forward": 0.001, "backward": 0.001}
     run = steps(phases, num_steps=num, loaders=(use,), lines=(asking, dropping))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hotloop.measure.steps import LineCost, LoaderUse, Steps
@@ -71,17 +71,4 @@ def outside_samples(steps: Steps) -> list[LineCost]:
         if line.phase in ("data_wait", "epoch_gap")
         and line.place != line.statement
         and (line.place.file, line.place.line) not in making
-    ]
-
-
-def drawing_lines(steps: Steps, classes: Collection[str]) -> list[LineCost]:
-    """Those of them in methods of these classes, or called from there: classes of a loader's samplers."""
-    return [
-        line
-        for line in outside_samples(steps)
-        if line.phase == "data_wait"
-        and any(
-            not set(classes).isdisjoint(place.function.split(".")[:-1])
-            for place in (line.place, *line.callers)
-        )
     ]

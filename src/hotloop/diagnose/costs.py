@@ -17,12 +17,11 @@ from dataclasses import dataclass, replace
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.diagnose.collating import drawing_lines, making_lines
+from hotloop.diagnose.collating import making_lines, outside_samples
 from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import seconds_of
-from hotloop.diagnose.source import sampler_classes
 from hotloop.measure.blocks import block_means
+from hotloop.measure.lines import package_of
 from hotloop.measure.steps import LoaderUse, Steps
 from hotloop.stats import half_width
 
@@ -41,15 +40,13 @@ class Feed:
     """How the training loader feeds the step; seconds per step, averaged over the training span.
 
     ``loader`` holds only the lines of making. ``wait_s`` is the steady wait: what the first batch of each
-    epoch takes beyond it is ``first_excess_s``. ``busy_s`` holds ``draw_s``, in which a sampler of the user's
-    draws the indices of a batch: the training process does that itself, with workers as well.
+    epoch takes beyond it is ``first_excess_s``.
     """
 
     loader: LoaderUse
     busy_s: float
     wait_s: float
     first_excess_s: float
-    draw_s: float
     make_s: float
     make_cpu_s: float
     step_cpu_s: float
@@ -91,13 +88,6 @@ class Feed:
         """Seconds per step saved if this share of making a batch were free, the workers as they are."""
         saved = self._saved(self.with_make(max(0.0, 1.0 - share)).at(self.workers))
         return min(saved, share * self._most())
-
-    def saved_by_drawing(self) -> float:
-        """Seconds per step saved if the indices of a batch were drawn in no time."""
-        cpu = max(0.0, self.step_cpu_s - self.draw_s)
-        without = replace(self, busy_s=self.busy_s - self.draw_s, step_cpu_s=cpu).at(self.workers)
-        now = self.at(self.workers)
-        return min(self.draw_s, self.step_s * (1 - without / now)) if now > 0 else 0.0
 
     def _most(self) -> float:
         """What making can save at most: without workers, drawing the indices of a batch is a wait as well."""
@@ -156,21 +146,22 @@ def feed_of(evidence: Evidence) -> Feed | None:
     if make is None:
         return None
     excess = first_excess(loader, make) / steps.num_steps
-    draw = seconds_of(drawing_lines(steps, sampler_classes(evidence, loader))) / steps.num_steps
+    # A sampler of the user's draws indices in the training process, with workers as well.
+    drawing = (line for line in outside_samples(steps) if package_of(line.within) != "torch")
+    others += sum(line.seconds for line in drawing if line.phase == "data_wait")
     elsewhere = min(others / steps.num_steps, steps.per_step("data_wait"))
-    busy = sum(steps.per_step(phase) for phase in BUSY_PHASES) + draw + elsewhere
+    busy = sum(steps.per_step(phase) for phase in BUSY_PHASES) + elsewhere
     got = core_time_got(evidence, evidence.worker_pids if workers else (steps.pid,))
     main_got = core_time_got(evidence, (steps.pid,))
     computing = 1.0 if loader.make_on_cpu_ratio is None else loader.make_on_cpu_ratio
     make_cpu = make * batches * computing * got
     wait = steps.per_step("data_wait") - excess if filling is None else filling.later_s
-    wait = max(0.0, wait - draw - elsewhere)
+    wait = max(0.0, wait - elsewhere)
     return Feed(
         loader=replace(loader, lines=making_lines(steps, loader)),
         busy_s=busy,
         wait_s=wait,
         first_excess_s=excess,
-        draw_s=draw,
         make_s=make * batches,
         make_cpu_s=make_cpu,
         step_cpu_s=step_cpu_s(evidence, busy, wait, make_cpu if workers == 0 else 0.0),

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import re
-
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
 from hotloop.measure.steps import LoaderUse
 from hotloop.source.around import Loop, definitions, function_at, loops_at
-
-_CLASS = re.compile(r"^\s*class (\w+)\(([^)]*)\)", re.M)
 
 
 def sources(evidence: Evidence) -> dict[str, str]:
@@ -44,25 +40,12 @@ def function_text(evidence: Evidence, place: Place) -> str:
 
 def dataset_text(evidence: Evidence, loader: LoaderUse) -> str:
     """The class of the dataset and every function its making was seen in, "" where the source is not
-    known. What draws the order of samples is not among them.
+    known.
     """
-    ordering = sampler_classes(evidence, loader)
-    calls = [(line.place.file, line.place.function.rpartition(".")) for line in loader.lines]
-    wanted = {(file, name) for file, (owner, _, name) in calls if owner not in ordering}
+    wanted = {(line.place.file, line.place.function.rpartition(".")[2]) for line in loader.lines}
     wanted.add((str(loader.dataset.get("file") or ""), str(loader.dataset.get("class") or "")))
     return "\n".join(
         part
         for file, text in sorted(sources(evidence).items())
         for part in definitions(text, {name for other, name in wanted if other == file})
     )
-
-
-def sampler_classes(evidence: Evidence, loader: LoaderUse) -> frozenset[str]:
-    """The classes of a loader's samplers, with the classes in user files that these are derived from."""
-    named = (str(loader.settings.get(name) or "") for name in ("sampler", "batch_sampler"))
-    found = {name.rpartition(".")[2] for name in named} - {""}
-    derived = [one for text in sources(evidence).values() for one in _CLASS.findall(text)] if found else []
-    for _ in range(3):  # a class of a class of a class
-        bases = [base for name, given in derived if name in found for base in given.split(",")]
-        found |= {base.strip().rpartition(".")[2] for base in bases}
-    return frozenset(found)

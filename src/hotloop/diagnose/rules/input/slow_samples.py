@@ -10,19 +10,17 @@ from hotloop.diagnose.collating import (
     DEFAULT_COLLATE,
     collate_name,
     collate_share,
-    drawing_lines,
     in_collate,
     per_sample_lines,
 )
-from hotloop.diagnose.costs import Feed, exposed_ratio, feed_of, offers
+from hotloop.diagnose.costs import Feed, feed_of, offers
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import LineGroup, hottest, seconds_of
+from hotloop.diagnose.groups import LineGroup, hottest
 from hotloop.diagnose.inline import own_input
 from hotloop.diagnose.line_kinds import by_rows
 from hotloop.diagnose.making import of_making, takes
 from hotloop.diagnose.repeating import cheaper
-from hotloop.diagnose.source import sampler_classes
 from hotloop.findings import Finding
 from hotloop.units import duration, rate, share
 
@@ -34,7 +32,6 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
     if feed is None:
         yield from own_input(evidence, "input/slow-sample")
         return
-    yield from _order(evidence, feed)
     loader = feed.loader
     hot = hottest(per_sample_lines(loader), loader.lines_total_s)
     if hot is None or hot.share < evidence.limits.hot_line_ratio:
@@ -62,38 +59,6 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
             "library": hot.library,
             **repeating.data(again),
         },
-    )
-
-
-def _order(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
-    """The user's sampler, where drawing the indices of every batch holds up the step."""
-    steps = evidence.steps
-    saved = feed.saved_by_drawing()
-    if saved * exposed_ratio(steps, "data_wait") < evidence.limits.worth_fixing_ratio * steps.step_s:
-        return
-    lines = drawing_lines(steps, sampler_classes(evidence, feed.loader))
-    hot = hottest(lines, seconds_of(lines))
-    if hot is None:
-        return
-    beside = ", in the training process beside its workers" if feed.workers else ""
-    drawn = duration(feed.draw_s)
-    yield of_making(
-        evidence,
-        feed,
-        "input/slow-sample",
-        saved_s=saved,
-        message=(
-            f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of the {drawn} in which the sampler "
-            f"draws the indices of each batch{beside}."
-        ),
-        advice=(
-            "Draw the indices of a whole epoch at once, on arrays, and prepare once what does not change "
-            "between batches."
-        ),
-        numbers=[f"drawing indices takes {drawn} of each step ({share(feed.draw_s / steps.step_s)})"],
-        where=hot.place,
-        remedies=(),
-        data={"on_cpu_ratio": hot.on_cpu_ratio, "library": hot.library},
     )
 
 

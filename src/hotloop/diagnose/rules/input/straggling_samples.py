@@ -21,6 +21,8 @@ from hotloop.units import duration, share
 
 ID = "input/straggling-samples"
 
+#: Where others want the cores, a sample waits for several slices of theirs.
+_SLICES_OF_OTHERS = 10
 #: Samples that cost next to nothing are timed now and then only; some are lost with a worker that is ended.
 _TIMED = 0.9
 
@@ -29,8 +31,8 @@ _TIMED = 0.9
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Cut the slowest samples down to the ordinary ones, and see how much of the wait goes."""
     feed, limits = feed_of(evidence), evidence.limits
-    if feed is None or feed.wait_s <= 0 or feed.got < limits.got_ratio:
-        return  # where others want the cores, any sample may wait for several slices of theirs
+    if feed is None or feed.wait_s <= 0:
+        return
     slowest, make = feed.loader.slowest_sample_s, feed.loader.make_s
     if len(slowest) < max(20, _TIMED * len(make)) or len(make) < 20 or feed.loader.sample_s <= 0:
         return
@@ -47,7 +49,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if saved * exposed_ratio(evidence.steps, "data_wait") < limits.worth_fixing_ratio * evidence.steps.step_s:
         return
     typical = float(np.median(slowest[seen]))
-    if typical < limits.straggler_s:
+    if typical < limits.straggler_s * (_SLICES_OF_OTHERS if feed.got < limits.got_ratio else 1):
         return
     hot = _line(evidence, feed, ratio)
     place = hot.place if hot is not None else None
