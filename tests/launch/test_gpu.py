@@ -43,8 +43,8 @@ def driver(num_gpus: int, **answers: Any) -> ModuleType:
         raise AttributeError(name)
 
     constants = {"NVML_CLOCK_SM": 1, "NVML_CLOCK_MEM": 2, "NVML_TEMPERATURE_GPU": 0}
-    counters = {"NVML_PCIE_UTIL_TX_BYTES": 0, "NVML_PCIE_UTIL_RX_BYTES": 1}
-    for name, value in {**known, **constants, **counters, "NVMLError": NVMLError}.items():
+    constants["NVML_PCIE_UTIL_RX_BYTES"] = 1
+    for name, value in {**known, **constants, "NVMLError": NVMLError}.items():
         setattr(nvml, name, value)
     nvml.__getattr__ = __getattr__  # type: ignore[method-assign]
     return nvml
@@ -75,11 +75,9 @@ def test_pcie_is_read_one_counter_at_a_time_and_kept_until_the_next(monkeypatch:
 
     monkeypatch.setitem(sys.modules, "pynvml", driver(2, nvmlDeviceGetPcieThroughput=throughput))
     gpus = Gpus()
-    samples = [gpus.sample() for _ in range(16)]
-    assert len(asked) == 4  # every call keeps the launcher waiting
-    assert sorted(asked) == [(0, 0), (0, 1), (1, 0), (1, 1)]
+    samples = [gpus.sample() for _ in range(8)]
+    assert asked == [(0, 1), (1, 1)]  # every call keeps the launcher waiting
     assert samples[-1]["gpu1_pcie_rx_bytes_per_s"] == 2001 * 1024
-    assert samples[-1]["gpu0_pcie_tx_bytes_per_s"] == 1000 * 1024
 
 
 def test_every_gpu_column_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from hotloop.launch import oom_kills as module
-from hotloop.launch.oom_kills import oom_kills, since
+from hotloop.launch import machine
+from hotloop.launch.machine import oom_kills, oom_kills_since
 
 
 @pytest.mark.parametrize(
@@ -20,14 +20,14 @@ from hotloop.launch.oom_kills import oom_kills, since
 def test_both_versions_of_cgroups_are_read(
     name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(module, "cgroup_folders", lambda controller: [tmp_path / "none", tmp_path])
+    monkeypatch.setattr(machine, "cgroup_folders", lambda controller: [tmp_path / "none", tmp_path])
     before = oom_kills()
     (tmp_path / name).write_text(text)
     assert oom_kills()["cgroup"] == 2
-    assert "cgroup" not in since(before)  # it was not counted when the run began
-    assert since({"cgroup": 1})["cgroup"] == 1
+    assert "cgroup" not in oom_kills_since(before)  # it was not counted when the run began
+    assert oom_kills_since({"cgroup": 1})["cgroup"] == 1
 
 
 def test_a_kernel_without_counts_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "cgroup_folders", lambda controller: [tmp_path])
+    monkeypatch.setattr(machine, "cgroup_folders", lambda controller: [tmp_path])
     assert "cgroup" not in oom_kills()

@@ -69,4 +69,4 @@ def test_many_samples_that_nobody_drains_stay_bounded() -> None:
     with family() as (parent, _):
         sampler.sample(parent.pid)
     assert len(sampler.machine) == system.THIN_AFTER
-    assert "cpu_ratio" in sampler.machine[-1] or "load1" in sampler.machine[-1]
+    assert "memory_used_bytes" in sampler.machine[-1]

@@ -19,9 +19,9 @@ import os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 import crafted
-from hotloop.record import rows as r, member
+from hotloop.record import rows as r, intake
 from hotloop.record.store import Store
-member.ENOUGH_ROWS = 1  # store at every tick
+intake.ENOUGH_ROWS = 1  # store at every tick
 folder = Path(sys.argv[1])
 store = Store(folder)
 store.begin(["x"], {})
@@ -59,7 +59,7 @@ def test_every_row_once_after_a_kill_at_some_moment(tmp_path: Path, moment: int)
     process.communicate()
     assert process.returncode == -signal.SIGKILL
     written, workers = map(int, (rest[-1] if rest else line).split())
-    for _ in range(2):  # the first look takes in, the second finds the same
+    for _ in range(2):  # the second look finds the same
         (rank,) = open_recording(folder).ranks
         values = rank.rows["value"][rank.rows["start"] >= 10_000_000]
         assert len(values) >= written

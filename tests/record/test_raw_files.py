@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 
 from hotloop.record import raw
 from hotloop.record import rows as r
+from hotloop.record.recording import durations_ns, last_ns
 from hotloop.record.rows import ROW
 from hotloop.record.writer import Writer
 
 
-def files(folder: Path) -> raw.RawFiles:
+def rows_of(folder: Path) -> Path:
     (found,) = raw.find(folder)
-    return found
+    return folder / f"{found.key}.rows"
 
 
 def test_only_files_named_like_a_process_are_found_oldest_first(tmp_path: Path) -> None:
@@ -28,18 +29,18 @@ def test_only_files_named_like_a_process_are_found_oldest_first(tmp_path: Path) 
 
 def test_rows_come_back_as_written_and_reading_goes_on_where_it_stopped(tmp_path: Path) -> None:
     writer = crafted.write(tmp_path, 5, steps=2, close=False)
-    first, at = raw.read_rows(files(tmp_path).rows, 0, live=False)
+    first, at = raw.read_rows(rows_of(tmp_path), 0, live=False)
     assert first["kind"].tolist() == [kind for kind, _ in crafted.STEP] * 2
     assert first["dur"].tolist() == [dur for _, dur in crafted.STEP] * 2
     writer.row(r.SAVE, 10, 20)
-    second, _ = raw.read_rows(files(tmp_path).rows, at, live=False)
+    second, _ = raw.read_rows(rows_of(tmp_path), at, live=False)
     assert second["kind"].tolist() == [r.SAVE]
     writer.close()
 
 
 def test_more_rows_than_one_window_of_the_writer(tmp_path: Path) -> None:
     crafted.write(tmp_path, 5, steps=10_000)
-    found, _ = raw.read_rows(files(tmp_path).rows, 0, live=False)
+    found, _ = raw.read_rows(rows_of(tmp_path), 0, live=False)
     assert len(found) == 40_000
 
 
@@ -50,21 +51,21 @@ def test_rows_are_found_behind_a_piece_that_a_signal_handler_left_with_one(
     """It ran where a piece was about to be reserved and reserved one; then so did what it interrupted."""
     writer = Writer(str(tmp_path), 7, 1)
     writer.row(r.SAMPLE, 1, 1)
-    first, at = raw.read_rows(files(tmp_path).rows, 0, live=False)
+    first, at = raw.read_rows(rows_of(tmp_path), 0, live=False)
     writer._roll()
     for start in range(100):
         writer.row(r.FETCH, start, 1)
-    found, _ = raw.read_rows(files(tmp_path).rows, at, live=live)
+    found, _ = raw.read_rows(rows_of(tmp_path), at, live=live)
     assert (len(first), len(found)) == (1, 100 - live)
     writer.close()
-    assert len(raw.read_rows(files(tmp_path).rows, at, live=live)[0]) == 100 - live
+    assert len(raw.read_rows(rows_of(tmp_path), at, live=live)[0]) == 100 - live
 
 
 def test_a_long_row_keeps_its_duration_to_the_microsecond(tmp_path: Path) -> None:
     crafted.write(tmp_path, 5, steps=0, rows=[(r.SAVE, 0, 60_000_000_123)])
-    found, _ = raw.read_rows(files(tmp_path).rows, 0, live=False)
-    assert raw.durations_ns(found).tolist() == [60_000_000_000]
-    assert raw.last_ns(found) == 60_000_000_000
+    found, _ = raw.read_rows(rows_of(tmp_path), 0, live=False)
+    assert durations_ns(found).tolist() == [60_000_000_000]
+    assert last_ns(found) == 60_000_000_000
 
 
 def with_holes(tmp_path: Path, kinds: list[int]) -> Path:

@@ -16,8 +16,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hotloop.errors import RecordingError
-from hotloop.record import read
+from hotloop.record import assembly
 from hotloop.record import rows as r
+from hotloop.record.fields import parse_note
 from hotloop.record.read import open_recording
 from hotloop.record.recording import ROW_DTYPE, Recording
 from hotloop.record.store import Store
@@ -42,6 +43,7 @@ from pathlib import Path
 from time import perf_counter_ns
 import crafted
 from hotloop.record import rows as r
+from hotloop.record.fields import parse_note
 from hotloop.record.store import Store
 store = Store(Path({str(folder)!r}))
 store.begin(["python", "train.py"], {{"cores": 2}})
@@ -99,14 +101,14 @@ def test_a_command_that_never_reached_torch_is_a_recording_without_ranks(tmp_pat
 
 
 @pytest.mark.parametrize("take_in", [False, True])
-def test_what_a_killed_launcher_left_is_taken_in_once(tmp_path: Path, take_in: bool) -> None:
+def test_what_a_killed_launcher_left_is_read_every_time(tmp_path: Path, take_in: bool) -> None:
     folder, num_rows = killed(tmp_path / "run", take_in=take_in)
     for _ in range(2):
         recording = open_recording(folder)
         assert rows_of(recording) == num_rows
         assert (recording.complete, recording.exit_code) == (False, None)
         assert recording.ranks[0].last("exit")["reason"] == "exit"
-    assert sorted(path.name for path in folder.iterdir()) == ["rank-0.sqlite", "run.json"]
+    assert list((folder / "raw").glob("*.rows"))
 
 
 @pytest.mark.parametrize("take_in", [False, True])
@@ -133,14 +135,6 @@ def test_a_killed_run_in_a_folder_that_cannot_be_written_is_read_as_it_is(
     done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
     assert done.stdout.strip() == str(num_rows), done.stderr
     assert sorted(path.relative_to(folder) for path in folder.rglob("*")) == before
-
-
-def test_a_recording_of_another_machine_is_read_without_touching_its_raw_files(tmp_path: Path) -> None:
-    folder, num_rows = killed(tmp_path / "run", take_in=False)
-    run = json.loads((folder / "run.json").read_text())
-    (folder / "run.json").write_text(json.dumps({**run, "system_id": "elsewhere"}))
-    assert rows_of(open_recording(folder)) == num_rows
-    assert list((folder / "raw").glob("*.rows"))
 
 
 def test_a_run_that_goes_on_is_read_without_disturbing_it(tmp_path: Path) -> None:
@@ -265,8 +259,8 @@ def test_rows_are_sorted_in_runs_as_they_would_be_at_once(late: list[int], at_on
     backwards = rows[::-1]
     wanted = backwards[np.argsort(backwards["start"], kind="stable")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(read, "_SORT_ROWS", at_once)
-        np.testing.assert_array_equal(read._sorted([rows.copy()] if len(rows) else []), wanted)
+        patch.setattr(assembly, "_SORT_ROWS", at_once)
+        np.testing.assert_array_equal(assembly._sorted([rows.copy()] if len(rows) else [], None), wanted)
 
 
 def test_iterators_that_were_not_noted_are_like_the_one_before_of_their_loader(tmp_path: Path) -> None:
@@ -296,3 +290,59 @@ def test_iterators_that_were_not_noted_are_like_the_one_before_of_their_loader(t
     assert found == [*like, (7, 3, None, 17)]  # of the last one's loader no note is left
     starts = {int(row["obj"]): int(row["start"]) for row in rank.rows[rank.rows["kind"] == r.ITER]}
     assert all(note["t"] == starts[note["id"]] + 50 for note in rank.notes["iterator"] if note["site"] > 10)
+
+
+@pytest.mark.parametrize("name", ["run.json", "rank-0.sqlite", "rank-0.sqlite-wal", "raw/5-5.rows"])
+def test_pipes_in_the_place_of_files_keep_nobody_waiting(tmp_path: Path, name: str) -> None:
+    finished(tmp_path)
+    (tmp_path / name).unlink(missing_ok=True)
+    (tmp_path / name).parent.mkdir(exist_ok=True)
+    os.mkfifo(tmp_path / name)
+    try:
+        assert rows_of(open_recording(tmp_path)) == 20
+    except RecordingError as error:
+        assert error.hint and name.partition("-wal")[0] in error.message
+
+
+ANYTHING = st.recursive(
+    st.sampled_from([None, True, -1, 3.5, 1 << 63, 10**400, float("inf"), "", "a\0b", "x"]),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(["len", "x"]), inner),
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(kind=st.sampled_from(["loader", "iterator", "process", "growth", "torch"]), data=st.data())
+def test_a_field_of_a_note_has_its_type_or_is_none(kind: str, data: st.DataObject) -> None:
+    names = st.sampled_from(
+        ["id", "loader", "workers", "dataset", "num_workers", "env", "lines", "steps", "pid"]
+    )
+    fields = data.draw(st.dictionaries(names, ANYTHING))
+    note, whole = parse_note(json.dumps({"note": kind, "t": 1, **fields}))
+    if note is None:
+        return
+    assert note["t"] == 1 and (not whole or note.keys() >= fields.keys())
+    for name, wanted in (
+        ("id", int),
+        ("loader", int),
+        ("workers", list),
+        ("env", dict),
+        ("num_workers", int),
+    ):
+        assert isinstance(note.get(name), wanted | None)
+    if isinstance(note.get("dataset"), dict):
+        assert isinstance(note["dataset"].get("len"), int | None)
+
+
+def test_a_field_of_the_run_that_is_damaged_is_a_warning(tmp_path: Path) -> None:
+    finished(tmp_path)
+    run = json.loads((tmp_path / "run.json").read_text())
+    spoiled = {"command": 7, "machine": {"cores": "many", "ram_bytes": 8}, "wall_s": [], "warnings": {}}
+    (tmp_path / "run.json").write_text(json.dumps({**run, **spoiled}))
+    recording = open_recording(tmp_path)
+    assert (recording.command, recording.machine) == ((), {"cores": None, "ram_bytes": 8})
+    assert {warning.split()[1] for warning in recording.warnings} == {
+        "command",
+        "cores",
+        "wall_s",
+        "warnings",
+    }

@@ -24,11 +24,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     store = Store(path)
     store.begin(["python", "train.py"], {})
     notes = [{"kind": "loader", "id": 1, "num_workers": 2, "batch_size": 8}]
-    crafted.write(store.raw_dir, crafted.gone_pid(), notes=notes)
+    pid = crafted.gone_pid()
+    crafted.write(store.raw_dir, pid, notes=notes)
     store.take_in(([{"t_ns": 1}], [{"t_ns": 1, "pid": 7.0, "rss_bytes": 1e9}]))
     store.finish(crafted.Ended())
     times = np.array([1, 2])
-    store.write_steps(0, {"start_ns": times, "end_ns": times + 1, "data_wait_ns": times, "samples": times})
+    store.write_steps(pid, {"start_ns": times, "end_ns": times + 1, "data_wait_ns": times, "samples": times})
     return path
 
 

@@ -184,7 +184,7 @@ def test_a_training_process_that_outlives_the_command_is_named(tmp_path: Path) -
     assert "still running" in warning
     writer.row(r.SAVE, 1 << 40, 5)
     writer.close()
-    (rank,) = open_recording(tmp_path).ranks  # what came later is taken in by whoever looks next
+    (rank,) = open_recording(tmp_path).ranks  # whoever looks next reads what came later
     assert rank.rows["kind"][-1] == r.SAVE
 
 
@@ -224,7 +224,7 @@ def test_the_steps_table_is_plain_sql(tmp_path: Path) -> None:
         "end_ns": np.array([7, 8]),
     }
     for _ in range(2):  # measuring again replaces the table
-        assert Store(tmp_path).write_steps(0, columns, pid=pid)
+        assert Store(tmp_path).write_steps(pid, columns)
     assert query(tmp_path / "rank-0.sqlite", "SELECT * FROM steps") == [
         (0, 500_000_000, 250_000_000, 32.0, 0, 7),
         (1, 1_000_000_000, None, None, 1, 8),
@@ -232,15 +232,6 @@ def test_the_steps_table_is_plain_sql(tmp_path: Path) -> None:
     found = query(tmp_path / "rank-0.sqlite", "SELECT start_ns, data_wait_ns FROM steps WHERE steady")
     assert found == [(1_000_000_000, None)]
     assert not Store(tmp_path).write_steps(1, columns)
-
-
-def test_a_folder_with_a_recording_and_one_in_use_are_refused(tmp_path: Path) -> None:
-    store = begun(tmp_path / "a")
-    with pytest.raises(UsageError, match="in use"):
-        begun(tmp_path / "a")
-    store.finish(crafted.Ended())
-    with pytest.raises(UsageError, match="already holds a recording"):
-        begun(tmp_path / "a")
 
 
 def test_a_folder_that_cannot_be_made_is_named_with_a_way_out(tmp_path: Path) -> None:

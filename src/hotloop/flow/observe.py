@@ -18,8 +18,7 @@ from hotloop.fix.in_force import InForce
 from hotloop.footprint.watch import MemoryWatch
 from hotloop.launch.command import Outcome, run_command
 from hotloop.launch.guard import Guard
-from hotloop.launch.machine import facts
-from hotloop.launch.oom_kills import oom_kills, since
+from hotloop.launch.machine import facts, oom_kills, oom_kills_since
 from hotloop.launch.output import last_words
 from hotloop.launch.system import Sampler
 from hotloop.launch.throwaway import Refused, Throwaway, prepare
@@ -80,6 +79,8 @@ def observe(
         store = Store(folder)
         machine, kills = facts(with_gpus=False), oom_kills()
         put: Mapping[str, str] = {}
+        asked = {"STEPS": steps, "PROFILE": int(profile) or None, "MEMORY": int(memory) or None}
+        how = {f"HOTLOOP_{name}": str(value) for name, value in asked.items() if value is not None}
         more: dict[str, Any] = {}
         if patch is not None:
             put, more = patch.put(folder), {"patch": {"files": list(map(str, patch.files))}}
@@ -103,9 +104,7 @@ def observe(
                 command,
                 raw_dir=folder / "raw",
                 src_dir=Path(__file__).resolve().parents[2],
-                steps=steps,
-                profile=profile,
-                env_extra={**(env or {}), **put, **({"HOTLOOP_MEMORY": "1"} if memory else {})},
+                env_extra={**(env or {}), **put, **how},
                 on_tick=tick,
                 stdout=stdout,
                 stderr=stderr,
@@ -116,7 +115,7 @@ def observe(
                 patch.take_back(folder)
             store.discard()
             raise
-        store.add_machine(oom_kills=since(kills))
+        store.add_machine(oom_kills=oom_kills_since(kills))
         store.add_machine(gpus=sampler.gpu_facts())  # not earlier: a driver may take seconds to answer
         store.take_in(sampler.drain())
         store.finish(outcome)

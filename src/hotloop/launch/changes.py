@@ -6,31 +6,26 @@ import os
 import stat
 import tempfile
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
 Kind = Literal["written", "deleted"]
 
 
-def changes(upper: Path, folder: Path, *, opaque: bool = False) -> Iterator[tuple[Kind, Path]]:
-    """What ``upper`` holds over ``folder``, unsorted; compiled Python files are left out.
-
-    ``opaque``: what ``folder`` holds does not shine through: it was deleted, and another made in its place.
-    """
-    entries = _entries(upper)
-    opaque = opaque or _is_opaque(upper)
-    if opaque:
-        names = {entry.name for entry in entries}
-        yield from (("deleted", folder / entry.name) for entry in _entries(folder) if entry.name not in names)
-    for entry in entries:
+def changes(upper: Path, folder: Path) -> Iterator[tuple[Kind, Path]]:
+    """What ``upper`` holds over ``folder``, unsorted; compiled Python files are left out."""
+    for entry in _entries(upper):
         path, target = Path(entry.path), folder / entry.name
-        if entry.is_dir(follow_symlinks=False):
-            if entry.name != "__pycache__":
-                inside = list(changes(path, target, opaque=opaque))
-                yield from inside or ([] if target.is_dir() else [("written", target)])
-            continue
         mode = entry.stat(follow_symlinks=False).st_mode
-        if stat.S_ISCHR(mode):
+        if stat.S_ISDIR(mode) and entry.name != "__pycache__":
+            inside = list(changes(path, target))
+            if _is_opaque(path):  # it was deleted, and another made in its place
+                names = {one.name for one in _entries(path)}
+                lost = (one.name for one in _entries(target) if one.name not in names)
+                inside += [("deleted", target / name) for name in lost]
+            yield from inside or ([] if target.is_dir() else [("written", target)])
+        elif stat.S_ISCHR(mode):
             yield "deleted", target
         elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):  # sockets and pipes are nobody's files
             yield "written", target
@@ -45,28 +40,17 @@ def is_temporary(path: Path) -> bool:
 
 
 def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder; a script may have left it without permission, for its owner too."""
-    for attempt in range(2):
-        try:
-            with os.scandir(folder) as found:
-                return list(found)
-        except PermissionError:
-            if attempt:
-                break
-            try:
-                folder.chmod(stat.S_IRWXU)
-            except OSError:
-                break
-        except OSError:
-            break
-    return []
+    """What is in a folder; nothing where a script left it without permission."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
 
 
 def _is_opaque(upper: Path) -> bool:
     for name in ("trusted.overlay.opaque", "user.overlay.opaque"):
-        try:
+        with suppress(OSError):
             if os.getxattr(upper, name, follow_symlinks=False) == b"y":
                 return True
-        except OSError:
-            continue
     return False

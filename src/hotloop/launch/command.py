@@ -69,8 +69,6 @@ def run_command(
     raw_dir: Path,
     src_dir: Path,
     env_extra: Mapping[str, str] | None = None,
-    steps: int | None = None,
-    profile: bool = False,
     on_tick: Callable[[int], None] | None = None,
     tick_s: float = 0.5,
     stdout: IO[str] | int | None = None,
@@ -87,9 +85,7 @@ def run_command(
     """
     if not command or not command[0]:
         raise UsageError("no command given", hint="hotloop run -- python train.py")
-    environment = observed_environment(
-        os.environ, raw_dir=raw_dir, src_dir=src_dir, steps=steps, profile=profile
-    ) | dict(env_extra or {})
+    environment = observed_environment(os.environ, raw_dir=raw_dir, src_dir=src_dir) | dict(env_extra or {})
     sys.stdout.flush()
     sys.stderr.flush()
     with Signals() as signals:
@@ -118,9 +114,7 @@ def run_command(
     )
 
 
-def observed_environment(
-    base: Mapping[str, str], *, raw_dir: Path, src_dir: Path, steps: int | None = None, profile: bool = False
-) -> dict[str, str]:
+def observed_environment(base: Mapping[str, str], *, raw_dir: Path, src_dir: Path) -> dict[str, str]:
     """The environment under which every Python process of a command is observed."""
     inject = str(src_dir / "hotloop" / "bootstrap" / "inject")
     old = [entry for entry in base.get("PYTHONPATH", "").split(os.pathsep) if entry and entry != inject]
@@ -128,10 +122,6 @@ def observed_environment(
     environment["PYTHONPATH"] = os.pathsep.join([inject, *old])
     environment["HOTLOOP_RAW"] = str(raw_dir.absolute())
     environment["HOTLOOP_SRC"] = str(src_dir.absolute())
-    if steps is not None:
-        environment["HOTLOOP_STEPS"] = str(steps)
-    if profile:
-        environment["HOTLOOP_PROFILE"] = "1"
     return environment
 
 

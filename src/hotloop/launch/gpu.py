@@ -12,15 +12,10 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-#: A PCIe counter takes 20 ms of waiting to read: one GPU and direction at a time, every this many samples.
+#: A PCIe counter takes 20 ms of waiting to read: one GPU at a time, every this many samples.
 _PCIE_EVERY: Final = 4
 #: Asks NVML about the GPU with this handle.
 Question = Callable[[Any, Any], Any]
-
-
-def facts() -> list[dict[str, Any]]:
-    """One dictionary per GPU, empty without a driver."""
-    return Gpus().facts()
 
 
 class Gpus:
@@ -58,7 +53,7 @@ class Gpus:
             return None
 
     def facts(self) -> list[dict[str, Any]]:
-        """One dictionary per GPU."""
+        """One dictionary per GPU, empty without a driver."""
         return [self._facts_of(index, handle) for index, handle in enumerate(self._handles)]
 
     def _facts_of(self, index: int, handle: Any) -> dict[str, Any]:
@@ -82,12 +77,9 @@ class Gpus:
 
     def _sample_pcie(self) -> None:
         turn, due = divmod(self._samples, _PCIE_EVERY)
-        if due:
-            return
-        index, direction = divmod(turn % (2 * len(self._handles)), 2)
-        rate = self._ask(_PCIE[direction], self._handles[index])
-        if rate is not None:
-            self._pcie[f"gpu{index}_pcie_{'rx' if direction else 'tx'}_bytes_per_s"] = rate * 1024.0
+        index = turn % len(self._handles)
+        if due == 0 and (rate := self._ask(_pcie_rx, self._handles[index])) is not None:
+            self._pcie[f"gpu{index}_pcie_rx_bytes_per_s"] = rate * 1024.0
 
 
 def is_visible(index: int, uuid: str | None, visible_devices: str | None) -> bool:
@@ -106,6 +98,10 @@ def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
 
 
+def _pcie_rx(nvml: Any, gpu: Any) -> Any:
+    return nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES)
+
+
 _FACTS: Final[dict[str, Question]] = {
     "uuid": lambda nvml, gpu: _text(nvml.nvmlDeviceGetUUID(gpu)),
     "name": lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)),
@@ -122,7 +118,6 @@ _FACTS: Final[dict[str, Question]] = {
 }
 _SAMPLES: Final[dict[str, Question]] = {
     "util_ratio": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
-    "memory_util_ratio": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).memory / 100,
     "memory_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
     "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
     "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
@@ -131,7 +126,3 @@ _SAMPLES: Final[dict[str, Question]] = {
     "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
     "throttle_reasons": lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
 }
-_PCIE: Final[tuple[Question, ...]] = (
-    lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_TX_BYTES),
-    lambda nvml, gpu: nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES),
-)

@@ -6,7 +6,7 @@ import contextlib
 import os
 import shutil
 import signal
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from time import monotonic
@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from hotloop.launch.machine import memory_limit_bytes, memory_used_in_cgroup, used_bytes
+from hotloop.launch.machine import memory_limit_bytes, memory_used_bytes
 from hotloop.units import duration, size
 
 #: After an interrupt a run has this long to end in an orderly way.
@@ -42,7 +42,7 @@ class Guard:
     stopped: bool = False
     peak_bytes: float = 0.0
     _begun_s: float = 0.0
-    _interrupted_s: float = field(default=0.0)
+    _interrupted_s: float = 0.0
 
     def look(self, pid: int) -> None:
         """End the run under this process where it has to be."""
@@ -119,8 +119,7 @@ def free_memory() -> tuple[float, float]:
     """Bytes of memory that are left to this process and that there are, its cgroup's limit kept."""
     memory = psutil.virtual_memory()
     free, total = float(memory.available), float(memory.total)
-    limit, used = memory_limit_bytes(), memory_used_in_cgroup()
+    limit, used = memory_limit_bytes(), memory_used_bytes()
     if limit is not None and used is not None:
-        with contextlib.suppress(OSError, ValueError):
-            return min(free, limit - used_bytes(used)[1]), min(total, limit)
+        return min(free, limit - used), min(total, limit)
     return free, total

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Final
 
 import psutil
 
-from hotloop.launch.machine import memory_used_in_cgroup, used_bytes
+from hotloop.launch.machine import memory_used_bytes
 
 _VMSTAT: Final = {
-    "pgmajfault": "major_faults",
     "workingset_refault_file": "refaults",
     "workingset_refault": "refaults",  # before Linux 5.9
 }
@@ -24,12 +22,11 @@ class Host:
     def __init__(self) -> None:
         self._before: dict[str, float] = {}
         self._before_ns = 0
-        self._cgroup = memory_used_in_cgroup()
 
     def sample(self, now_ns: int) -> dict[str, float]:
         """The machine's columns of ``launch.system``, but for time and GPUs."""
         seconds = (now_ns - self._before_ns) / 1e9
-        found = {**_memory(), **self._cgroup_memory()}
+        found = _memory()
         counters = _counters()
         if self._before_ns and seconds > 0:
             found |= self._rates(counters, seconds)
@@ -51,25 +48,15 @@ class Host:
                 found[f"{column}_per_s"] = rate
         return found
 
-    def _cgroup_memory(self) -> dict[str, float]:
-        if self._cgroup is None:
-            return {}
-        try:
-            used, working = used_bytes(self._cgroup)
-            return {"cgroup_memory_bytes": used, "cgroup_working_set_bytes": working}
-        except (OSError, ValueError):
-            return {}
-
 
 def _memory() -> dict[str, float]:
-    memory = psutil.virtual_memory()
-    return {
+    memory, in_cgroup = psutil.virtual_memory(), memory_used_bytes()
+    return ({} if in_cgroup is None else {"cgroup_working_set_bytes": in_cgroup}) | {
         "memory_available_bytes": memory.available,
         "memory_used_bytes": memory.total - memory.available,
         "page_cache_bytes": getattr(memory, "cached", 0),
         "shm_bytes": getattr(memory, "shared", 0),
         "swap_used_bytes": _swap_used(),
-        "load1": os.getloadavg()[0],
     }
 
 
@@ -85,11 +72,11 @@ def _cpu() -> dict[str, float]:
     cpu = psutil.cpu_times_percent()
     iowait, steal = getattr(cpu, "iowait", 0.0), getattr(cpu, "steal", 0.0)
     busy = max(0.0, 100.0 - cpu.idle - iowait - steal)
-    return {"cpu_ratio": busy / 100, "iowait_ratio": iowait / 100, "steal_ratio": steal / 100}
+    return {"cpu_ratio": busy / 100, "steal_ratio": steal / 100}
 
 
 def _counters() -> dict[str, float]:
-    found = {"context_switches": float(psutil.cpu_stats().ctx_switches)}
+    found: dict[str, float] = {}
     disk = psutil.disk_io_counters()
     if disk is not None:
         found |= {"disk_read_bytes": disk.read_bytes, "disk_write_bytes": disk.write_bytes}

@@ -4,7 +4,7 @@ Keys of ``facts``: cores (usable: affinity and cgroup quota together, may be fra
 cpu_model, ram_bytes, memory_limit_bytes (cgroup; absent without a limit), swap_bytes, shm_bytes,
 shm_free_bytes, open_files (of a process; absent without a limit), storage {path, kind, filesystem, device,
 free_bytes} of the working folder, gpus (list, see ``launch.gpu``), oom_kills (while the command ran, see
-``launch.oom_kills``), kernel, os, arch, python, hostname, container ("docker", "kubernetes", "podman", "lxc",
+``oom_kills``), kernel, os, arch, python, hostname, container ("docker", "kubernetes", "podman", "lxc",
 ...; absent outside one), cpu_governor.
 """
 
@@ -14,13 +14,13 @@ import os
 import platform
 import resource
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
-from hotloop.launch import gpu
+from hotloop.launch.gpu import Gpus
 from hotloop.launch.storage import storage
 
 _CGROUP: Final = Path("/sys/fs/cgroup")
@@ -40,7 +40,7 @@ def facts(path: Path | None = None, *, with_gpus: bool = True) -> dict[str, Any]
             found[name] = value
     found["storage"] = _try(lambda: storage(path or Path.cwd())) or {}
     if with_gpus:
-        found["gpus"] = _try(gpu.facts) or []
+        found["gpus"] = _try(Gpus().facts) or []
     found.setdefault("cores", float(os.cpu_count() or 1))
     return found
 
@@ -73,17 +73,15 @@ def memory_limit_bytes() -> int | None:
     return min((limit for limit, _ in _memory_limits()), default=None)
 
 
-def memory_used_in_cgroup() -> Path | None:
-    """The file that tells how much memory the limited cgroup uses now, None without a limit."""
-    return next((usage for _, usage in _memory_limits()), None)
-
-
-def used_bytes(usage: Path) -> tuple[float, float]:
-    """What a cgroup uses, with and without the page cache given back first. Raises OSError, ValueError."""
-    used = float(usage.read_text(encoding="ascii"))
-    sizes = dict(line.split(" ", 1) for line in _read(usage.parent / "memory.stat").splitlines())
-    cached = float(sizes.get("total_inactive_file", sizes.get("inactive_file", 0.0)))  # v1 has both
-    return used, max(0.0, used - cached)
+def memory_used_bytes() -> float | None:
+    """What the cgroup with the tightest limit uses, without the page cache given back first."""
+    try:
+        _, usage = min(_memory_limits())
+        sizes = dict(line.split(" ", 1) for line in _read(usage.parent / "memory.stat").splitlines())
+        cached = float(sizes.get("total_inactive_file", sizes.get("inactive_file", 0.0)))  # v1 has both
+        return max(0.0, float(_read(usage)) - cached)
+    except ValueError:  # no limit, or nothing that tells
+        return None
 
 
 def _memory_limits() -> Iterator[tuple[int, Path]]:
@@ -94,6 +92,31 @@ def _memory_limits() -> Iterator[tuple[int, Path]]:
             text = _read(folder / limit)
             if text and text != "max" and int(text) < _NO_LIMIT:
                 yield int(text), folder / usage
+
+
+def oom_kills() -> dict[str, int]:
+    """How often the kernel killed for want of memory: on the machine, and in this process's cgroup and below.
+
+    What it does not count is left out. cgroup v1 counts each group by itself.
+    """
+    own = (
+        folder / name
+        for folder in cgroup_folders("memory")
+        for name in ("memory.events", "memory.oom_control")
+    )
+    found = {"machine": _killed(Path("/proc/vmstat"))}
+    found["cgroup"] = next((count for path in own if (count := _killed(path)) is not None), None)
+    return {name: count for name, count in found.items() if count is not None}
+
+
+def oom_kills_since(before: Mapping[str, int]) -> dict[str, int]:
+    """Kills since ``before`` was read, for what is still counted."""
+    return {name: count - before[name] for name, count in oom_kills().items() if name in before}
+
+
+def _killed(path: Path) -> int | None:
+    lines = _read(path).splitlines()
+    return next((int(line.split()[1]) for line in lines if line.startswith("oom_kill ")), None)
 
 
 def _quota_in(folder: Path) -> float | None:

@@ -19,6 +19,8 @@ _PSS_FROM_NS: Final = 2_000_000_000
 _PSS_COST_RATIO: Final = 0.0005
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
+#: A kernel may be built without it, and macOS has no /proc.
+_HAS_CHILDREN: Final = Path("/proc/self/task", str(os.getpid()), "children").exists()
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
 
 
@@ -91,19 +93,13 @@ def _tree(pids: set[int]) -> set[int]:
 
 def _children(pid: int) -> list[int] | None:
     """Pids of a process's children, None when it is gone."""
+    if not _HAS_CHILDREN:
+        return _children_psutil(pid)
     try:
         tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
     except OSError:
-        return None if sys.platform == "linux" else _children_psutil(pid)
-    found: list[int] = []
-    for task in tasks:
-        try:
-            found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_text(encoding="ascii").split())
-        except FileNotFoundError:
-            continue  # the thread ended
-        except OSError:
-            return _children_psutil(pid)
-    return found
+        return None
+    return [int(child) for task in tasks for child in _text(pid, f"task/{task}/children").split()]
 
 
 def _children_psutil(pid: int) -> list[int] | None:
@@ -115,11 +111,8 @@ def _children_psutil(pid: int) -> list[int] | None:
 
 def _read_proc(pid: int) -> tuple[float, float, dict[str, float]] | None:
     """Start time, CPU seconds and the columns of one process; None when it is gone or a zombie."""
-    try:
-        stat = _text(pid, "stat").rpartition(")")[2].split()
-        statm = _text(pid, "statm").split()
-    except OSError:
-        return None
+    stat = _text(pid, "stat").rpartition(")")[2].split()
+    statm = _text(pid, "statm").split()
     if len(stat) < 40 or stat[0] in "ZX" or len(statm) < 3:
         return None
     row = {
@@ -137,33 +130,22 @@ def _read_proc(pid: int) -> tuple[float, float, dict[str, float]] | None:
 
 def _schedule(pid: int) -> dict[str, float]:
     """How long the process's first thread ran, and how long it could have run but no core was free."""
-    try:
-        ran, waited = _text(pid, "schedstat").split()[:2]
-    except (OSError, ValueError):  # a kernel without it
-        return {}
-    return {"main_cpu_s": int(ran) / 1e9, "core_wait_s": int(waited) / 1e9}
+    words = _text(pid, "schedstat").split()  # empty of a kernel without it
+    return {"main_cpu_s": int(words[0]) / 1e9, "core_wait_s": int(words[1]) / 1e9} if len(words) > 1 else {}
 
 
 def _io(pid: int) -> dict[str, float]:
+    """Empty of another user's process."""
     names = {"rchar": "rchar_bytes", "read_bytes": "read_bytes", "write_bytes": "write_bytes"}
-    try:
-        lines = _text(pid, "io").splitlines()
-    except OSError:  # another user's process
-        return {}
-    pairs = (line.partition(": ") for line in lines)
+    pairs = (line.partition(": ") for line in _text(pid, "io").splitlines())
     return {names[name]: float(value) for name, _, value in pairs if name in names}
 
 
 def _proportional(pid: int) -> dict[str, float]:
-    try:
-        lines = _text(pid, "smaps_rollup").splitlines()[1:]
-    except OSError:
-        return {}
+    lines = _text(pid, "smaps_rollup").splitlines()[1:]
     sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
-    if "Pss" not in sizes:
-        return {}
-    private = sizes.get("Private_Clean", 0) + sizes.get("Private_Dirty", 0) + sizes.get("Private_Hugetlb", 0)
-    return {"pss_bytes": float(sizes["Pss"]), "uss_bytes": float(private)}
+    private = sum(sizes.get(f"Private_{kind}", 0) for kind in ("Clean", "Dirty", "Hugetlb"))
+    return {"pss_bytes": float(sizes["Pss"]), "uss_bytes": float(private)} if "Pss" in sizes else {}
 
 
 def _read_psutil(pid: int) -> tuple[float, float, dict[str, float]] | None:
@@ -181,4 +163,8 @@ def _read_psutil(pid: int) -> tuple[float, float, dict[str, float]] | None:
 
 
 def _text(pid: int, name: str) -> str:
-    return Path(f"/proc/{pid}/{name}").read_text(encoding="ascii", errors="replace")
+    """Empty where it cannot be read."""
+    try:
+        return Path(f"/proc/{pid}/{name}").read_text(encoding="ascii", errors="replace")
+    except OSError:
+        return ""

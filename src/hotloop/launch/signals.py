@@ -1,4 +1,4 @@
-"""The signals that hotloop is sent while the user's command runs, one after the other.
+"""The signals that hotloop is sent while the user's command runs, one after the other, and whom they are for.
 
 They are caught, not blocked: a blocked signal goes to any thread of a library that does not block it, and
 Python raises it in the main thread. What was ignored when hotloop started (``nohup``) stays ignored.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import select
 import signal
+import subprocess
 from collections import deque
 from contextlib import suppress
 from types import FrameType
@@ -18,6 +19,8 @@ from typing import Any, Final, Self
 PASSED_ON: Final = (
     signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
 )  # fmt: skip
+#: How long the kernel may take to end the silent process.
+_GRACE_S: Final = 0.1
 
 
 class Signals:
@@ -53,3 +56,32 @@ class Signals:
 
 def _caught(_number: int, _frame: FrameType | None) -> None:
     """The number is in the pipe."""
+
+
+class GroupSentinel:
+    """Whether a signal that reached hotloop was meant for its whole process group: the command has it then.
+
+    Nothing in a signal tells. So a silent process sits in the same group: when a signal ends it too, the
+    group was meant. Passing that signal on would give the command a second Ctrl-C in the middle of its
+    clean-up. The silent process ends with hotloop, however that ends.
+    """
+
+    def __init__(self) -> None:
+        # Reads until hotloop's end of the pipe closes; no core file when SIGQUIT ends it.
+        command = ["/bin/sh", "-c", "ulimit -c 0; exec cat"]
+        self._process = subprocess.Popen(
+            command, env={"PATH": os.defpath}, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def was_hit(self, number: int) -> bool:
+        """Whether the whole group got this signal, which hotloop has just received."""
+        try:
+            return self._process.wait(_GRACE_S) == -number
+        except subprocess.TimeoutExpired:
+            return False
+
+    def close(self) -> None:
+        """End the silent process."""
+        self._process.kill()  # stopped, it would not read the end of its pipe
+        self._process.communicate()

@@ -4,21 +4,18 @@ Machine columns (``recording.system``), rates over the time since the sample bef
 none):
 
 * ``t_s``: seconds since the command started.
-* ``cpu_ratio``, ``iowait_ratio``, ``steal_ratio``: share of all CPUs, 0 to 1 (iowait is idle time).
-  ``load1``: load average.
+* ``cpu_ratio``, ``steal_ratio``: share of all CPUs, 0 to 1.
 * ``memory_available_bytes``, ``memory_used_bytes``, ``page_cache_bytes``, ``shm_bytes`` (shared memory in
-  use), ``swap_used_bytes``, ``cgroup_memory_bytes`` (in use, page cache included; only under a cgroup limit),
-  ``cgroup_working_set_bytes`` (without the page cache that is given back first).
-* ``context_switches_per_s``, ``major_faults_per_s``, ``refaults_per_s`` (pages read again soon after they
-  were evicted).
+  use), ``swap_used_bytes``, ``cgroup_working_set_bytes`` (in use without the page cache that is given back
+  first; only under a cgroup limit).
+* ``refaults_per_s`` (pages read again soon after they were evicted).
 * ``disk_read_bytes_per_s``, ``disk_write_bytes_per_s``, ``disk_busy_ratio`` (busiest disk),
   ``net_recv_bytes_per_s``, ``net_sent_bytes_per_s``.
 * ``cpu_pressure_ratio``, ``io_pressure_ratio``, ``memory_pressure_ratio``: share of time in which some task
   waited for it.
-* ``gpuN_util_ratio``, ``gpuN_memory_util_ratio``, ``gpuN_memory_bytes``, ``gpuN_power_w``,
-  ``gpuN_power_limit_w``, ``gpuN_sm_clock_mhz``, ``gpuN_memory_clock_mhz``, ``gpuN_temperature_c``,
-  ``gpuN_throttle_reasons`` (NVML bit mask), ``gpuN_pcie_rx_bytes_per_s`` (to the GPU),
-  ``gpuN_pcie_tx_bytes_per_s``.
+* ``gpuN_util_ratio``, ``gpuN_memory_bytes``, ``gpuN_power_w``, ``gpuN_power_limit_w``, ``gpuN_sm_clock_mhz``,
+  ``gpuN_memory_clock_mhz``, ``gpuN_temperature_c``, ``gpuN_throttle_reasons`` (NVML bit mask),
+  ``gpuN_pcie_rx_bytes_per_s`` (to the GPU).
 * ``sample_s``: what taking the sample cost.
 
 Process columns (``recording.process_system[pid]``): ``t_s``; ``cpu_ratio`` (1.0 is one core); ``rss_bytes``,
@@ -33,6 +30,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from time import perf_counter_ns
 from typing import Any, Final
 
@@ -54,12 +52,14 @@ class Sampler:
     closely: bool = False  # count private pages every second, and let that cost 2 % of the time
     machine: list[Mapping[str, float]] = field(default_factory=list)
     processes: list[Mapping[str, float]] = field(default_factory=list)
-    failure: str = ""  # why the last sample that failed did; a system that answers oddly must not stop a run
-    _gpus: Gpus | None = None
     _host: Host = field(default_factory=Host)
     _family: Processes = field(init=False)
     _last_ns: int = 0
     _count: int = 0
+
+    @cached_property
+    def _gpus(self) -> Gpus:  # not earlier: a driver may take seconds to answer
+        return Gpus()
 
     def __post_init__(self) -> None:
         self._family = Processes(pss_every_s=1.0, pss_cost_ratio=0.02) if self.closely else Processes()
@@ -77,16 +77,12 @@ class Sampler:
         self._count += 1
         try:
             self._take(now, root_pid, extra_pids)
-        except (OSError, ValueError, LookupError, RuntimeError, psutil.Error) as error:
-            self.failure = f"{type(error).__name__}: {error}"
-            return False
+        except (OSError, ValueError, LookupError, RuntimeError, psutil.Error):
+            return False  # a system that answers oddly must not stop a run
         return True
 
     def _take(self, now: int, root_pid: int, extra_pids: tuple[int, ...]) -> None:
-        if self._gpus is None:  # without GPUs it is empty, and not to be asked for anew
-            self._gpus = Gpus()
-        gpus = self._gpus
-        found = {"t_ns": now, **self._host.sample(now), **gpus.sample()}
+        found = {"t_ns": now, **self._host.sample(now), **self._gpus.sample()}
         self.processes += [{"t_ns": now, **row} for row in self._family.sample(root_pid, extra_pids, now)]
         found["sample_s"] = (perf_counter_ns() - now) / 1e9
         self.machine.append(found)
@@ -94,8 +90,6 @@ class Sampler:
 
     def gpu_facts(self) -> list[dict[str, Any]]:
         """Facts of the GPUs, see ``launch.gpu``; the first question to the driver may take seconds."""
-        if self._gpus is None:
-            self._gpus = Gpus()
         return self._gpus.facts()
 
     def drain(self) -> tuple[list[Mapping[str, float]], list[Mapping[str, float]]]:

@@ -111,30 +111,29 @@ def prepare(
     for folder in roomy:
         scratches.sweep(folder)
         try:
-            scratch, lock = scratches.make(folder)
-        except OSError as error:
-            why = f"{folder}: {error.strerror}"
-            continue
-        found = None
-        try:
-            # Layers of their own: those of the attempt may be in use a moment longer than it.
-            plan = _plan(scratch, "try", kept, needed)
-            _try(Throwaway(scratch=scratch, plan=plan, lock=lock, name="try"), needed[0])
-            room = Throwaway(scratch=scratch, plan=_plan(scratch, "run", kept, needed), lock=lock)
-            for path, data in new.items():
-                room.put(path, data)
-            found = room
+            return _room(folder, kept, needed, new)
         except Refused as refused:
             why = refused.message
         except OSError as error:
-            why = f"{error.filename}: {error.strerror}"
-        finally:
-            if found is None:
-                scratches.remove(scratch)
-                lock.close()
-        if found is not None:
-            return found
+            why = f"{error.filename or folder}: {error.strerror}"
     raise Refused(why)
+
+
+def _room(folder: Path, kept: Sequence[Path], needed: Sequence[Path], new: Mapping[Path, bytes]) -> Throwaway:
+    """One in a temporary folder; raises Refused, OSError."""
+    scratch, lock = scratches.make(folder)
+    try:
+        # Layers of their own: those of the attempt may be in use a moment longer than it.
+        plan = _plan(scratch, "try", kept, needed)
+        _try(Throwaway(scratch=scratch, plan=plan, lock=lock, name="try"), needed[0])
+        room = Throwaway(scratch=scratch, plan=_plan(scratch, "run", kept, needed), lock=lock)
+        for path, data in new.items():
+            room.put(path, data)
+        return room
+    except BaseException:
+        scratches.remove(scratch)
+        lock.close()
+        raise
 
 
 def _try(found: Throwaway, here: Path) -> None:

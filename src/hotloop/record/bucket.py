@@ -1,11 +1,11 @@
-"""One ``rank-N.sqlite`` while it is written: rows and notes go in, never half of a tick."""
+"""One ``rank-N.sqlite``: rows and notes of a training process and its workers go in, never half of a tick."""
 
 from __future__ import annotations
 
 import itertools
 import json
 import sqlite3
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final
@@ -14,14 +14,14 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.phases import PHASES
-from hotloop.record import raw, schema
+from hotloop.record import schema
+from hotloop.record.fields import is_count, parse_note
 from hotloop.record.owners import Facts
-from hotloop.record.recording import Note
-from hotloop.record.spill import in_turn, release
+from hotloop.record.raw import Observed, sound
+from hotloop.record.recording import last_ns
+from hotloop.record.spill import empty_rows, in_turn, release
 
 _STEPS_AT_ONCE: Final = 8192
-#: Of ``Facts``, what the column ``info`` holds as it is.
-_INFO: Final = ("parent_main_pid", "role", "rank", "last_ns")
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -34,67 +34,61 @@ class Bucket:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._db = schema.create(path, schema.RANK_TABLES, {"packing": schema.PACKING})
+        self._open: sqlite3.Connection | None = None
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        if self._open is None:
+            self._open = schema.create(self.path, schema.RANK_TABLES, {"packing": schema.PACKING})
+        return self._open
 
     def transaction(self) -> AbstractContextManager[None]:
         """What is written inside gets into the file as a whole."""
         return schema.transaction(self._db)
 
-    def put(self, facts: Facts, role: str, rank: int, end_ns: int | None, taken: tuple[int, int]) -> int:
-        """Write what is known of a process and how many raw bytes (rows, notes) are in; returns its id."""
+    def put(self, one: Observed) -> None:
+        """Write what is known of a process, what of it waits, and how many raw bytes are in with that."""
+        facts = one.facts
         values = (
-            facts.pid, facts.ppid, role, rank, facts.start_ns, end_ns, int(facts.active), *taken,
-            json.dumps(_info(facts)), facts.key,
+            facts.pid, facts.ppid, facts.role, facts.rank, facts.start_ns, one.end_ns, one.rows_read,
+            one.notes_read, facts.key,
         )  # fmt: skip
-        changed = self._db.execute(
-            "UPDATE processes SET pid=?, ppid=?, role=?, rank=?, start_ns=?, end_ns=?, active=?,"
-            " rows_taken=?, notes_taken=?, info=? WHERE key=?",
+        self._db.execute("INSERT OR IGNORE INTO processes (key, pid) VALUES (?,?)", (facts.key, facts.pid))
+        self._db.execute(
+            "UPDATE processes SET pid=?, ppid=?, role=?, rank=?, start_ns=?, end_ns=?, rows_taken=?,"
+            " notes_taken=? WHERE key=?",
             values,
         )
-        if changed.rowcount == 0:
-            self._db.execute(
-                "INSERT INTO processes (pid, ppid, role, rank, start_ns, end_ns, active, rows_taken,"
-                " notes_taken, info, key) VALUES (?,?,?,?,?,?,?,?,?,?,?)",
-                values,
-            )
-        found = self._db.execute("SELECT id FROM processes WHERE key=?", (facts.key,)).fetchone()
-        return int(found[0])
-
-    def processes(self) -> list[tuple[Facts, int, int]]:
-        """Every process in here with the raw bytes of rows and notes already taken."""
-        return read_processes(self._db)
-
-    def add_rows(self, process: int, rows: npt.NDArray[Any]) -> None:
-        """Append rows in the order they were written."""
-        last = self._db.execute("SELECT coalesce(max(seq), 0) FROM chunks WHERE process=?", (process,))
-        for seq, piece in enumerate(in_turn(rows, schema.CHUNK_ROWS), last.fetchone()[0] + 1):
-            values = (
-                process,
-                seq,
-                len(piece),
-                int(piece["start"].min()),
-                raw.last_ns(piece),
-                schema.pack(piece),
-            )
-            self._db.execute("INSERT INTO chunks VALUES (?,?,?,?,?,?)", values)
-
-    def add_notes(self, process: int, notes: Iterable[Note]) -> None:
-        """Append notes in the order they were written."""
+        ((process,),) = self._db.execute("SELECT id FROM processes WHERE key=?", (facts.key,))
+        if one.rows:
+            self._add_rows(process, np.concatenate(one.rows))
         self._db.executemany(
             "INSERT INTO notes VALUES (?,?,?,?)",
-            ((process, note.get("t"), note["note"], json.dumps(note)) for note in notes),
+            ((process, note.get("t"), note["note"], json.dumps(note)) for note in one.notes),
         )
 
-    def holds(self, rank: int, pid: int | None = None) -> bool:
-        """Whether a training process of this rank (and pid) is in here."""
-        found = self._db.execute(
-            "SELECT 1 FROM processes WHERE role='main' AND rank=? AND pid=coalesce(?, pid)", (rank, pid)
-        )
+    def _add_rows(self, process: int, rows: npt.NDArray[Any]) -> None:
+        last = self._db.execute("SELECT coalesce(max(seq), 0) FROM chunks WHERE process=?", (process,))
+        for seq, piece in enumerate(in_turn(rows, schema.CHUNK_ROWS), last.fetchone()[0] + 1):
+            start = int(piece["start"].min())
+            values = (process, seq, len(piece), start, last_ns(piece), schema.pack(piece))
+            self._db.execute("INSERT INTO chunks VALUES (?,?,?,?,?,?)", values)
+
+    def seat(self, role: str, rank: int) -> None:
+        """Say at the end what the process was that the file is about."""
+        with self.transaction():
+            self._db.execute(
+                "UPDATE processes SET rank=?, role=CASE role WHEN 'main' THEN ? ELSE role END", (rank, role)
+            )
+
+    def holds(self, pid: int) -> bool:
+        """Whether the file is about this training process."""
+        found = self._db.execute("SELECT 1 FROM processes WHERE role='main' AND pid=?", (pid,))
         return found.fetchone() is not None
 
     def write_steps(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
         """Replace the steps table, see ``Store.write_steps``."""
-        quoted = ", ".join(f'"{column_name(name, values)}"' for name, values in columns.items())
+        quoted = ", ".join(f'"{_column(name, values)}"' for name, values in columns.items())
         num_steps = max(map(len, columns.values()), default=0)
         with self.transaction():
             self._db.execute("DROP TABLE IF EXISTS steps")
@@ -111,14 +105,14 @@ class Bucket:
 
     def close(self) -> None:
         """Close; the file stands alone afterwards."""
-        schema.close(self._db)
+        if self._open is not None:
+            schema.close(self._open)
+            self._open = None
 
 
-def column_name(name: str, values: npt.NDArray[Any]) -> str:
+def _column(name: str, values: npt.NDArray[Any]) -> str:
     """The name of a steps column as stored: seconds become whole nanoseconds."""
-    if not _is_seconds(name, values):
-        return name
-    return f"{name.removesuffix('_s')}_ns"
+    return f"{name.removesuffix('_s')}_ns" if _is_seconds(name, values) else name
 
 
 def _is_seconds(name: str, values: npt.NDArray[Any]) -> bool:
@@ -132,27 +126,42 @@ def _plain(name: str, values: npt.NDArray[Any]) -> list[Any]:
         return [int(value) if value == value else None for value in scaled.tolist()]
     if values.dtype.kind == "b":
         values = values.astype(np.int64)
-    result: list[Any] = values.tolist()
-    return [None if value != value else value for value in result]
+    return [None if value != value else value for value in values.tolist()]
 
 
-def _info(facts: Facts) -> dict[str, Any]:
-    """What ``assign`` needs of a process beside the columns."""
-    return {**{name: getattr(facts, name) for name in _INFO}, "worker_pids": sorted(facts.worker_pids)}
+def read_bucket(path: Path) -> list[Observed]:
+    """Every process of a file, as far as it was stored; raises RecordingError."""
+    with schema.reading(path, "processes") as db:
+        return _stored(db, path.parent) if db is not None else []
 
 
-def read_processes(db: sqlite3.Connection) -> list[tuple[Facts, int, int]]:
-    """Every process of a file with the raw bytes of rows and notes taken; raises sqlite3.Error."""
-    found = db.execute(
-        "SELECT key, pid, ppid, start_ns, active, rows_taken, notes_taken, info FROM processes ORDER BY id"
-    )
-    return [(_facts(*columns, **json.loads(info)), rows, notes) for *columns, rows, notes, info in found]
-
-
-def _facts(
-    key: str, pid: int, ppid: int, start_ns: int, active: int, *, worker_pids: list[int], **info: Any
-) -> Facts:
-    return Facts(
-        key=key, pid=pid, ppid=ppid, start_ns=start_ns, active=bool(active), worker_pids=set(worker_pids),
-        **info,
-    )  # fmt: skip
+def _stored(db: sqlite3.Connection, folder: Path) -> list[Observed]:
+    found: dict[int, Observed] = {}
+    query = "SELECT id, key, pid, start_ns, end_ns, rows_taken, notes_taken FROM processes ORDER BY id"
+    for process, key, *numbers in db.execute(query):
+        sizes = "SELECT coalesce(sum(num_rows), 0), count(*) FROM chunks WHERE process=?"
+        ((num_rows, num_chunks),) = db.execute(sizes, (process,))
+        pid, start_ns, end_ns, rows_read, notes_read = (number or 0 for number in numbers)
+        if not (is_count(pid, start_ns, end_ns, rows_read, notes_read, num_rows) and isinstance(key, str)):
+            raise ValueError("what it says of a process is damaged")
+        if num_rows > num_chunks * schema.CHUNK_ROWS:
+            raise ValueError("what it says of its rows is damaged")
+        facts = Facts(key=key, pid=pid, start_ns=start_ns, last_ns=start_ns)
+        one = Observed(facts=facts, end_ns=end_ns or None, rows_read=rows_read, notes_read=notes_read)
+        rows, at = empty_rows(num_rows, folder), 0  # once, not as pieces beside it
+        for (data,) in db.execute("SELECT data FROM chunks WHERE process=? ORDER BY seq", (process,)):
+            piece = sound(schema.unpack(data))
+            rows[at : at + len(piece)] = piece
+            at += len(piece)
+            facts.look_at(piece)
+            release(rows)
+        one.rows.append(rows[:at])
+        found[process] = one
+    for process, text in db.execute("SELECT process, json FROM notes ORDER BY rowid"):
+        note, whole = parse_note(text)
+        found[process].bad_notes += not whole
+        if note is not None:
+            found[process].notes.append(note)
+    for one in found.values():
+        one.facts.learn(one.notes)
+    return list(found.values())

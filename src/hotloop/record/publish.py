@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from secrets import token_hex
 from typing import BinaryIO
 
 
@@ -24,22 +24,13 @@ def write_bytes_atomic(path: Path, data: bytes) -> None:
 @contextmanager
 def whole_file(path: Path) -> Iterator[BinaryIO]:
     """A file to write to beside ``path``, renamed there at the end and removed where that is not reached."""
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
+    temporary = path.with_name(f".{path.name}.{token_hex(8)}")
     try:
-        with os.fdopen(handle, "wb") as out:
+        with temporary.open("xb") as out:
             yield out
             out.flush()
             os.fsync(out.fileno())
-        # mkstemp makes private files; a report is as readable as any other file its owner writes.
-        temporary.chmod(0o666 & ~_umask())
         temporary.replace(path)
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
-
-
-def _umask() -> int:
-    mask = os.umask(0o077)
-    os.umask(mask)
-    return mask

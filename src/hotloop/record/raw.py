@@ -2,68 +2,85 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
-from dataclasses import dataclass
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.record.fields import parse_note
+from hotloop.record.owners import Facts
 from hotloop.record.recording import ROW_DTYPE, Note
-from hotloop.record.rows import LONG, ROW
+from hotloop.record.rows import KIND_NAMES, ROW
 from hotloop.record.writer import CHUNK
 
-_NAME: Final = re.compile(r"^(\d+)-(\d+)\.(rows|notes)$")
+_NAME: Final = re.compile(r"^(\d{1,18})-(\d{1,18})\.(rows|notes)$")
 _KIND_AT: Final = ROW.size - 1
 #: Rows are read in pieces: the file is reserved ahead of the last row, and reading the reserve is waste.
 _PIECE: Final = ROW.size * 4096
 #: Rows that one call reads at most: a crashed run's file may be larger than memory should be.
 LIMIT: Final = 1 << 20
+#: Bytes of notes that one call reads at most.
+_NOTES: Final = 1 << 28
 #: A place left empty this many rows ago is not going to be filled any more.
 _FILL_BEHIND: Final = 16
 
 
-@dataclass(frozen=True, kw_only=True)
-class RawFiles:
-    """The two files of one observed process; either may be missing."""
+@dataclass(kw_only=True)
+class Observed:
+    """One observed process: what is known of it, how far its raw files are read, what of them waits."""
 
-    folder: Path
-    pid: int
-    start_ns: int
+    facts: Facts
+    end_ns: int | None = None  # None while it runs, and where nobody saw its end
+    rows_read: int = 0
+    notes_read: int = 0
+    rows: list[npt.NDArray[Any]] = field(default_factory=list)
+    notes: list[Note] = field(default_factory=list)
+    bad_notes: int = 0
 
-    @property
-    def key(self) -> str:
-        """The name both files share, unique within a run."""
-        return f"{self.pid}-{self.start_ns}"
-
-    @property
-    def rows(self) -> Path:
-        """The file of binary rows."""
-        return self.folder / f"{self.key}.rows"
-
-    @property
-    def notes(self) -> Path:
-        """The file of JSON lines."""
-        return self.folder / f"{self.key}.notes"
-
-    def remove(self) -> None:
-        """Delete both files."""
-        self.rows.unlink(missing_ok=True)
-        self.notes.unlink(missing_ok=True)
+    def read_on(self, folder: Path, *, live: bool = False, most: int | None = None) -> bool:
+        """Take in what its files hold beyond what is read, ``most`` rows or all; whether there was any."""
+        before = (self.rows_read, self.notes_read)
+        notes, self.notes_read, bad = read_notes(folder / f"{self.facts.key}.notes", self.notes_read)
+        self.bad_notes += bad
+        self.facts.learn(notes)
+        self.notes += notes
+        while most is None or sum(map(len, self.rows)) < most:
+            rows, at = read_rows(folder / f"{self.facts.key}.rows", self.rows_read, live=live)
+            if at == self.rows_read:
+                break
+            self.rows_read = at
+            self.rows.append(rows)
+            self.facts.look_at(rows)
+        return (self.rows_read, self.notes_read) != before
 
 
-def find(folder: Path) -> list[RawFiles]:
+def find(folder: Path) -> list[Facts]:
     """Every process that left raw files in ``folder``, oldest first; empty when there is no such folder."""
     try:
         names = os.listdir(folder)  # noqa: PTH208 - called every tick, and names are all it needs
     except (FileNotFoundError, NotADirectoryError):
         return []
-    keys = {(int(match[1]), int(match[2])) for name in names if (match := _NAME.match(name))}
-    found = [RawFiles(folder=folder, pid=pid, start_ns=start) for pid, start in keys]
-    return sorted(found, key=lambda raw: (raw.start_ns, raw.pid))
+    keys = {(int(match[2]), int(match[1])) for name in names if (match := _NAME.match(name))}
+    return [
+        Facts(key=f"{pid}-{start}", pid=pid, start_ns=start, last_ns=start) for start, pid in sorted(keys)
+    ]
+
+
+def with_what_is_left(stored: Iterable[Observed], folder: Path, warnings: list[str]) -> list[Observed]:
+    """What is stored of the processes of a run, and what their raw files hold beyond that."""
+    known = {one.facts.key: one for one in stored}
+    try:
+        for facts in find(folder):
+            known.setdefault(facts.key, Observed(facts=facts)).read_on(folder)
+    except OSError as error:
+        warnings.append(f"{error.filename or folder} cannot be read: {error.strerror}")
+    return list(known.values())
 
 
 def read_rows(path: Path, offset: int, *, live: bool) -> tuple[npt.NDArray[Any], int]:
@@ -79,8 +96,13 @@ def read_rows(path: Path, offset: int, *, live: bool) -> tuple[npt.NDArray[Any],
         empty = np.flatnonzero(rows["kind"] == 0)
         late = empty[empty >= end - _FILL_BEHIND]
         end = int(late[0]) if len(late) else max(0, end - 1)
-    taken = rows[:end]
-    return taken[taken["kind"] != 0], offset + end * ROW.size
+    return sound(rows[:end]), offset + end * ROW.size
+
+
+def sound(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    """The rows that were filled with something that a probe writes."""
+    kinds = rows["kind"]
+    return rows[(kinds > 0) & (kinds <= max(KIND_NAMES)) & (rows["start"] < 1 << 62)]
 
 
 def _written(path: Path, offset: int) -> bytes:
@@ -90,17 +112,16 @@ def _written(path: Path, offset: int) -> bytes:
     about to reserve one: what is empty before the last piece does not end the file.
     """
     found = bytearray()
-    try:
-        with path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            last = (max(1, os.fstat(file.fileno()).st_size) - 1) // CHUNK * CHUNK
-            while len(found) < LIMIT * ROW.size:
-                piece = file.read(_PIECE)
-                found += piece[: len(piece) - len(piece) % ROW.size]
-                if len(piece) < _PIECE or (offset + len(found) > last and not _last_filled(piece)):
-                    break
-    except FileNotFoundError:
-        pass
+    if not path.is_file():
+        return b""
+    with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
+        file.seek(offset)
+        last = (max(1, os.fstat(file.fileno()).st_size) - 1) // CHUNK * CHUNK
+        while len(found) < LIMIT * ROW.size:
+            piece = file.read(_PIECE)
+            found += piece[: len(piece) - len(piece) % ROW.size]
+            if len(piece) < _PIECE or (offset + len(found) > last and not _last_filled(piece)):
+                break
     return bytes(found[: _last_filled(found)])
 
 
@@ -111,42 +132,12 @@ def _last_filled(piece: bytes | bytearray) -> int:
 
 
 def read_notes(path: Path, offset: int) -> tuple[list[Note], int, int]:
-    """Whole lines from byte ``offset``: the notes, the offset behind them, how many lines were no notes."""
-    try:
-        with path.open("rb", buffering=0) as file:
+    """Whole lines from byte ``offset``: the notes, the offset behind them, how many were not whole notes."""
+    data = b""
+    if path.is_file():
+        with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
             file.seek(offset)
-            data = file.read()
-    except FileNotFoundError:
-        return [], offset, 0
+            data = file.read(_NOTES)
     end = data.rfind(b"\n") + 1
-    notes, bad = [], 0
-    for line in data[:end].splitlines():
-        note = parse_note(line)
-        if note is None:
-            bad += 1
-        else:
-            notes.append(note)
-    return notes, offset + end, bad
-
-
-def parse_note(line: bytes | str) -> Note | None:
-    """The note on a line, None when it is not one."""
-    try:
-        note = json.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return note if isinstance(note, dict) and isinstance(note.get("note"), str) else None
-
-
-def durations_ns(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
-    """[n] durations in nanoseconds, long intervals included."""
-    scale = np.where(rows["flags"] & LONG, 1000, 1).astype(np.int64)
-    result: npt.NDArray[np.int64] = rows["dur"].astype(np.int64) * scale
-    return result
-
-
-def last_ns(rows: npt.NDArray[Any]) -> int:
-    """When the last of these rows closed, 0 without rows."""
-    if not len(rows):
-        return 0
-    return int((rows["start"].astype(np.int64) + durations_ns(rows)).max())
+    found = [parse_note(line) for line in data[:end].splitlines()]
+    return [note for note, _ in found if note is not None], offset + end, sum(not whole for _, whole in found)

@@ -10,11 +10,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.record.rows import ROW_FIELDS
+from hotloop.record.rows import LONG, ROW_FIELDS
 
 ROW_DTYPE = np.dtype(ROW_FIELDS)
 
 Note = dict[str, Any]
+
+
+def durations_ns(rows: npt.NDArray[Any]) -> npt.NDArray[np.int64]:
+    """[n] durations in nanoseconds, long intervals included."""
+    scale = np.where(rows["flags"] & LONG, 1000, 1).astype(np.int64)
+    result: npt.NDArray[np.int64] = rows["dur"].astype(np.int64) * scale
+    return result
+
+
+def last_ns(rows: npt.NDArray[Any]) -> int:
+    """When the last of these rows closed, 0 without rows."""
+    return int((rows["start"].astype(np.int64) + durations_ns(rows)).max(initial=0))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,16 +1,22 @@
-"""``system.sqlite`` while it is written: samples of the machine and of each process."""
+"""``system.sqlite``: samples of the machine and of each process."""
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
 
 from hotloop.record import schema
 
 Sample = Mapping[str, float]
 #: Samples of the machine and of processes: mappings with ``t_ns`` and, for processes, ``pid``.
 Samples = tuple[Sequence[Sample], Sequence[Sample]]
+Columns = dict[str, npt.NDArray[Any]]
 
 
 class SystemFile:
@@ -51,3 +57,34 @@ class SystemFile:
             names = ", ".join(f'"{name}"' for name in values)
             marks = ", ".join("?" * len(values))
             db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
+
+
+def read_samples(path: Path, start_ns: int) -> tuple[Columns, dict[int, Columns]]:
+    """Columns of the machine and of each process by pid, in seconds since ``start_ns``.
+
+    Raises RecordingError.
+    """
+    if not os.path.lexists(path):
+        return {}, {}
+    with schema.reading(path, "machine") as db:
+        if db is None:
+            return {}, {}
+        (origin,) = db.execute("SELECT value FROM meta WHERE key = 'start_ns'").fetchone() or (0,)
+        shift_s = (int(origin) - start_ns) / 1e9 if start_ns else 0.0
+        machine, everyone = (_table(db, name) for name in ("machine", "process"))
+    for columns in (machine, everyone):
+        columns["t_s"] = columns["t_s"] + shift_s
+    pids = everyone.pop("pid", np.zeros(0))
+    by_pid = {
+        int(pid): {name: values[pids == pid] for name, values in everyone.items()}
+        for pid in np.unique(pids[np.isfinite(pids)])
+    }
+    return machine, by_pid
+
+
+def _table(db: sqlite3.Connection, name: str) -> Columns:
+    cursor = db.execute(f"SELECT * FROM {name} ORDER BY t_s")
+    names = [column[0] for column in cursor.description]
+    rows = cursor.fetchall()
+    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+    return {name: table[:, number] for number, name in enumerate(names)}

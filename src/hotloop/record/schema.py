@@ -16,16 +16,20 @@ reached torch but did not train, such as torchrun's agent):
 
 from __future__ import annotations
 
+import os
+import shutil
 import sqlite3
+import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.errors import RecordingError
 from hotloop.record.recording import ROW_DTYPE
 from hotloop.record.rows import ROW, SCHEMA_VERSION
 
@@ -39,8 +43,8 @@ RANK_TABLES: Final = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS processes (
     id INTEGER PRIMARY KEY, key TEXT NOT NULL UNIQUE, pid INTEGER NOT NULL, ppid INTEGER, role TEXT, rank
-    INTEGER, start_ns INTEGER, end_ns INTEGER, active INTEGER NOT NULL DEFAULT 0,
-    rows_taken INTEGER NOT NULL DEFAULT 0, notes_taken INTEGER NOT NULL DEFAULT 0, info TEXT);
+    INTEGER, start_ns INTEGER, end_ns INTEGER,
+    rows_taken INTEGER NOT NULL DEFAULT 0, notes_taken INTEGER NOT NULL DEFAULT 0);
 CREATE TABLE IF NOT EXISTS chunks (
     process INTEGER NOT NULL, seq INTEGER NOT NULL, num_rows INTEGER NOT NULL,
     start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (process, seq));
@@ -86,9 +90,67 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def is_empty(connection: sqlite3.Connection) -> bool:
-    """Whether a file was begun and nothing got into it: a full disk, or its writer was killed right then."""
-    return connection.execute("SELECT 1 FROM sqlite_master").fetchone() is None
+@contextmanager
+def reading(path: Path, table: str) -> Iterator[sqlite3.Connection | None]:
+    """A file that has this table, to read from; None of one only begun. Nothing is written beside it.
+
+    Raises RecordingError where it is damaged or not a recording's, inside of the ``with`` too.
+    """
+    journal, *others = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))
+    try:
+        with ExitStack() as stack:
+            if any(os.path.lexists(one) and not one.is_file() for one in (path, journal, *others)):
+                raise ValueError("it is no file, or what lies beside it")
+            try:
+                db = stack.enter_context(closing(_connected(f"{path.resolve().as_uri()}?mode=ro")))
+            except sqlite3.OperationalError:
+                if not journal.exists():
+                    raise
+                # A killed launcher leaves a journal; where SQLite cannot write beside it, a copy is read.
+                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="hotloop-"))
+                for one in (path, journal):
+                    shutil.copyfile(one, Path(scratch, one.name))
+                db = stack.enter_context(closing(_connected(Path(scratch, path.name).as_uri())))
+            kinds = dict(db.execute("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"))
+            if kinds and ("view" in kinds.values() or table not in kinds):
+                raise ValueError(f"it has no table {table}")
+            if kinds:
+                versions = db.execute("SELECT value FROM meta WHERE key = 'schema'").fetchone()
+                check_version(versions[0] if versions else None, path)
+            yield db if kinds else None
+    except (OSError, sqlite3.Error, zlib.error, ValueError, KeyError, TypeError, OverflowError) as error:
+        raise RecordingError(
+            f"{path} cannot be read as a recording: {error}",
+            hint="give the folder that `hotloop run` printed, or one of its rank-N.sqlite files",
+        ) from error
+
+
+def _connected(uri: str) -> sqlite3.Connection:
+    """One view of the file, while its launcher may go on writing."""
+    db = sqlite3.connect(uri, uri=True, timeout=5.0)
+    try:
+        db.execute("PRAGMA trusted_schema=OFF")
+        db.execute("BEGIN")
+        db.execute("SELECT 1 FROM sqlite_master").fetchone()
+    except sqlite3.Error:
+        db.close()
+        raise
+    return db
+
+
+def check_version(schema: object, path: Path) -> None:
+    """Raise RecordingError unless this version of hotloop reads that schema."""
+    try:
+        version = int(str(schema))
+    except ValueError:
+        raise RecordingError(
+            f"{path} does not say which schema it has", hint="give the folder that `hotloop run` printed"
+        ) from None
+    if version > SCHEMA_VERSION:
+        raise RecordingError(
+            f"{path} was written by a newer hotloop (schema {version}; this one reads {SCHEMA_VERSION})",
+            hint="upgrade hotloop: pip install --upgrade hotloop",
+        )
 
 
 def close(connection: sqlite3.Connection) -> None:
@@ -112,7 +174,11 @@ def pack(rows: npt.NDArray[Any]) -> bytes:
 
 def unpack(blob: bytes) -> npt.NDArray[Any]:
     """The rows of a blob; raises zlib.error or ValueError on a damaged one."""
-    planes = np.frombuffer(zlib.decompress(blob), np.uint8).reshape(ROW.size, -1)
-    rows = np.array(planes.T, order="C").view(ROW_DTYPE).reshape(-1)
+    unpacking = zlib.decompressobj()
+    data = unpacking.decompress(blob, CHUNK_ROWS * ROW.size)
+    if unpacking.unconsumed_tail:
+        raise ValueError("a chunk holds too many rows")
+    rows = np.array(np.frombuffer(data, np.uint8).reshape(ROW.size, -1).T, order="C").view(ROW_DTYPE)
+    rows = rows.reshape(-1)
     rows["start"] = np.cumsum(rows["start"], dtype=np.uint64)
     return rows

@@ -12,9 +12,10 @@ import shutil
 import sqlite3
 from collections.abc import Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from time import perf_counter_ns, time
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
 import numpy.typing as npt
 
@@ -28,23 +29,6 @@ from hotloop.record.samples import Samples, SystemFile
 _FULL: Final = 512 << 10
 
 
-class Ending(Protocol):
-    """What ``launch.command`` says about how the command ended."""
-
-    @property
-    def exit_code(self) -> int: ...  # noqa: D102
-    @property
-    def pid(self) -> int: ...  # noqa: D102
-    @property
-    def start_ns(self) -> int: ...  # noqa: D102
-    @property
-    def end_ns(self) -> int: ...  # noqa: D102
-    @property
-    def start_unix_s(self) -> float: ...  # noqa: D102
-    @property
-    def warnings(self) -> Sequence[str]: ...  # noqa: D102
-
-
 class Store:
     """Writes one run's folder. ``warnings`` says in words what could not be stored."""
 
@@ -52,7 +36,6 @@ class Store:
         self.folder = folder
         self.raw_dir = folder / "raw"
         self.warnings: list[str] = []
-        self._lock = runfile.Lock(self.raw_dir)
         self._intake = Intake(folder)
         self._system = SystemFile(folder / "system.sqlite")
         self._run: dict[str, Any] = {}
@@ -68,8 +51,6 @@ class Store:
             "exit_code": None,
             "wall_s": None,
             "complete": False,
-            "system_id": runfile.system_id(),
-            "launcher_pid": os.getpid(),
             "warnings": [],
             "machine": dict(machine),
             **more,
@@ -77,14 +58,6 @@ class Store:
         self._system.start_ns = start_ns
         try:
             self.raw_dir.mkdir(parents=True, exist_ok=True)
-            if not self._lock.take():
-                raise UsageError(
-                    f"{self.folder} is in use by another run", hint="give another folder with --out"
-                )
-            if raw.find(self.raw_dir) or files_of(self.folder) or (self.folder / runfile.NAME).exists():
-                raise UsageError(
-                    f"{self.folder} already holds a recording", hint="give another folder with --out"
-                )
             runfile.write(self.folder, self._run)
         except OSError as error:
             raise UsageError(
@@ -110,24 +83,33 @@ class Store:
     @property
     def living_pids(self) -> tuple[int, ...]:
         """Observed processes that have not ended, wherever they are in the process tree."""
-        return tuple(member.facts.pid for member in self._intake.members if not member.gone_ns)
+        return tuple(member.facts.pid for member in self._intake.members if not member.gone)
 
     @property
     def progress(self) -> tuple[int, int]:
         """Pid and steps so far of the living process that has trained longest; zeros before any has."""
-        training = [
-            member.facts for member in self._intake.members if not member.gone_ns and member.facts.steps
-        ]
-        leading = max(training, key=lambda facts: facts.steps, default=None)
-        return (leading.pid, leading.steps) if leading is not None else (0, 0)
+        training = [member.facts for member in self._intake.members if not member.gone]
+        return max(((one.pid, one.steps) for one in training if one.steps), key=itemgetter(1), default=(0, 0))
 
-    def finish(self, outcome: Ending) -> None:
-        """Take in the rest, give every file its final name, and say in ``run.json`` how it ended."""
+    def finish(self, outcome: Any) -> None:
+        """Take in the rest, give every file its final name, and say in ``run.json`` how it ended.
+
+        ``outcome`` is what ``launch.command`` says of that.
+        """
         self._run["without_torch"] = self._told("without-torch")
         self._run["torch_failed"] = self._told("torch-failed")
         if "patch" in self._run:
             self._run["patch"]["met"] = self._told("patch-met")
-        self._close(outcome.pid, outcome.end_ns)
+        for step in (
+            partial(self._intake.take_in_rest, outcome.pid, outcome.end_ns),
+            self._intake.publish,
+            self._system.close,
+            self._clear,
+        ):
+            try:
+                step()
+            except (OSError, sqlite3.Error) as error:
+                self._warn(f"not all could be stored: {error}")
         self._run.update(
             start_ns=outcome.start_ns,
             start_unix_s=outcome.start_unix_s,
@@ -138,13 +120,9 @@ class Store:
         bad_notes = sum(member.bad_notes for member in self._intake.members)
         if bad_notes:
             self.warnings.append(f"{bad_notes} notes of the run could not be read and are left out")
-        still_there = [
-            member for member in self._intake.members if member.facts.role == "main" and not member.gone_ns
-        ]
+        still_there = sum(one.facts.role == "main" and not one.gone for one in self._intake.members)
         if still_there:
-            words = (
-                "a process that trains was" if len(still_there) == 1 else f"{len(still_there)} processes were"
-            )
+            words = "a process that trains was" if still_there == 1 else f"{still_there} processes were"
             self.warnings.append(f"{words} still running when the command ended; what came later is missing")
         self._run["warnings"] = [*outcome.warnings, *self.warnings]
         try:
@@ -154,54 +132,31 @@ class Store:
 
     def discard(self) -> None:
         """Take back ``begin``: the command did not start. What others put into the folder stays."""
-        self._lock.release()
         for path in (self.folder / runfile.NAME, self.raw_dir, self.folder):
             try:
                 path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
             except OSError:
                 return
 
-    def recover(self) -> bool:
-        """Take in what a killed launcher left; False when it still lives. Raises OSError, sqlite3.Error."""
-        if not self._lock.take(unless_sure=False):
-            return False
-        self._intake.adopt()
-        self._close(0, 0)
-        return True
-
-    def write_steps(
-        self, rank: int, columns: Mapping[str, npt.NDArray[Any]], *, pid: int | None = None
-    ) -> bool:
-        """Write the measured steps of a rank as a plain table ``steps``; False where that could not be done.
+    def write_steps(self, pid: int, columns: Mapping[str, npt.NDArray[Any]]) -> bool:
+        """Write the measured steps of a process as a plain table ``steps``; False where that cannot be done.
 
         Floats in seconds (a name that ends in ``_s``, or a phase) are stored as whole nanoseconds,
-        ``NAME_ns``. Where several processes share a rank, ``pid`` says which. The table is for other tools: a
-        folder that cannot be written has no such table and is a recording all the same.
+        ``NAME_ns``. The table is for other tools: a folder that cannot be written has no such table and is a
+        recording all the same.
         """
         try:
             for path in files_of(self.folder):
                 bucket = Bucket(path)
                 try:
-                    if bucket.holds(rank, pid):
+                    if bucket.holds(pid):
                         bucket.write_steps(columns)
                         return True
                 finally:
                     bucket.close()
         except (OSError, sqlite3.Error) as error:
-            self._warn(f"the steps table of rank {rank} could not be written: {error}")
+            self._warn(f"the steps table of process {pid} could not be written: {error}")
         return False
-
-    def _close(self, root_pid: int, root_end_ns: int) -> None:
-        for step in (
-            partial(self._intake.take_in_rest, root_pid, root_end_ns),
-            self._intake.publish,
-            self._system.close,
-            self._clear,
-        ):
-            try:
-                step()
-            except (OSError, sqlite3.Error) as error:
-                self._warn(f"not all could be stored: {error}")
 
     def _told(self, name: str) -> list[str]:
         """What processes that may have no notes left word of, each line once."""
@@ -214,7 +169,6 @@ class Store:
         return list(dict.fromkeys(found))
 
     def _clear(self) -> None:
-        self._lock.release(remove=True)
         if raw.find(self.raw_dir):
             return
         for path in self.raw_dir.iterdir():  # traces of --profile
