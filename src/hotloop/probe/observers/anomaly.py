@@ -22,7 +22,7 @@ def install(probe: Probe) -> None:
         def recorded(token: Any, start: int, stop: int, lines: Any) -> None:
             if lines is RAISED:
                 return
-            # torch leaves the frame of the function itself out of the stack; here it is the wrapper's that goes.
+            # torch leaves out the frame of the function itself: here the wrapper's goes in its place.
             if not getattr(module, "should_preserve_node_meta", False):
                 del lines[-1:]
             if is_on() and get_ident() == probe.owner:
