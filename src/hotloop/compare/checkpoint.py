@@ -30,8 +30,7 @@ def checkpoint(base: Run, candidate: Run, *, exact: bool) -> Item:
         return unmeasured("checkpoint", f"the {which} wrote no checkpoint with torch.save")
     if apart := _apart(mine["entries"], other["entries"]):
         return passed("checkpoint", False, f"the candidate's would not load in the base: {apart}")
-    again = mine["path"] == other["path"] and base.recording.start_unix_s < candidate.recording.start_unix_s
-    gone = _gone(candidate, other), _gone(base, mine, again=again)
+    gone = _gone(candidate, other, base, mine), _gone(base, mine, candidate, other)
     beside = mine["path"] if exact and not any(gone) and mine["updates"] == other["updates"] else ""
     asked = _ask(base.trace.executable, other, beside) if not gone[0] else {"untried": gone[0]}
     answers = {
@@ -45,7 +44,7 @@ def checkpoint(base: Run, candidate: Run, *, exact: bool) -> Item:
         words.append(f"the {whose} {answer.get('untried', 'loads')}")
     if "untried" in asked:
         return unmeasured("checkpoint", "; ".join(words))
-    if "unlike" not in asked:
+    if "unlike" not in asked or "untried" in answers["base's"]:
         return passed("checkpoint", True, "; ".join([*words, "values not compared"]))
     unlike, total = asked["unlike"], asked["total"]
     if unlike:
@@ -85,8 +84,8 @@ def _apart(mine: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> str
     return ""
 
 
-def _gone(run: Run, note: Note, *, again: bool = False) -> str:
-    """Why the file that is there is not what this run wrote, ``again``: the other run wrote it too."""
+def _gone(run: Run, note: Note, beside: Run, other: Note) -> str:
+    """Why the file that is there is not what this run wrote; the later of two wrote what both did."""
     try:
         written_s = Path(note["path"]).stat().st_mtime
     except OSError:
@@ -94,6 +93,7 @@ def _gone(run: Run, note: Note, *, again: bool = False) -> str:
     if written_s < run.recording.start_unix_s:
         return "was thrown away: the file there is an earlier one"
     ended_s = run.recording.start_unix_s + run.recording.wall_s
+    again = note["path"] == other["path"] and run.recording.start_unix_s < beside.recording.start_unix_s
     return "was written over since" if again or written_s > ended_s + _LATER_S else ""
 
 

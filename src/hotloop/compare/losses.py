@@ -108,7 +108,7 @@ def _close(
     # high, would.
     if learned < (LEARNED if apart <= limit else COURSE) * scale:
         return _indistinct(apart, learned)
-    part = f"{apart / max(learned, apart):.1%} of what was learned"
+    part = f"{apart / learned:.1%} of what was learned"
     if apart <= limit:
         words = f"within {apart:.1e} (smoothed), {part}; {begins}"
         return Check(outcome="close", words=words, distance=apart, limit=min(limit, widest))

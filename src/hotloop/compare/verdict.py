@@ -253,7 +253,8 @@ def _words(base: Run, candidate: Run, pace: Speed) -> list[str]:
 def _redrawn(base: Run, candidate: Run, checks: Sequence[Item]) -> list[str]:
     """What other values, or another order, may come from, where nothing else is known to differ."""
     status = {item.name: item.status for item in checks}
-    seeds, workers = ([of(run) for run in (base, candidate)] for of in (lambda run: run.trace.seed, _workers))
+    seeds = [run.trace.seed for run in (base, candidate)]
+    workers = [_workers(run) for run in (base, candidate)]
     if "order" in status and "failed" in status.values() and None not in seeds and seeds[0] != seeds[1]:
         return [
             "the two runs began under other seeds of torch, as a script that sets none does each time: what "

@@ -26,16 +26,16 @@ def compare(first: tuple[Recording, float], second: tuple[Recording, float]) -> 
     if not all(recording.ranks for recording, _ in runs):
         return None
     hosts, devices = (
-        [of(recording, recording.ranks[0]) for recording, _ in runs] for of in (host_memory, device_memory)
+        [held for recording, _ in runs if (held := of(recording, recording.ranks[0])) is not None]
+        for of in (host_memory, device_memory)
     )
-    capacity = devices[1].capacity_bytes if devices[1] else None
-    if devices[0] and devices[1] and capacity:
-        kind, limit, known = "device", capacity, [devices[0], devices[1]]
+    if len(devices) == 2 and devices[1].capacity_bytes:
+        kind, limit, known = "device", devices[1].capacity_bytes, devices
         spare = max((one.reserved_bytes or one.peak_bytes) - one.peak_bytes for one in known)
         outside = max(one.outside_bytes for one in known) + spare
     else:
-        kind, limit, known = "host", limit_of(second[0].machine), [one for one in hosts if one]
-        if limit is None or len(known) < 2:
+        kind, limit, known = "host", limit_of(second[0].machine) or 0.0, hosts
+        if not limit or len(known) < 2:
             return None
         beside = max(peak - one.peak_bytes for (_, peak), one in zip(runs, known, strict=True))
         outside = max(beside, 0.0) + _others(second[0], limit)
