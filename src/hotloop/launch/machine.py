@@ -40,7 +40,7 @@ def facts(path: Path | None = None, *, with_gpus: bool = True) -> dict[str, Any]
             found[name] = value
     found["storage"] = _try(lambda: storage(path or Path.cwd())) or {}
     if with_gpus:
-        found["gpus"] = _try(Gpus().facts) or []
+        found["gpus"] = _try(lambda: Gpus().facts()) or []
     found.setdefault("cores", float(os.cpu_count() or 1))
     return found
 

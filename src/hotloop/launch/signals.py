@@ -69,13 +69,17 @@ class GroupSentinel:
     def __init__(self) -> None:
         # Reads until hotloop's end of the pipe closes; no core file when SIGQUIT ends it.
         command = ["/bin/sh", "-c", "ulimit -c 0; exec cat"]
-        self._process = subprocess.Popen(
-            command, env={"PATH": os.defpath}, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )  # fmt: skip
+        nowhere = subprocess.DEVNULL
+        self._process: subprocess.Popen[bytes] | None = None
+        with suppress(OSError):  # no room for one more process
+            self._process = subprocess.Popen(
+                command, env={"PATH": os.defpath}, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere
+            )
 
     def was_hit(self, number: int) -> bool:
         """Whether the whole group got this signal, which hotloop has just received."""
+        if self._process is None:  # the terminal's signals reach the group, others come alone
+            return number in (signal.SIGINT, signal.SIGQUIT)
         try:
             return self._process.wait(_GRACE_S) == -number
         except subprocess.TimeoutExpired:
@@ -83,5 +87,6 @@ class GroupSentinel:
 
     def close(self) -> None:
         """End the silent process."""
-        self._process.kill()  # stopped, it would not read the end of its pipe
-        self._process.communicate()
+        if self._process is not None:
+            self._process.kill()  # stopped, it would not read the end of its pipe
+            self._process.communicate()
