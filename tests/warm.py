@@ -2,7 +2,8 @@
 
 The parent (``Warm``) lives in the test process; run as a program this file is the server. A child is what
 ``python train.py`` would be, but for start-up: what tests of imports, switches and environments of the
-interpreter look at needs a process of its own.
+interpreter look at needs a process of its own. A child may also be ``python -m hotloop``: the scripts that it
+starts are children of its own, forked before it imported anything.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import multiprocessing.process
 import os
 import select
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -37,6 +39,11 @@ _READ_AT_START = (
     "LC_",
     "LANG",
 )
+
+#: How ``launch.throwaway`` starts what it starts first.
+_WITHIN = "-ISB"
+#: The scripts of a hotloop that begin warm; it starts further ones itself.
+_READY = 4
 
 #: The file name of the server's code: it begins as no file of a user's does.
 _NAME = "<warm>"
@@ -62,7 +69,9 @@ class Warm:
     def run(
         self, script: str, args: list[str], *, folder: Path, env: Mapping[str, str], timeout: float
     ) -> subprocess.CompletedProcess[str]:
-        """Run ``folder/script`` to its end, as ``subprocess.run`` with ``capture_output`` does."""
+        """Run ``folder/script`` to its end, as ``subprocess.run`` with ``capture_output`` does; no script:
+        ``-m hotloop``.
+        """
         server = self._started(env)
         assert server.stdin is not None and server.stdout is not None
         with tempfile.TemporaryDirectory() as scratch:
@@ -134,7 +143,7 @@ def serve() -> Any:
             requests.close()
             answers.close()
             os.close(nothing)
-            return _become(task, torch)
+            return _become(task, torch) if task["script"] else _become_hotloop(task, torch)
         answers.write(json.dumps(_awaited(pid, task["timeout"])) + "\n")
         answers.flush()
     return None
@@ -153,17 +162,96 @@ def _awaited(pid: int, timeout: float) -> int | None:
     return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
-def _become(task: dict[str, Any], torch: Any) -> Any:
-    """Take on what the script is to see; returns the call that runs it."""
+def _become_hotloop(task: dict[str, Any], torch: Any) -> Any:
+    """Take on what ``python -m hotloop`` is to see; returns the call that runs it.
+
+    Its scripts wait for their turn: a process that hotloop spawns is one of them, if it runs a Python file.
+    """
+    _outputs(task)
+    waiting: list[tuple[int, socket.socket]] = []
+    for _ in range(_READY):
+        ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        pid = os.fork()
+        if pid == 0:
+            ours.close()
+            for _, other in waiting:
+                other.close()
+            return _wait_for_turn(theirs, torch)
+        theirs.close()
+        waiting.append((pid, ours))
+
+    spawn = os.posix_spawnp
+
+    def spawned(path: str, argv: list[str], env: dict[str, str], **more: Any) -> int:
+        command = argv[4:] if argv[1:2] == [_WITHIN] else argv
+        file = Path(*command[1:2])
+        cold = not waiting or {path, command[0]} != {sys.executable} or "HOTLOOP_PATCH" in env
+        if cold or file.suffix != ".py" or not file.is_file():
+            return spawn(path, argv, env, **more)
+        actions = more.get("file_actions", ())
+        script = {
+            "within": argv[2:4] if command is not argv else [], "to": [target for _, _, target in actions],
+            "script": command[1], "args": command[2:], "folder": str(Path.cwd()), "env": env,
+        }  # fmt: skip
+        pid, line = waiting.pop(0)
+        with line:
+            socket.send_fds(line, [json.dumps(script).encode()], [source for _, source, _ in actions])
+        return pid
+
+    os.posix_spawnp = spawned  # type: ignore[assignment]
+    os.chdir(task["folder"])
+    os.environ.clear()
+    os.environ.update(task["env"])
+    sys.argv[:] = ["hotloop", *task["args"]]
+
+    def run() -> None:
+        from hotloop.cli.main import main
+
+        raise SystemExit(main())
+
+    return run
+
+
+def _wait_for_turn(line: socket.socket, torch: Any) -> Any:
+    """The script that hotloop asks for, or nothing when hotloop is gone."""
+    with line:
+        message, descriptors, _, _ = socket.recv_fds(line, 1 << 20, 8)
+    if not message:
+        os._exit(0)
+    task = json.loads(message)
+    for source, target in zip(descriptors, task.pop("to"), strict=True):
+        os.dup2(source, target)
+        os.close(source)
+    if task["within"]:
+        _enter(*task["within"])
+    return _become(task, torch)
+
+
+def _enter(file: str, plan: str) -> None:
+    """What ``python -ISB within.py PLAN`` does before it becomes the command."""
+    names: dict[str, Any] = {"__name__": "within"}
+    exec(compile(Path(file).read_bytes(), file, "exec"), names)
+    names["_become"] = list
+    sys.argv[:] = [file, plan]
+    names["main"]()
+
+
+def _outputs(task: dict[str, Any]) -> None:
     for descriptor, path in ((1, task["out"]), (2, task["err"])):
         file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
         os.dup2(file, descriptor)
         os.close(file)
+
+
+def _become(task: dict[str, Any], torch: Any) -> Any:
+    """Take on what the script is to see; returns the call that runs it."""
+    if "out" in task:
+        _outputs(task)
     os.chdir(task["folder"])
     os.environ.clear()
     os.environ.update(task["env"])
     sys.argv[:] = [task["script"], *task["args"]]
-    sys.path[0] = os.path.realpath(task["folder"])
+    sys.path[0] = str(Path(task["folder"], task["script"]).resolve().parent)
     multiprocessing.process.ORIGINAL_DIR = task["folder"]  # type: ignore[attr-defined]
     sys.modules.pop("hotloop_patch", None)
     if "HOTLOOP_RAW" in os.environ:

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import running
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -59,14 +60,7 @@ for x, y in training_loader(cfg):
 
 
 def hotloop(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hotloop", *arguments],
-        capture_output=True,
-        text=True,
-        cwd=cwd,
-        env={**os.environ, "PYTHONPATH": str(SRC)},
-        check=False,
-    )
+    return running.hotloop(*arguments, folder=cwd)
 
 
 @pytest.fixture(scope="module")

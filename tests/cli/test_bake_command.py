@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import running
 
 from hotloop.feed import Baked
 
@@ -48,14 +47,7 @@ def hotloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     (folder / "things.py").write_text(MODULE)
     (folder / "broken.py").write_text("def f(:\n")
     (folder / "lacking.py").write_text("import no_such_package\n")
-    return subprocess.run(
-        [sys.executable, "-m", "hotloop", "bake", *arguments],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": str(SRC)},
-        cwd=folder,
-        check=False,
-    )
+    return running.hotloop("bake", *arguments, folder=folder)
 
 
 def test_a_class_an_object_and_a_file_can_be_named(tmp_path: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import subprocess
 import sys
@@ -12,9 +11,10 @@ from textwrap import dedent
 from typing import Any
 
 import pytest
+from tests import running
 
 from hotloop.flow.brief import brief
-from hotloop.report.brief import render
+from hotloop.report.html import brief as render
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -44,11 +44,7 @@ SCRIPT = dedent(
 
 
 def hotloop(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(SRC)}
-    return subprocess.run(
-        [sys.executable, "-m", "hotloop", *words],
-        cwd=cwd, env=environment, capture_output=True, text=True, check=False,
-    )  # fmt: skip
+    return running.hotloop(*words, folder=cwd)
 
 
 @pytest.fixture(scope="module")

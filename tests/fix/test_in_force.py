@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.running import SRC
+from tests import running
 
 from hotloop.errors import UsageError
 from hotloop.fix.in_force import of
@@ -119,9 +119,7 @@ print(SIZE)
 
 
 def hotloop(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "hotloop", *words]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, timeout=120)
+    return running.hotloop(*words, folder=folder)
 
 
 @pytest.fixture

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.remedy.remedy_training import SCRIPT
-from tests.running import SRC, Observed, run_command, run_observed
+from tests.running import Observed, hotloop, run_observed
 
 from hotloop.remedy import catalogue
 
@@ -158,12 +158,7 @@ def test_a_remedy_with_nothing_to_do_or_that_breaks_says_so_and_training_goes_on
 def test_the_report_says_how_it_went(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     words = ["run", "--out", "r", "--apply", "num-workers=1", "--apply", "tf32", "--", sys.executable]
-    done = run_command(
-        [sys.executable, "-m", "hotloop", *words, "train.py"],
-        folder=tmp_path,
-        observed=False,
-        env={"PYTHONPATH": str(SRC)},
-    )
+    done = hotloop(*words, "train.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout) == unmodified()
     assert "applied num-workers: in effect" in done.stderr
