@@ -11,8 +11,8 @@ from typing import Final
 from hotloop.audit import configs, files
 from hotloop.audit.configs import ConfigFile
 from hotloop.audit.files import Skipped
-from hotloop.audit.hits import finding
 from hotloop.audit.module import Module
+from hotloop.audit.patterns import finding
 from hotloop.audit.program import RELEVANT, Machine, Program
 from hotloop.audit.rules import RULES
 from hotloop.findings import Finding, Severity

@@ -1,8 +1,4 @@
-"""Configuration files, read without running anything: YAML, JSON, TOML, and mmcv-style Python literals.
-
-YAML is read line by line, as far as nested ``key: value`` mappings go: no YAML library is needed; keys that
-stand in other constructs are left out.
-"""
+"""Configuration files, read without running anything: YAML, JSON, TOML, and mmcv-style Python literals."""
 
 from __future__ import annotations
 
@@ -15,15 +11,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+import yaml
+
 from hotloop.audit.files import MAX_BYTES, Skipped, shown
 from hotloop.errors import UsageError
 from hotloop.source.code import parsed
 
-_YAML_LINE: Final = re.compile(
-    r"^(?P<indent> *)(?:- +)?(?P<key>[\w.\-]+|\"[^\"]+\"|'[^']+')\s*:(?:\s+(?P<value>.*))?$"
-)
-#: ``key: scalar`` in a mapping on one line.
-_FLOW: Final = re.compile(r"""["']?([\w.\-]+)["']?\s*:\s*([^,{}\[\]]+?)\s*(?=[,}])""")
 _TOML_OR_JSON_KEY: Final = '"?{}"?\\s*[=:]'
 
 
@@ -67,8 +60,9 @@ def read(path: Path, *, with_base: bool = True) -> ConfigFile | Skipped:
         return ConfigFile(name=name, lines=text.splitlines(), entries=entries, base=base)
     except UnicodeDecodeError:
         return Skipped(file=name, reason="not UTF-8 text")
-    except (SyntaxError, ValueError, RecursionError) as error:
-        return Skipped(file=name, reason=f"not valid {path.suffix.lower()}: {error}")
+    except (SyntaxError, ValueError, RecursionError, yaml.YAMLError) as error:
+        why = " ".join(str(error).split())
+        return Skipped(file=name, reason=f"not valid {path.suffix.lower()}: {why}")
     except OSError as error:
         return Skipped(file=name, reason=f"cannot be read: {error.strerror}")
 
@@ -85,44 +79,41 @@ def _base(path: Path, text: str) -> ConfigFile | None:
 
 
 def _yaml(text: str) -> Iterator[Entry]:
-    path: list[tuple[int, str]] = []
-    block = -1  # the indent of a key whose text follows below it
-    for number, raw in enumerate(text.splitlines(), 1):
-        match = _YAML_LINE.match(raw.rstrip())
-        width = len(raw) - len(raw.lstrip())
-        if not raw.strip() or (block >= 0 and width > block):
-            continue
-        block = -1
-        if match is None or raw.lstrip().startswith("#"):
-            continue
-        indent = len(match["indent"])
-        while path and path[-1][0] >= indent:
-            path.pop()
-        name = match["key"].strip("\"'")
-        value = re.sub(r"\s+#.*$", "", match["value"] or "").strip()
-        path.append((indent, name))
-        block = indent if value.startswith(("|", ">")) else -1
-        if value.startswith("{") and value.endswith("}"):
-            for key, item in _FLOW.findall(value):
-                above = ".".join(p for _, p in path)
-                yield Entry(key=f"{above}.{key}", name=key, value=_scalar(item), line=number)
-        elif value and not value.startswith(("|", ">", "&", "*")):
-            yield Entry(key=".".join(p for _, p in path), name=name, value=_scalar(value), line=number)
+    seen: set[int] = set()  # what an alias names is looked at once
+    for document in yaml.compose_all(text, Loader=yaml.SafeLoader):
+        yield from _composed(document, (), seen)
+
+
+def _composed(node: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Entry]:
+    if id(node) in seen:
+        return
+    seen.add(id(node))
+    if isinstance(node, yaml.MappingNode):
+        for key, item in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                yield from _composed(item, (*path, key.value), seen)
+    elif isinstance(node, yaml.SequenceNode):
+        for item in node.value:
+            if isinstance(item, yaml.MappingNode):
+                yield from _composed(item, path, seen)
+    elif path and node.value and node.style not in ("|", ">"):
+        yield Entry(
+            key=".".join(path), name=path[-1], value=_scalar(node.value), line=node.start_mark.line + 1
+        )
 
 
 def _scalar(text: str) -> Any:
-    plain = re.sub(r"^!!\w+\s+", "", text).strip("\"'")
-    lowered = plain.lower()
+    lowered = text.lower()
     if lowered in ("true", "yes", "on"):
         return True
     if lowered in ("false", "no", "off"):
         return False
     for kind in (int, float):
         try:
-            return kind(plain)
+            return kind(text)
         except ValueError:
             continue
-    return plain
+    return text
 
 
 def _json(text: str) -> Iterator[Entry]:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import io
 import os
-import tokenize
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from hotloop.errors import UsageError
-from hotloop.source.text import Text
+from hotloop.source.text import Text, decoded
 
 #: Generated tables, not code that a person wrote; parsing them takes hundreds of bytes per byte.
 MAX_BYTES: Final = 2 * 2**20
@@ -67,9 +65,8 @@ def read(path: Path, name: str) -> Text | Skipped:
     if b"\0" in data:
         return Skipped(file=name, reason="binary, not Python source")
     try:
-        encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
-        return Text(path=path, text=io.TextIOWrapper(io.BytesIO(data), encoding, newline=None).read())
-    except (SyntaxError, UnicodeDecodeError, LookupError):
+        return decoded(path, data)
+    except ValueError:
         return Skipped(file=name, reason="not text in the encoding it declares")
 
 

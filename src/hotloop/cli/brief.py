@@ -25,7 +25,7 @@ def main(options: argparse.Namespace) -> int:
     """Returns 0, or 1 where the run has no finding."""
     from hotloop.flow.brief import brief
     from hotloop.report import json
-    from hotloop.report.brief import render
+    from hotloop.report.html import brief as render
 
     found = brief(arguments.run_of(options.run), options.finding)
     sys.stdout.write(json.render(found) if options.json else render(found))

@@ -8,13 +8,10 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import monotonic
-from typing import Any, Final, TextIO
+from typing import Any, TextIO
 
 from hotloop.errors import UsageError
 from hotloop.record.publish import write_text_atomic
-
-_QUIET_S: Final = 2.0
 
 
 def takes_color(stream: TextIO) -> bool:
@@ -97,21 +94,9 @@ class Bar:
 
 @contextmanager
 def progress(what: str) -> Iterator[Callable[[float, str], None]]:
-    """A function of the share done and where, for work longer than two seconds: a bar, or one line."""
-    start = monotonic()
-    bar: Bar | None = None
-
-    def advance(share: float, words: str) -> None:
-        nonlocal bar
-        if bar is None and monotonic() - start > _QUIET_S:
-            bar = Bar(what)
-            if not sys.stderr.isatty():
-                say(f"{what}, {share:.0%} done after {_QUIET_S:.0f} s")
-        if bar is not None:
-            bar.show(share, words)
-
+    """A function of the share done and where, shown as a bar."""
+    bar = Bar(what)
     try:
-        yield advance
+        yield bar.show
     finally:
-        if bar is not None:
-            bar.close()
+        bar.close()

@@ -70,9 +70,7 @@ def launch(
         "patch": in_force.read(patch, command) if patch else None,
         "env": catalogue.environment(map(catalogue.parse, apply)),
     }
-    if out is not None and out.is_dir() and any(out.iterdir()):
-        raise UsageError(f"{out} is not empty", hint="give --out a new folder, or remove that one")
-    whole = out or new_run_folder(None, command)
+    whole = new_run_folder(out, command)
     pairs = []
     try:
         for number in range(repeats):

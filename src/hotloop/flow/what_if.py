@@ -25,8 +25,6 @@ from hotloop.whatif.estimate import TOLD, WhatIf, estimate, interventions
 
 FREE_DATA: Final = "free-data"
 _TOGETHER: Final = "together"
-#: Seconds between two lines of progress.
-_EVERY_S: Final = 5.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,7 +71,6 @@ def what_if(
         command,
         folder,
         env={"HOTLOOP_WHAT_IF": json.dumps(plan)},
-        watch_tick=_Progress(board, budget_s).tick,
         stdout=sys.stderr,
         throw_away=throw_away,
     )
@@ -165,29 +162,5 @@ def _announce(remedies: Sequence[Applied]) -> None:
             "drops that. In the blocks of",
             *changing,
             sep="\n",
-            file=sys.stderr,
-        )
-
-
-class _Progress:
-    """A line now and then on a terminal: how much of the budget is spent, and what is known."""
-
-    def __init__(self, board: Path, budget_s: float) -> None:
-        self._board, self._budget_s = board, budget_s
-        self._said_s = time.monotonic()
-
-    def tick(self) -> None:
-        """Called once or twice a second."""
-        if not sys.stderr.isatty() or time.monotonic() - self._said_s < _EVERY_S:
-            return
-        self._said_s = time.monotonic()
-        try:
-            last = json.loads(self._board.read_text().rpartition("\n{")[2].join(("{", "")))
-        except (OSError, ValueError):
-            return
-        known = ", ".join(last.get("known", ()))
-        print(
-            f"hotloop: block {last['block']}, {last.get('spent_s', 0.0):.0f} s of {self._budget_s:.0f} s"
-            + (f"; known so far: {known}" if known else ""),
             file=sys.stderr,
         )

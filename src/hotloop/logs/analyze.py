@@ -17,10 +17,10 @@ from hotloop.findings import Finding
 from hotloop.logs import histories, recognize, trace
 from hotloop.logs.log import Log
 from hotloop.logs.part import Change, Part, Point, Source
-from hotloop.logs.pattern import compiled
+from hotloop.logs.rates import settle
 from hotloop.logs.reading import BAD, head
 from hotloop.logs.rules import ranks, resources, training, trend
-from hotloop.logs.settled import settle
+from hotloop.logs.shapes import compiled
 from hotloop.logs.text import Read, read_text
 from hotloop.logs.words import changed_along, recognized, sections, verdict
 
@@ -38,9 +38,7 @@ _READERS: Final = {
 _ORDER: Final = ("high", "medium", "low", "info")
 _MAX_POINTS: Final = 400
 _MAX_FILES: Final = 256
-_RANK: Final = re.compile(
-    r"(?:rank|worker|gpu|proc|node)[_-]?(\d+)|(?:^|[._-])(\d{1,4})\.(?:log|out|err|txt|jsonl?|csv)$"
-)
+_RANK: Final = re.compile(r"(?:rank|worker|gpu|proc|node)[_-]?(\d+)")
 #: Names looked at in a folder; a file given by itself may have any name.
 _NAMES: Final = re.compile(
     r"tfevents|\.(?:log|out|err|txt|jsonl|json|csv|trace\.json|pt\.trace\.json)(?:\.(?:gz|bz2|xz))?$"
@@ -190,7 +188,7 @@ def _unreadable(path: Path, why: str) -> Part:
 
 def _rank(name: str) -> int | None:
     match = _RANK.search(name)
-    return int(match[1] or match[2]) if match else None
+    return int(match[1]) if match else None
 
 
 def _points(log: Log) -> tuple[Point, ...]:

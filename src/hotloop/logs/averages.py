@@ -13,11 +13,13 @@ from typing import Final, Literal
 
 import numpy as np
 
-from hotloop.logs.streams import Floats
+from hotloop.logs.streams import Floats, Ints
 
 Verdict = Literal["instant", "cumulative", "constant-numerator", "unknown"]
 
 _LEAST: Final = 6
+#: Blocks of a counter against a clock hold at least this many of the clock's ticks.
+_TICKS: Final = 10.0
 _FIT: Final = 0.10
 #: Time before training that the first line may have on top of its own, in parts of its own.
 _PAUSE: Final = 0.5
@@ -68,10 +70,9 @@ def _rounding(rate: Floats) -> float:
     return 0.0 if digits is None else 0.5 * 10.0**-digits
 
 
-def runs(count: Floats) -> list[np.ndarray[tuple[int, ...], np.dtype[np.int64]]]:
+def runs(count: Floats) -> list[Ints]:
     """Stretches over which a counter rises."""
-    fell = np.flatnonzero(np.diff(count) <= 0) + 1
-    return [np.asarray(run, dtype=np.int64) for run in np.split(np.arange(len(count)), fell)]
+    return np.split(np.arange(len(count)), np.flatnonzero(np.diff(count) <= 0) + 1)
 
 
 def _of_run(rate: Floats, count: Floats, clock: Floats | None) -> Verdict:
@@ -85,10 +86,7 @@ def _of_run(rate: Floats, count: Floats, clock: Floats | None) -> Verdict:
 
 def _by_clock(rate: Floats, count: Floats, clock: Floats) -> Verdict:
     """Compare the time each model implies between lines with the time that passed."""
-    whole = np.array_equal(clock, np.round(clock))
-    least = 10.0 if whole else 0.05
-    bins = np.floor((clock - clock[0]) / least)
-    keep = np.flatnonzero(np.diff(bins, prepend=-1.0) > 0)
+    keep = blocks(clock, resolution_s(clock))
     if len(keep) < _LEAST:
         return "unknown"
     r, n, passed = rate[keep], count[keep], np.diff(clock[keep])
@@ -103,6 +101,18 @@ def _by_clock(rate: Floats, count: Floats, clock: Floats) -> Verdict:
     if errors[best] * 1.5 > errors[second] and "instant" in (best, second):
         return "instant"
     return best  # type: ignore[return-value]
+
+
+def blocks(clock: Floats, resolution: float) -> Ints:
+    """Rows at least ten ticks of the clock apart."""
+    bins = np.floor((clock - clock[0]) / (_TICKS * resolution))
+    return np.flatnonzero(np.diff(bins, prepend=-1.0) > 0).astype(np.int64)
+
+
+def resolution_s(clock: Floats) -> float:
+    """A second for a clock of whole seconds, else a hundredth."""
+    good = clock[np.isfinite(clock)]
+    return 1.0 if np.array_equal(good, np.round(good)) else 0.01
 
 
 def _misfit(implied: Floats, passed: Floats) -> float:

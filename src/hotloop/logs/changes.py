@@ -52,11 +52,17 @@ def _without_outliers(logs: Floats, width: int = 7) -> Floats:
     """Values pulled to three deviations from the median around them: an outlier is no change."""
     if len(logs) < 2 * width:
         return logs
-    half = width // 2
-    padded = np.pad(logs, half, mode="edge")
-    around = np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1)
+    around = running_median(logs, width)
     spread = 3 * max(_NOISE_FLOOR, robust_deviation(logs - around, around=0.0))
     return np.clip(logs, around - spread, around + spread)
+
+
+def running_median(values: Floats, width: int) -> Floats:
+    """[n] the median of the ``width`` values around each one."""
+    if len(values) < width:
+        return np.full(len(values), np.median(values)) if len(values) else values
+    padded = np.pad(values, width // 2, mode="edge")
+    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1), float)
 
 
 def _noise(logs: Floats) -> float:

@@ -21,7 +21,6 @@ from hotloop.logs.shapes import worth_reading
 from hotloop.logs.streams import Stream
 from hotloop.logs.text import Read, note_losses
 
-_GPU_KEY: Final = re.compile(r"gpu[./](?:process[./])?\d+[./]gpu$")
 _NUMBER: Final = re.compile(r"\s*([-+]?[\d.,]+(?:[eE][-+]?\d+)?)")
 _DECODER: Final = json.JSONDecoder()
 #: Records of event files that are handed on at once.
@@ -89,8 +88,6 @@ class _Rows:
 def _key_role(key: str) -> tuple[str, float] | None:
     # An export of a tracker names the run first: "brave-fox-12 - train/loss".
     key = key.rsplit(" - ", 1)[-1]
-    if _GPU_KEY.search(key):
-        return "gpu_util", 0.01
     if key.endswith(("__MIN", "__MAX")) or (evaluating(key) and not key.endswith("runtime")):
         return None
     found = role_of(key, "")

@@ -17,8 +17,6 @@ from hotloop.logs.rates import Series, rates
 from hotloop.logs.streams import Floats, Stream
 from hotloop.logs.text import Read
 
-#: What is left of a stated whole beside its stages.
-REST: Final = "not in a stage"
 #: Shares of the step from which a cause is worth a word, and its severity (as in ``diagnose.limits``).
 WORTH: Final = 0.05
 _SEVERITIES: Final[tuple[tuple[float, Severity], ...]] = ((0.30, "high"), (0.10, "medium"), (WORTH, "low"))
@@ -63,9 +61,6 @@ class Log:
             return times
         if self.series is not None and self.series.unit == "steps/s":
             return float(np.mean(1.0 / self.series.rate))
-        batch = self.read.settings.get("batch_size")
-        if self.series is not None and self.series.unit == "samples/s" and batch:
-            return float(np.mean(batch / self.series.rate))
         return None
 
     @cached_property
@@ -101,15 +96,12 @@ class Log:
         parts = {
             name: total / count for name, (count, total) in found.items() if 2 * count >= most and total > 0
         }
-        stated = max(parts.pop("total", 0.0), self.mean("forward") or 0.0)
+        parts.pop("total", None)
         numbered = {name: s for name, s in parts.items() if name.startswith("stage ")}
         parts = numbered if len(numbered) >= 3 else parts
-        named = sum(parts.values())
         if len(parts) < 3:
             return []
-        whole = stated if named <= 1.02 * stated <= 2 * named else named
-        if whole > 1.02 * named:
-            parts[REST] = whole - named
+        whole = sum(parts.values())
         return [
             Phase(name=name, s_per_step=s, share=s / whole, of="stages")
             for name, s in sorted(parts.items(), key=lambda item: -item[1])

@@ -10,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from hotloop.logs.changes import running_median
 from hotloop.logs.clocks import CLOCK, moment
 from hotloop.logs.streams import Floats, Ints
 
@@ -87,7 +88,7 @@ class Pauses:
             self.usual_s = usual if not self.usual_s else 0.8 * self.usual_s + 0.2 * usual
         if not self.usual_s and len(forward) < 3:
             return
-        usually = np.maximum(self.usual_s, _around(passed))  # a run that got slower does not pause
+        usually = np.maximum(self.usual_s, running_median(passed, 11))  # a run that got slower does not pause
         threshold = np.maximum(_FACTOR * usually, usually + _LEAST_S)
         for i in np.flatnonzero((passed > threshold) & (passed < 7 * 86400))[:1000]:
             between = body[int(starts[i]) : int(starts[i + 1])][-_BETWEEN_BYTES:]
@@ -129,14 +130,6 @@ class Pauses:
         known.seconds += seconds
         if seconds > known.longest_s:
             known.longest_s, known.line = seconds, line
-
-
-def _around(values: Floats, width: int = 11) -> Floats:
-    """[n] the median of the values around each one."""
-    if len(values) < width:
-        return np.full(len(values), np.median(values)) if len(values) else values
-    padded = np.pad(values, width // 2, mode="edge")
-    return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1), float)
 
 
 def _kind(words: bytes) -> str | None:

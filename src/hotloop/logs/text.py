@@ -11,10 +11,9 @@ from typing import Final
 import numpy as np
 
 from hotloop.logs.bars import read_bar
-from hotloop.logs.pattern import rows_of
 from hotloop.logs.pauses import Pauses, Piece
 from hotloop.logs.reading import Chunk, Damage, chunks
-from hotloop.logs.shapes import DIGITS, Shape, shape_of
+from hotloop.logs.shapes import DIGITS, Shape, rows_of, shape_of
 from hotloop.logs.streams import Floats, Ints, Stream
 from hotloop.logs.tokens import read_line
 
@@ -29,16 +28,10 @@ _NUMBERED: Final = re.compile(rb"(?i)(?:stage|layer|block|level|module|group|hea
 _THEIR_NUMBER: Final = re.compile(_NUMBERED.pattern + rb"*(\d+)")
 _LOSS_LINES: Final = 5
 _HEAD_BYTES: Final = 1 << 18
-_SETTINGS: Final = {
-    "num_workers": re.compile(
-        rb"\b(?:[\w.]*num_workers|workers_per_gpu|dataloader_workers|total_workers)['\"]?\s*[:=]\s*(\d+)\b",
-        re.I,
-    ),
-    "batch_size": re.compile(
-        rb"\b(?:(?:per_device_)?(?:train_)?batch_size|samples_per_gpu|batch_size_per_gpu)['\"]?\s*[:=]\s*(\d+)\b",
-        re.I,
-    ),
-}
+#: Of a configuration printed at the top, where all mentions agree.
+_NUM_WORKERS: Final = re.compile(
+    rb"\b(?:[\w.]*num_workers|workers_per_gpu|dataloader_workers|total_workers)['\"]?\s*[:=]\s*(\d+)\b", re.I
+)
 
 
 @dataclass(kw_only=True)
@@ -51,7 +44,7 @@ class Read:
     non_finite: list[tuple[int, float | None]] = field(default_factory=list)  # line, step
     num_non_finite: int = 0
     num_losses: int = 0
-    settings: dict[str, int] = field(default_factory=dict)  # num_workers, batch_size, of a printed config
+    num_workers: int | None = None  # of a printed config
 
 
 def read_text(path: Path, pattern: re.Pattern[bytes] | None = None) -> Read:
@@ -60,7 +53,8 @@ def read_text(path: Path, pattern: re.Pattern[bytes] | None = None) -> Read:
     read = reader.read
     for chunk in chunks(path, read.damage):
         if chunk.first_line == 1:
-            read.settings = _printed_settings(chunk.body[:_HEAD_BYTES])
+            printed = {int(value) for value in _NUM_WORKERS.findall(chunk.body[:_HEAD_BYTES])}
+            read.num_workers = printed.pop() if len(printed) == 1 else None
         if pattern is None:
             reader.shapes(chunk)
         else:
@@ -161,9 +155,3 @@ def note_losses(read: Read, columns: dict[str, Floats]) -> None:
     counter = columns.get("step", columns.get("epoch"))
     found = [(int(columns["line"][at]), float(counter[at]) if counter is not None else None) for at in bad]
     read.non_finite = sorted([*read.non_finite, *found[:_LOSS_LINES]], key=lambda one: one[0])[:_LOSS_LINES]
-
-
-def _printed_settings(text: bytes) -> dict[str, int]:
-    """Settings of a configuration printed at the top, where all mentions agree."""
-    found = {name: {int(value) for value in rule.findall(text)} for name, rule in _SETTINGS.items()}
-    return {name: values.pop() for name, values in found.items() if len(values) == 1}

@@ -9,7 +9,8 @@ import numpy as np
 from hotloop import units
 from hotloop.findings import Finding
 from hotloop.logs.changes import LEAST_VALUES, level
-from hotloop.logs.log import REST, Log
+from hotloop.logs.log import Log
+from hotloop.logs.meanings import PHASE_ROLES
 from hotloop.logs.part import Section
 from hotloop.logs.rates import Series
 from hotloop.logs.streams import Floats, Stream
@@ -21,7 +22,7 @@ _ROLES = {
     "gpu_util": "GPU utilization", "power": "power", "forward": "forward", "backward": "backward",
     "optimizer": "optimizer", "transfer": "transfer", "collective": "collective", "step": "step",
     "epoch": "epoch", "bar_rate": "progress bar", "evaluation": "evaluation time",
-    "checkpoint": "checkpoint time",
+    "checkpoint": "checkpoint time", "batch_size": "batch size",
 }  # fmt: skip
 
 #: A few values further apart than this are not called steady.
@@ -36,9 +37,8 @@ def recognized(log: Log) -> tuple[str, ...]:
     roles = [
         words for role, words in _ROLES.items() if any(s.get(role) is not None for s in log.read.streams)
     ]
-    stages = sum(stage.name != REST for stage in log.stages)
-    if stages:
-        roles.append(f"{stages} stages")
+    if log.stages:
+        roles.append(f"{len(log.stages)} stages")
     out = [f"{rows:,} rows: " + (", ".join(roles) or "durations under names of their own")]
     if any(stream.get("clock") is not None for stream in log.read.streams):
         out.append("clock: time of day")
@@ -94,14 +94,10 @@ def verdict(log: Log, findings: Sequence[Finding]) -> str:
 # What else changed
 
 
-_WORDS = {
-    "data_time": "data time", "forward": "forward", "backward": "backward", "optimizer": "optimizer",
-    "transfer": "transfer", "collective": "collective", "loss": "loss", "lr": "learning rate",
-    "batch_size": "batch size", "host_bytes": "host memory", "device_bytes": "device memory",
-    "system_bytes": "system memory", "gpu_util": "GPU utilization", "hit_rate": "cache hit rate",
-}  # fmt: skip
+_ALONG = (
+    *PHASE_ROLES, "batch_size", "host_bytes", "device_bytes", "system_bytes", "gpu_util", "hit_rate"
+)  # fmt: skip
 _LEAST = 0.2
-_NEAR = 2
 
 
 def changed_along(log: Log, series: Series, at: int) -> tuple[str, ...]:
@@ -110,25 +106,25 @@ def changed_along(log: Log, series: Series, at: int) -> tuple[str, ...]:
     i = log.starts.index(at)
     begin, turn, end = series.line[edges[i - 1]], series.line[at], series.line[edges[i + 1] - 1]
     said = []
-    for role, words in _WORDS.items():
+    for role in _ALONG:
         found = log.column(role)
         if found is None:
             continue
         lines = found[0].columns["line"]
-        near = role in ("loss", "lr")  # these move by themselves: only what jumps right there counts
-        before = level(found[1][(lines >= begin) & (lines < turn)][-_NEAR if near else 0 :])
-        after = level(found[1][(lines >= turn) & (lines <= end)][: _NEAR if near else None])
-        if _differs(role, before, after, found[1][(lines >= begin) & (lines < turn)]):
-            said.append(f"{words} goes from {_value(role, before)} to {_value(role, after)} there")
+        earlier, later = (
+            found[1][(lines >= begin) & (lines < turn)],
+            found[1][(lines >= turn) & (lines <= end)],
+        )
+        before, after = level(earlier), level(later)
+        if _differs(before, after, earlier):
+            said.append(f"{_ROLES[role]} goes from {_value(role, before)} to {_value(role, after)} there")
     return (*said, *_epoch(series, at))
 
 
-def _differs(role: str, before: float, after: float, earlier: Floats) -> bool:
+def _differs(before: float, after: float, earlier: Floats) -> bool:
     if not (np.isfinite(before) and np.isfinite(after)):
         return False
     ratio = after / before
-    if role in ("loss", "lr") and 0.5 < ratio < 2:  # both move anyway
-        return False
     spread = float(np.nanquantile(earlier, 0.9) / max(1e-30, np.nanquantile(earlier, 0.1)))
     return (ratio > 1 + _LEAST or ratio < 1 - _LEAST) and max(ratio, 1 / ratio) > 0.8 * spread
 
@@ -148,7 +144,7 @@ def _epoch(series: Series, at: int) -> tuple[str, ...]:
 def _value(role: str, value: float) -> str:
     if role.endswith("_bytes"):
         return units.size(value)
-    if role in ("loss", "lr", "batch_size"):
+    if role == "batch_size":
         return f"{value:.3g}"
     if role in ("gpu_util", "hit_rate"):
         return units.share(value)

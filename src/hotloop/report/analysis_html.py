@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from pathlib import PurePath
 from typing import Any, Final
 
@@ -63,16 +62,5 @@ def _throughput(number: int, part: Part, num_parts: int) -> list[charts.Spec]:
     steps = [point.step for point in points]
     rates = [point.rate if math.isfinite(point.rate) else None for point in points]
     lines = [charts.make_line("rate", 0, steps, rates)]
-    if part.changes:
-        lines.append(charts.make_line("level", 1, *_levels(part, steps)))
     title = PurePath(part.source.file).name if num_parts > 1 else "Throughput"
     return [charts.make_spec(f"throughput-{number}", title, points[0].unit, lines, x="step")]
-
-
-def _levels(part: Part, steps: Sequence[float]) -> tuple[list[float], list[float]]:
-    """The level before and after each change, as a line with corners."""
-    at, values = [steps[0]], [part.changes[0].before]
-    for change in part.changes:
-        at += [change.step, change.step]
-        values += [change.before, change.after]
-    return [*at, steps[-1]], [*values, part.changes[-1].after]

@@ -17,7 +17,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from hotloop import units
-from hotloop.report import charts, code, docs, footprint, palette, words
+from hotloop.report import charts, code, docs, footprint, words
 from hotloop.report.absence import reasons
 
 Report = Mapping[str, Any]
@@ -56,7 +56,7 @@ def render(report: Report) -> str:
 def page(title: str, body: Markup, foot: str, data: Mapping[str, Any]) -> str:
     """A page around sections; ``data`` is what its script draws: ``wall_s`` and ``charts``."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    phases = "".join(f"--p-{name}:light-dark({a},{b});" for name, (_, a, b) in palette.PHASE_MARKS.items())
+    phases = "".join(f"--p-{name}:light-dark({a},{b});" for name, (_, a, b) in words.PHASE_MARKS.items())
     return environment().get_template("page.html.j2").render(
         title=title,
         body=body,
@@ -66,6 +66,12 @@ def page(title: str, body: Markup, foot: str, data: Mapping[str, Any]) -> str:
         data=Markup(text.replace("<", "\\u003c")),
         script=Markup((_ASSETS / "report.js").read_text(encoding="utf-8")),
     )  # fmt: skip
+
+
+def brief(document: Mapping[str, Any]) -> str:
+    """The document of ``flow.brief`` as Markdown, to be read by a person or given to a coding agent."""
+    template = environment().overlay(autoescape=False).get_template("brief.md.j2")
+    return template.render(brief=document, cwd=document["cwd"])
 
 
 @lru_cache(maxsize=1)

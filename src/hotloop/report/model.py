@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -12,14 +14,14 @@ from hotloop import __version__
 from hotloop.findings import Finding, Gain, Place
 from hotloop.measure.blocks import steady_seconds
 from hotloop.measure.startup import IN_TRAINING
-from hotloop.measure.steps import Steps
+from hotloop.measure.steps import Interval, Steps
 from hotloop.phases import PHASES
 from hotloop.record import rows as row
 from hotloop.record.recording import Process, Recording
-from hotloop.report import cost, loaders, ranks, system, words
+from hotloop.record.spill import in_turn
+from hotloop.report import loaders, ranks, system, words
 from hotloop.report import next as next_
 from hotloop.report.excerpts import Sources
-from hotloop.report.interruptions import interruptions
 from hotloop.report.series import series
 from hotloop.report.throughput import throughput
 from hotloop.report.values import plain
@@ -78,7 +80,7 @@ def build(
         "applied": _applied(_process(recording, main)),
         "patch": _patch(recording),
         "memory": system.memory(recording),
-        "overhead_s_per_step": cost.overhead_s_per_step(_process(recording, main), main),
+        "overhead_s_per_step": _overhead(_process(recording, main), main),
         **_details(main, sources),
         "series": series(main, _offset_s(recording, main)),
         "charts": system.charts(recording),
@@ -220,7 +222,7 @@ def _details(main: Steps | None, sources: Sources) -> dict[str, Any]:
         "modules": main.modules[:_MAX_MODULES],
         "evaluations": [_interval(item) for item in main.evaluations[:_MAX_INTERVALS]],
         "checkpoints": [_interval(item) for item in main.checkpoints[:_MAX_INTERVALS]],
-        "interruptions": interruptions(main),
+        "interruptions": _interruptions(main),
         "device": main.device,
         "compile": {
             "seconds": main.compile_s,
@@ -282,3 +284,49 @@ def _warnings(recording: Recording) -> list[str]:
 def _disabled(note: Mapping[str, Any]) -> str:
     name, error = note.get("observer", "?"), note.get("error", "unknown error")
     return f"The observer {name} failed and was switched off: {error}."
+
+
+# What interrupts the steps, summed up
+
+
+def _interruptions(main: Steps) -> list[dict[str, Any]]:
+    """One entry per kind that occurred: count, seconds in all, ``every_steps`` (median distance), place."""
+    found = [
+        _repeated("evaluation", main.evaluations),
+        _repeated("checkpoint", main.checkpoints),
+        _total("garbage collection", main.gc_count, main.gc_s),
+        _total("compilation", len(main.compiles_at), main.compile_s),
+    ]
+    return [entry for entry in found if entry["count"] and entry["seconds"] > 0]
+
+
+def _repeated(kind: str, items: Sequence[Interval]) -> dict[str, Any]:
+    distances = [
+        after - before for before, after in pairwise(item.after_step for item in items) if after > before
+    ]
+    return {
+        **_total(kind, len(items), sum(item.seconds for item in items)),
+        "every_steps": median(distances) if distances else None,
+        "place": next((item.place for item in items if item.place), None),
+    }
+
+
+def _total(kind: str, count: int, seconds: float) -> dict[str, Any]:
+    return {"kind": kind, "count": count, "seconds": seconds, "every_steps": None, "place": None}
+
+
+# What observing cost
+
+
+#: Seconds per row and per stack sample, measured on a 0.4 ms step on 2 shared cores.
+_ROW_S: Final = 2.2e-6
+_SAMPLE_S: Final = 5.0e-6
+
+
+def _overhead(process: Process | None, steps: Steps | None) -> float | None:
+    """Estimated seconds per step spent on observing in the training thread; None where no step was seen."""
+    if process is None or steps is None or steps.num_steps == 0:
+        return None
+    num_samples = sum(int(np.count_nonzero(rows["kind"] == row.SAMPLE)) for rows in in_turn(process.rows))
+    num_rows = len(process.rows) - num_samples
+    return (num_rows * _ROW_S + num_samples * _SAMPLE_S) / steps.num_steps

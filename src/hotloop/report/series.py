@@ -28,13 +28,14 @@ def series(steps: Steps | None, offset_s: float = 0.0) -> dict[str, Any]:
     end = max(float(steps.wall_s), float(steps.end_s[-1]), float(steps.span[1]))
     edges = np.linspace(0.0, end, _num_bins(steps.num_steps) + 1)
     width = float(edges[1])
-    spread = _Spread(steps, edges)
     known = bool(np.isfinite(steps.samples).any())
     return {
         "edges_s": rounded(edges + offset_s, 6),
-        "phases": _phases(steps, edges, spread),
-        "steps_per_s": rounded(spread.counts / width),
-        "samples_per_s": rounded(spread.sums(np.nan_to_num(steps.samples)) / width) if known else None,
+        "phases": _phases(steps, edges),
+        "steps_per_s": rounded(_spread(steps, edges, np.ones(steps.num_steps)) / width),
+        "samples_per_s": rounded(_spread(steps, edges, np.nan_to_num(steps.samples)) / width)
+        if known
+        else None,
         "step_s": _step_times(steps, edges),
         "loss": _loss(steps),
     }
@@ -53,40 +54,17 @@ def _num_bins(num_steps: int) -> int:
     return int(np.clip(4 * num_steps, 24, MAX_POINTS))
 
 
-class _Spread:
-    """What each step has of a quantity, spread over bins: evenly over the step, nothing between steps.
-
-    Of each step only what lies on both sides of an edge is kept: a million steps take no more memory.
-    """
-
-    def __init__(self, steps: Steps, edges: Floats) -> None:
-        after = sum(np.searchsorted(times, edges, side="right") for times in (steps.start_s, steps.end_s))
-        near = np.unique(np.clip([after - 1, after], 0, 2 * steps.num_steps - 1))
-        self._edges = edges
-        times = np.where(near % 2, steps.end_s[near // 2], steps.start_s[near // 2])
-        self._times = np.maximum.accumulate(times)
-        self._before = (near + 1) // 2  # steps that are over by then
-        self._cuts = np.unique(np.concatenate([[0], self._before, [steps.num_steps]]))
-
-    @property
-    def counts(self) -> Floats:
-        """[bins] steps."""
-        return self._differences(self._before.astype(float))
-
-    def sums(self, values: npt.NDArray[Any]) -> Floats:
-        """[bins] of a quantity that each step has."""
-        parts = np.add.reduceat(values, self._cuts[:-1], dtype=np.float64)
-        sums = np.concatenate([[0.0], np.cumsum(parts)])
-        return self._differences(sums[np.searchsorted(self._cuts, self._before)])
-
-    def _differences(self, so_far: Floats) -> Floats:
-        return np.asarray(np.diff(np.interp(self._edges, self._times, so_far)), float)
+def _spread(steps: Steps, edges: Floats, values: npt.NDArray[Any]) -> Floats:
+    """[bins] of a quantity that each step has: evenly over the step, nothing between steps."""
+    times = np.maximum.accumulate(np.column_stack([steps.start_s, steps.end_s]).ravel())
+    so_far = np.repeat(np.concatenate([[0.0], np.cumsum(values, dtype=np.float64)]), 2)[1:-1]
+    return np.asarray(np.diff(np.interp(edges, times, so_far)), float)
 
 
-def _phases(steps: Steps, edges: Floats, spread: _Spread) -> dict[str, list[float | None]]:
+def _phases(steps: Steps, edges: Floats) -> dict[str, list[float | None]]:
     seconds = np.zeros((len(PHASES), len(edges) - 1))
     for name in PHASES:
-        seconds[COLUMN[name]] = spread.sums(steps.phase(name))
+        seconds[COLUMN[name]] = _spread(steps, edges, steps.phase(name))
     seconds[COLUMN["startup"]] += _overlap(edges, 0.0, steps.span[0])
     _add_tail(steps, edges, seconds)
     shares = np.clip(seconds / (edges[1] - edges[0]), 0.0, 1.0)

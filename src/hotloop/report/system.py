@@ -44,7 +44,7 @@ _MACHINE: Final = (
 _GPU: Final = (
     ("gpu", "GPU busy", "%", "util_ratio", 100.0),
     ("gpu-memory", "GPU memory", "bytes", "memory_bytes", 1.0),
-    ("gpu-power", "GPU power, of its limit", "%", "power_of_limit_ratio", 100.0),
+    ("gpu-power", "GPU power", "W", "power_w", 1.0),
     ("gpu-pcie", "Bytes to the GPU", "bytes/s", "pcie_rx_bytes_per_s", 1.0),
 )
 
@@ -138,19 +138,7 @@ def _gpu_lines(recording: Recording, column: str, factor: float) -> list[Line | 
     gpus = recording.machine.get("gpus") or []
     # A machine's other GPUs belong to somebody else.
     shown = [i for i, gpu in enumerate(gpus) if gpu.get("visible", True)] or range(64)
-    names = [f"gpu{i}" for i in shown]
-    if column == "power_of_limit_ratio":
-        return [_power(system, name) for name in names]
-    return [_line(name.upper(), system, f"{name}_{column}", factor) for name in names]
-
-
-def _power(system: Columns, name: str) -> Line | None:
-    power, limit = system.get(f"{name}_power_w"), system.get(f"{name}_power_limit_w")
-    if power is None or limit is None or "t_s" not in system:
-        return None
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = 100.0 * np.asarray(power, float) / np.asarray(limit, float)
-    return _points(name.upper(), (np.asarray(system["t_s"], float), ratio))
+    return [_line(f"GPU{i}", system, f"gpu{i}_{column}", factor) for i in shown]
 
 
 def _chart(id_: str, title: str, unit: str, lines: Iterable[Line | None]) -> dict[str, Any]:

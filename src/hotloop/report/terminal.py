@@ -10,7 +10,7 @@ from rich.text import Text
 from hotloop import units
 from hotloop.report import words
 from hotloop.report.absence import reasons
-from hotloop.report.palette import PHASE_MARKS, SEVERITY_MARKS
+from hotloop.report.words import PHASE_MARKS, SEVERITY_MARKS
 
 #: A text, or a text and its rich style.
 Piece = str | Text | tuple[str, str]

@@ -17,12 +17,7 @@ def render(audit: Audit, settings: Sequence[dict[str, Any]] | None = None) -> st
     ``"configured": [{"setting", "configured", "in_effect", "where", "by", …}]``.
     """
     table = {} if settings is None else {"configured": configured.rows(settings)}
-    return json.dumps({**document(audit), **table}, indent=2, ensure_ascii=False) + "\n"
-
-
-def document(audit: Audit) -> dict[str, Any]:
-    """The dictionary that ``render`` writes."""
-    return {
+    document = {
         "schema": 1,
         "findings": [_finding(finding) for finding in audit.findings],
         "files": audit.num_files,
@@ -30,7 +25,9 @@ def document(audit: Audit) -> dict[str, Any]:
         "rules": audit.num_rules,
         "ignored": audit.num_ignored,
         "skipped": [{"file": skipped.file, "reason": skipped.reason} for skipped in audit.skipped],
+        **table,
     }
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

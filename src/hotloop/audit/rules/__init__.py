@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from hotloop.audit.hits import Rule
+from hotloop.audit.patterns import Rule
 from hotloop.audit.rules import (
     cadence,
     config,
@@ -14,7 +14,6 @@ from hotloop.audit.rules import (
     input,
     memory,
     numerics,
-    parameters,
     transfer,
     trend,
 )
@@ -22,7 +21,7 @@ from hotloop.audit.rules import (
 RULES: Final[dict[str, Rule]] = {
     rule_id: family.RULES[rule_id]
     for family in (
-        cadence, config, device, distributed, host, input, memory, numerics, parameters, transfer, trend
+        cadence, config, device, distributed, host, input, memory, numerics, transfer, trend
     )
     for rule_id in family.RULES
 }  # fmt: skip

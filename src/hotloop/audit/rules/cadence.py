@@ -6,8 +6,7 @@ import ast
 import re
 from typing import Final
 
-from hotloop.audit.hits import Rule
-from hotloop.audit.patterns import every_step
+from hotloop.audit.patterns import Rule, every_step
 from hotloop.audit.program import Program
 from hotloop.audit.regions import Region
 from hotloop.source.nodes import chain, last_name

@@ -6,8 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from hotloop.audit.hits import Hit, Rule, at
-from hotloop.audit.patterns import every_step, flag_settings, gives, in_training
+from hotloop.audit.patterns import Hit, Rule, at, every_step, flag_settings, gives, in_training
 from hotloop.audit.program import Program
 from hotloop.findings import Severity
 from hotloop.source.attention import written_out

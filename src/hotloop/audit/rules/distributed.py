@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
-from hotloop.audit.hits import Hit, Rule, at
 from hotloop.audit.loaders import EVALUATION
-from hotloop.audit.patterns import anywhere, every_step, gives
+from hotloop.audit.patterns import Hit, Rule, anywhere, at, every_step, gives
 from hotloop.audit.program import Program
 from hotloop.source.nodes import argument, chain
 

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hotloop.audit.hits import Hit, Rule, at
 from hotloop.audit.module import Module
-from hotloop.audit.patterns import each_region, every_step, gives
+from hotloop.audit.patterns import Hit, Rule, at, each_region, every_step, gives
 from hotloop.audit.program import Program
 from hotloop.audit.regions import Region
 from hotloop.source.caches import unbounded_caches

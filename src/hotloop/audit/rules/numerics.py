@@ -5,9 +5,8 @@ from __future__ import annotations
 import ast
 from typing import Final
 
-from hotloop.audit.hits import Rule
 from hotloop.audit.module import Module
-from hotloop.audit.patterns import each_region, every_step, gives
+from hotloop.audit.patterns import Rule, each_region, every_step, gives
 from hotloop.audit.program import Program
 from hotloop.audit.regions import Region
 from hotloop.source.nodes import argument, chain

@@ -6,10 +6,9 @@ import ast
 from collections.abc import Iterator
 from typing import Final
 
-from hotloop.audit.hits import Hit, Rule, at
 from hotloop.audit.loaders import Loader, batch_moves, region_loader
 from hotloop.audit.module import Module
-from hotloop.audit.patterns import each_loader, each_region, every_step, gives
+from hotloop.audit.patterns import Hit, Rule, at, each_loader, each_region, every_step, gives
 from hotloop.audit.program import Program, uses_cuda
 from hotloop.audit.regions import Region
 from hotloop.source.nodes import argument, chain

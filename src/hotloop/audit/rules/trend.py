@@ -9,8 +9,8 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from hotloop.audit.hits import Hit, Rule, at
 from hotloop.audit.module import Module
+from hotloop.audit.patterns import Hit, Rule, at
 from hotloop.audit.program import Program, uses_cuda
 from hotloop.audit.regions import Region
 from hotloop.source.clocks import assigned_now, elapsed_name, has_elapsed, late_data_time, reads_clock

@@ -9,7 +9,7 @@ import numpy as np
 
 from hotloop import units
 from hotloop.findings import Finding
-from hotloop.logs.log import REST, WORTH, Log
+from hotloop.logs.log import WORTH, Log
 from hotloop.logs.streams import Floats, Stream
 
 # The wait for data
@@ -30,7 +30,7 @@ def _data_wait(log: Log) -> Iterator[Finding]:
     found = log.column("data_time")
     if wait is None or found is None or wait.share < WORTH or np.isfinite(found[1]).sum() < 3:
         return
-    workers = log.read.settings.get("num_workers")
+    workers = log.read.num_workers
     single = workers == 0
     known = f"num_workers={workers}" if workers is not None else "the number of workers is not in the log"
     step_s = wait.s_per_step / wait.share
@@ -42,7 +42,7 @@ def _data_wait(log: Log) -> Iterator[Finding]:
             f"data time {units.duration(wait.s_per_step)} of {units.duration(step_s)} per step, over "
             f"{found[0].num_rows:,} lines",
             known,
-            *_uneven(*found),
+            *_uneven(found[1]),
         ),
         found[0].columns["line"][0],
         share=wait.share,
@@ -51,17 +51,13 @@ def _data_wait(log: Log) -> Iterator[Finding]:
     )
 
 
-def _uneven(stream: Stream, values: Floats) -> tuple[str, ...]:
+def _uneven(values: Floats) -> tuple[str, ...]:
     good = values[np.isfinite(values)]
     if len(good) < 20:
         return ()
     middle, high = float(np.median(good)), float(np.quantile(good, 0.95))
     if high < 4 * max(middle, 1e-6):
         return ()
-    step, apart = stream.get("step"), np.diff(np.flatnonzero(good > 0.5 * high))
-    every_step = step is not None and float(np.median(np.diff(step))) == 1
-    if every_step and len(apart) >= 8 and apart[0] > 1 and float(np.mean(apart == apart[0])) > 0.9:
-        return (f"in every {apart[0]}th step and hardly in the others: {apart[0]} workers that take turns",)
     return (
         f"unevenly: the median is {units.duration(middle)}, one line in twenty has {units.duration(high)}",
     )
@@ -168,7 +164,7 @@ _MODULE = re.compile(r"stage|layer|block|module|fus|head|backbone|encoder|decode
 
 def device(log: Log) -> Iterator[Finding]:
     """The stage that takes most; a device that is busy and draws little power."""
-    stages = [stage for stage in log.stages if stage.name != REST]
+    stages = log.stages
     if len(stages) >= 4 and stages[0].share >= _HOT and _MODULE.search(stages[0].name):
         top = stages[0]
         found = log.column("stage:" + top.name)

@@ -12,9 +12,8 @@ import numpy.typing as npt
 
 from hotloop.logs.trace import kernels
 from hotloop.logs.trace.causes import matching, own_phases
-from hotloop.logs.trace.device import Spans, clipped, union
 from hotloop.logs.trace.idle import HELD, LAUNCHED, Pieces, cut, idle_pieces
-from hotloop.logs.trace.table import HOST, Events, Ints, Trace
+from hotloop.logs.trace.table import HOST, Events, Ints, Spans, Trace, clipped, union
 from hotloop.logs.trace.timeline import NONE, Host, walk
 from hotloop.phases import COLUMN
 from hotloop.units import share

@@ -18,30 +18,20 @@ from hotloop.logs.trace.timeline import LAUNCHING, nested
 from hotloop.phases import COLUMN
 from hotloop.units import duration, share, size
 
-# Places
-
-
-#: The longest pieces are looked at, each in so many places.
-_MAX_PIECES: Final = 1000
-_SAMPLES: Final = 32
-
 
 def place_in(analysis: Analysis, phase: str) -> Place | None:
-    """The script's innermost function during most of what a phase costs; None where half of it has none."""
+    """The script's innermost function in the middle of most of a phase's pieces; None where half has none."""
     pieces = analysis.device.idle if analysis.device else analysis.host
     python = analysis.trace.python
     on_main = python.where(python.thread == analysis.main)
     (chosen,) = np.nonzero((pieces.phase == COLUMN[phase]) & (pieces.ns > 0))
     if not len(on_main) or not len(chosen):
         return None
-    longest = chosen[np.argsort(-pieces.ns[chosen])[:_MAX_PIECES]]
-    within = (np.arange(_SAMPLES) + 0.5) / _SAMPLES
-    times = pieces.at[longest, None] + (pieces.ns[longest, None] * within).astype(np.int64)
     innermost, _ = nested(on_main.start, on_main.end)
-    event = innermost.at(times.ravel())
+    event = innermost.at(pieces.at[chosen] + (pieces.ns[chosen] / 2).astype(np.int64))
     nowhere = len(analysis.trace.labels)
     label = np.where(event >= 0, on_main.label[event], nowhere)
-    cost = np.bincount(label, np.repeat(pieces.ns[longest], _SAMPLES), minlength=nowhere + 1)
+    cost = np.bincount(label, pieces.ns[chosen], minlength=nowhere + 1)
     if cost[nowhere] > cost.sum() / 2:
         return None
     found = place_of(analysis.trace.name(int(cost[:nowhere].argmax())))

@@ -2,7 +2,8 @@
 
 The event that ends a gap was launched by a call on some thread of the host. Until that call the gap belongs
 to what that thread did (or the main thread, while it did nothing); from the call on, to the call itself. An
-event that had been launched well before the gap began is not late because of the host: its gap is ``queued``.
+event that had been launched well before the gap began, or by a call that is not recorded, is not late because
+of the host: its gap is ``queued``.
 
 A wait for the device (``.item()``, a blocking copy) costs in the gaps that follow it: the host, let go, has
 to launch anew what it could have launched meanwhile. Such gaps are charged to the wait, up to the time that
@@ -18,8 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.logs.trace.causes import matching
-from hotloop.logs.trace.device import Spans, union
-from hotloop.logs.trace.table import Events, Ints
+from hotloop.logs.trace.table import Events, Ints, Spans, union
 from hotloop.logs.trace.timeline import LAUNCHING, NONE, Host, Timeline
 from hotloop.phases import COLUMN
 
@@ -34,8 +34,8 @@ MIN_WAIT_NS: Final = 5_000
 
 
 #: Kinds of pieces: the host did other things; the work was queued and did not start; the host was launching
-#: the next small operation; the call that launched the work is not in the trace.
-HELD, QUEUED, LAUNCHED, UNKNOWN = range(4)
+#: the next small operation.
+HELD, QUEUED, LAUNCHED = range(3)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Pieces:
     at: Ints
     ns: npt.NDArray[np.float64]
     phase: Ints  # column of hotloop.phases
-    kind: Ints  # HELD, QUEUED, LAUNCHED or UNKNOWN
+    kind: Ints  # HELD, QUEUED or LAUNCHED
 
     def by_phase(self, *kinds: int) -> npt.NDArray[np.float64]:
         """Seconds per phase, of all kinds or of some."""
@@ -77,9 +77,8 @@ def idle_pieces(host: Host, main: int, events: Events, gaps: Spans) -> Pieces:
     gap = np.searchsorted(gaps.start, pieces.at, side="right") - 1
     short = (gaps.end - gaps.start)[gap] <= LAUNCH_GAP_NS
     launching = short & (pieces.kind == HELD) & np.isin(pieces.phase, LAUNCHING)
-    kind = np.where((followed & ~known)[gap], UNKNOWN, np.where(launching, LAUNCHED, pieces.kind))
-    phase = np.where(kind == UNKNOWN, COLUMN["other"], pieces.phase)
-    pieces = replace(pieces, kind=kind, phase=phase)
+    kind = np.where((followed & ~known)[gap], QUEUED, np.where(launching, LAUNCHED, pieces.kind))
+    pieces = replace(pieces, kind=kind)
     waits = _waits(host, np.append(np.unique(thread), main), union(events))
     return _charged_to_waits(pieces, *waits)
 

@@ -26,8 +26,7 @@ _TENSOR_CORE: Final = re.compile(
 #: Matrix work in float32 on ordinary cores.
 _PLAIN_FLOAT32: Final = re.compile(r"(^|_)sgemm|scudnn|implicit_convolve_sgemm", re.IGNORECASE)
 
-_QUALIFIED: Final = re.compile(r"(?:void )?(?:[\w~]+::|\(anonymous namespace\)::)*([\w~]+)([<(]?)")
-_APPLIED: Final = re.compile(r"\w+(?:Functor\w*|_kernel_cuda|Ops?)\b|\w*gemm\w*")
+_NAMESPACES: Final = re.compile(r"^void |\w+::|\(anonymous namespace\)::")
 
 #: Families whose work could run on tensor cores.
 MATRIX: Final = ("gemm", "conv", "attention")
@@ -49,14 +48,8 @@ def is_plain_float32(kernel: str) -> bool:
 
 
 def short_name(kernel: str) -> str:
-    """A kernel's name without return type, namespaces and arguments, with what it applies if it says so."""
-    found = _QUALIFIED.match(kernel)
-    if not found or not found[2]:
-        return cut(kernel)
-    applied = _APPLIED.search(kernel, found.end())
-    if found[1].lower() in ("kernel", "kernel2", "device_kernel") and applied:
-        return cut(applied[0])
-    return cut(f"{found[1]} ({applied[0]})" if applied else found[1])
+    """A kernel's name without return type and namespaces."""
+    return cut(_NAMESPACES.sub("", kernel))
 
 
 def cut(name: str, width: int = 52) -> str:

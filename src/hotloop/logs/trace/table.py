@@ -18,7 +18,7 @@ from hotloop.logs.trace.stream import Reading, Row, read_rows
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 
-#: What becomes of an event, by its category (names of torch 1.8 to 2.13) and name.
+#: What becomes of an event, by its category (names of torch 1.10 to 2.13) and name.
 DROPPED, DEVICE, RUNTIME, HOST, PYTHON = range(5)
 _KINDS: Final = {
     "kernel": DEVICE,
@@ -31,13 +31,8 @@ _KINDS: Final = {
     "privateuse1_runtime": RUNTIME,
     "privateuse1_driver": RUNTIME,
     "cpu_op": HOST,
-    "operator": HOST,
     "user_annotation": HOST,
     "python_function": PYTHON,
-    # torch 1.8 and 1.9
-    "memcpy": DEVICE,
-    "memset": DEVICE,
-    "runtime": RUNTIME,
 }
 #: Runtime calls that neither launch nor wait: queries, attributes, event records. Most of all calls.
 _IDLE_CALL: Final = re.compile(
@@ -130,7 +125,7 @@ def place_of(name: str) -> tuple[str, int, str] | None:
 
 
 def _kind(category: str, name: str) -> int:
-    kind = _KINDS.get(category.lower(), DROPPED)
+    kind = _KINDS.get(category, DROPPED)
     if kind == RUNTIME and _IDLE_CALL.search(name):
         return DROPPED
     if kind == PYTHON and not _is_own(name):
@@ -257,3 +252,53 @@ def _parsed(text: bytes) -> Ints:
 def _integers(values: tuple[bytes, ...], chosen: npt.NDArray[Any]) -> Ints:
     found = (values[at] for at in chosen.tolist())
     return np.array([int(value) if 0 < len(value) < _MAX_DIGITS else -1 for value in found], dtype=np.int64)
+
+
+# Stretches of time
+
+
+@dataclass(frozen=True, kw_only=True)
+class Spans:
+    """Stretches of time that do not touch, in order. Times in ns."""
+
+    start: Ints
+    end: Ints
+
+    @property
+    def total_ns(self) -> int:
+        """The time they cover."""
+        return int((self.end - self.start).sum())
+
+    def covered(self, times: Ints) -> Ints:
+        """How much of the time before each of ``times`` they cover."""
+        if not len(self.start):
+            return np.zeros(len(times), dtype=np.int64)
+        before = np.concatenate([[0], np.cumsum(self.end - self.start)])
+        at = np.searchsorted(self.start, times, side="right")
+        still_open = np.maximum(self.end[np.maximum(at - 1, 0)] - times, 0)
+        return np.where(at > 0, before[at] - still_open, 0)
+
+    def gaps(self, start: int, end: int) -> Spans:
+        """What they leave free of a window that holds them."""
+        starts, ends = np.append(start, self.end), np.append(self.start, end)
+        free = ends > starts
+        return Spans(start=starts[free], end=ends[free])
+
+
+def union(events: Events) -> Spans:
+    """The time in which any of the events ran."""
+    order = np.argsort(events.start, kind="stable")
+    start, reached = events.start[order], np.maximum.accumulate(events.end[order])
+    if not len(start):
+        return Spans(start=start, end=reached)
+    first = np.append(True, start[1:] > reached[:-1])
+    return Spans(start=start[first], end=reached[np.append(first[1:], True)])
+
+
+def clipped(events: Events, start: int, end: int) -> Events:
+    """The events of a window, cut to it."""
+    inside = events.where((events.end > start) & (events.start < end))
+    columns = dict(vars(inside))
+    columns["start"] = np.maximum(inside.start, start)
+    columns["end"] = np.minimum(inside.end, end)
+    return Events(**columns)

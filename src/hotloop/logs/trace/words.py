@@ -9,7 +9,7 @@ import numpy as np
 
 from hotloop.logs.part import Phase, Section
 from hotloop.logs.trace.analysis import Analysis, Device, Row
-from hotloop.logs.trace.idle import HELD, LAUNCHED, QUEUED, UNKNOWN
+from hotloop.logs.trace.idle import HELD, LAUNCHED, QUEUED
 from hotloop.logs.trace.kernels import cut, short_name
 from hotloop.phases import COLUMN, PHASES
 from hotloop.units import duration, share, size
@@ -35,8 +35,7 @@ _WHY: Final = {
     "checkpoint": "writing a checkpoint",
     "logging": "logging",
     "other": "Python outside of operators",
-    "queued": "work was queued, yet did not start",
-    "unknown": "launched by a call that is not recorded",
+    "queued": "work was queued, or its launch not recorded",
 }
 
 
@@ -77,7 +76,6 @@ def idle_reasons(device: Device) -> list[tuple[str, float]]:
     held, launched = device.idle.by_phase(HELD).tolist(), device.idle.by_phase(LAUNCHED).tolist()
     seconds = dict(zip(PHASES, held, strict=True))
     seconds["queued"] = float(device.idle.by_phase(QUEUED).sum())
-    seconds["unknown"] = float(device.idle.by_phase(UNKNOWN).sum())
     seconds |= {f"launching {name}": each for name, each in zip(PHASES, launched, strict=True)}
     return sorted(((name, each) for name, each in seconds.items() if each > 0), key=lambda row: -row[1])
 
@@ -89,7 +87,7 @@ def sections(analysis: Analysis) -> tuple[Section, ...]:
     if device and not analysis.doubt:
         found.append(_device(analysis, device))
         found.append(_table("Longest kernels", analysis, device.kernels, short_name))
-        found += [_copies(analysis, device)] if device.copies else []
+        found += [_table("Copies", analysis, device.copies, cut)] if device.copies else []
     if analysis.operators:
         found.append(_table("Longest operators, without what they call", analysis, analysis.operators, cut))
     return tuple(found)
@@ -146,13 +144,8 @@ def _device(analysis: Analysis, device: Device) -> Section:
 
 
 def _table(title: str, analysis: Analysis, rows: tuple[Row, ...], words: Callable[[str], str]) -> Section:
-    lines = [f"{_each(row, analysis)}  {words(row.name)}" for row in rows[:_NUM_LINES]]
+    lines = [f"{_each(row, analysis)}  {words(row.name)}{_rate(row)}" for row in rows[:_NUM_LINES]]
     return Section(title=f"{title} (per step)", lines=tuple(lines), data={"rows": _data(rows)})
-
-
-def _copies(analysis: Analysis, device: Device) -> Section:
-    lines = [f"{_each(row, analysis)}  {row.name}{_rate(row)}" for row in device.copies]
-    return Section(title="Copies (per step)", lines=tuple(lines), data={"rows": _data(device.copies)})
 
 
 def _share_line(name: str, seconds: float, analysis: Analysis) -> str:
