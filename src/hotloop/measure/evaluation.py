@@ -62,8 +62,6 @@ def eval_forwards(spans: Spans, events: Events, lives: Lives) -> Bools:
     """[rows] forwards that evaluate: by their flags, or because an evaluation batch feeds them."""
     forward = np.flatnonzero((spans.kind == row.FORWARD) & events.used)
     result = events.eval_flags.copy()
-    if not len(forward):
-        return result
     before, after = _evaluation_batches(spans, events, lives, forward)
     trains = ((spans.flags[forward] & row.FORWARD_GRAD) != 0) & (
         (spans.flags[forward] & row.FORWARD_TRAINING) != 0
@@ -271,8 +269,6 @@ def widened(
 
     Own are functions on the way to a forward that evaluates and to none of training.
     """
-    if not len(regions.start) or not len(samples):
-        return regions
     training = np.flatnonzero(events.work | (events.fetch & lives.training_row))
     drawn = np.flatnonzero((spans.kind == row.LOG) & np.isin(spans.obj, _DRAWS) & events.used)
     stops = np.sort(np.concatenate([spans.start[spans.top[training]], spans.start[spans.top[drawn]]]))

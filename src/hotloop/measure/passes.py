@@ -91,25 +91,14 @@ def lives_of(spans: Spans, events: Events, loader_of: dict[int, int], *, later: 
     owned = np.isin(spans.kind, (row.FETCH, row.ITER, row.SHUTDOWN)) & events.used
     index = np.flatnonzero(owned)
     of_row = np.full(len(spans), -1, np.int32)
-    if not len(index):
-        none = np.zeros(0, np.int64)
-        return Lives(
-            of_row=of_row,
-            iterator=none,
-            loader=none,
-            trains=none.astype(np.bool_),
-            num_batches=none,
-            training_row=np.zeros(len(spans), np.bool_),
-            goes_on=none.astype(np.bool_),
-        )
     order = index[np.argsort(spans.obj[index], kind="stable")]
     obj = spans.obj[order].astype(np.int64)
     opens = spans.kind[order] == row.ITER
-    opens[0] = True
+    opens[:1] = True
     opens[1:] |= obj[1:] != obj[:-1]
     life = np.cumsum(opens) - 1
     of_row[order] = life
-    count = int(life[-1]) + 1
+    count = int(opens.sum())
     iterator = obj[opens]
     loader = _loaders(spans, order[opens], iterator, loader_of)
     fetches = np.flatnonzero(events.fetch)

@@ -79,10 +79,6 @@ def _other_imports(samples: Table, places: Places, begin: int, end: int) -> dict
         if name is not None:
             spent = min(int(samples.duration[i]), int(samples.start[i]) - begin)
             found[name] = found.get(name, 0) + spent
-    excess = sum(found.values()) - (end - begin)
-    if excess > 0:  # samples weigh what came before them
-        largest = max(found, key=lambda name: found[name])
-        found[largest] -= min(excess, found[largest])
     return found
 
 

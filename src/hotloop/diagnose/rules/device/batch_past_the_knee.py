@@ -44,8 +44,9 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     gain, high = _doubling(full, last, float(sizes[0]) / batch)
     half = batch // 2
     slower = high < 1 / limits.knee_ratio
+    full_memory = (run_ratio(evidence) or 0.0) >= limits.much_memory_ratio
     # As many samples with half the batch are worth a change only where memory is what runs out.
-    if half < limits.small_batch or not (slower or (high <= limits.knee_ratio and _fills_memory(evidence))):
+    if half < limits.small_batch or not (slower or (high <= limits.knee_ratio and full_memory)):
         return
     makes = f"{1 / gain:.2f} times the" if slower else "as many"
     yield cause(
@@ -65,11 +66,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         where=loader.where,
         data={"effect": "semantic", "batch_size": batch},
     )
-
-
-def _fills_memory(evidence: Evidence) -> bool:
-    taken = run_ratio(evidence)
-    return taken is not None and taken >= evidence.limits.much_memory_ratio
 
 
 def _doubling(full: Floats, last: Floats, size: float) -> tuple[float, float]:
