@@ -1,5 +1,5 @@
 # make demo   the main job on real input, about a minute
-# make quick    the tests that start no process, about a minute
+# make quick    the tests that start no process and train no system, about a minute
 # make test     everything CI runs
 # make nightly  what takes long: the five systems, endurance, and scripts in interpreters of their own
 # One virtual environment, made once; constraints.txt holds the tested versions.
@@ -24,7 +24,8 @@ demo: $(READY)
 	$(BIN)/hotloop demo tcn_state
 
 quick: $(READY)
-	$(BIN)/python -m pytest --quick -m 'not gpu and not alone and not nightly' -n $(JOBS) --dist loadfile
+	$(BIN)/python -m pytest --quick -m 'not gpu and not alone and not nightly' -n $(JOBS) --dist loadfile \
+		--ignore tests/workloads --ignore tests/benchmarks
 
 test: lint types $(READY)
 	$(BIN)/python -m pytest -m 'not gpu and not alone and not nightly' -n $(JOBS) --dist loadfile --no-loadscope-reorder

@@ -22,6 +22,7 @@ with suppress(ImportError):
     settings.register_profile(
         "suite", deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
     )
+    settings.register_profile("quick", settings.get_profile("suite"), max_examples=10)
     settings.load_profile("suite")
 
 
@@ -38,6 +39,8 @@ def pytest_configure(config: pytest.Config) -> None:
     """Under ``--quick`` a test is skipped at the first process that it starts."""
     if not config.getoption("--quick"):
         return
+    with suppress(NameError):
+        settings.load_profile("quick")
     # What a skipped test had begun is dropped as it is.
     config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
 
