@@ -123,7 +123,7 @@ class Log:
             return None
         good = np.flatnonzero(np.isfinite(found[1]))
         good = good[1:] if len(good) > 8 else good
-        return float(np.average(found[1][good], weights=found[0].columns["weight"][good]))
+        return float(found[1][good].mean())
 
     def finding(
         self,

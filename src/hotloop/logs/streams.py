@@ -21,10 +21,7 @@ _LARGEST: Final = 1e15
 
 @dataclass(kw_only=True)
 class Stream:
-    """[n] columns by role, in the order of the file. One row of ``stride`` in the file is kept.
-
-    ``weight`` is how many rows of the file a row stands for.
-    """
+    """[n] columns by role, in the order of the file. One row of ``stride`` in the file is kept."""
 
     name: str
     mode: str = "train"
@@ -43,12 +40,10 @@ class Stream:
             role: np.where(np.abs(column) < _LARGEST, column, np.nan)[:: self.stride]
             for role, column in columns.items()
         }
-        columns["weight"] = np.full(len(columns["line"]), float(self.stride))
         self._parts.append(columns)
         self._kept += len(columns["line"])
         if self._kept > _FEWER * _MAX_ROWS:
             fewer = {role: column[::_FEWER] for role, column in self.columns.items()}
-            fewer["weight"] *= _FEWER
             self._parts, self._kept = [fewer], len(fewer["line"])
             self.stride *= _FEWER
 

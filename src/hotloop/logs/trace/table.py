@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import re
 import sys
-from collections.abc import Callable
 from dataclasses import dataclass, fields
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -151,17 +151,16 @@ class _Columns:
         self.labels: list[Label] = []
         self.threads: list[tuple[str, str]] = []
         self._kinds: list[int] = []
-        self._label_ids = _Ids(self._new_label)
-        self._thread_ids = _Ids(self._new_thread)
+        self._label_id = cache(self._new_label)
+        self._thread_id = cache(self._new_thread)
         self._known_labels: dict[Label, int] = {}
         self._blocks: dict[int, list[Events]] = {}
 
     def add(self, rows: list[Row]) -> None:
         """Take in a block of rows."""
         labels, threads, starts, durations, correlations, sizes = zip(*rows, strict=True)
-        label_ids, thread_ids = self._label_ids, self._thread_ids
-        label = np.array([label_ids[key] for key in labels], dtype=np.int32)
-        thread = np.array([thread_ids[key] for key in threads], dtype=np.int32)
+        label = np.array(list(map(self._label_id, labels)), dtype=np.int32)
+        thread = np.array(list(map(self._thread_id, threads)), dtype=np.int32)
         start = nanoseconds(starts)
         kinds = np.array(self._kinds, dtype=np.int8)[label]
         correlation = np.full(len(rows), -1, dtype=np.int64)
@@ -204,17 +203,6 @@ class _Columns:
         if thread not in self.threads:
             self.threads.append(thread)
         return self.threads.index(thread)
-
-
-class _Ids(dict[bytes, int]):
-    """A dictionary that asks for what it does not know."""
-
-    def __init__(self, new: Callable[[bytes], int]) -> None:
-        self._new = new
-
-    def __missing__(self, key: bytes) -> int:
-        self[key] = made = self._new(key)
-        return made
 
 
 def _pair(key: bytes, first: str) -> tuple[str, str]:
