@@ -28,7 +28,7 @@ STEP = (
 )
 #: Bytes of a further step: what it is measured into, twice while the pieces are joined, and what a rule or a
 #: chart makes of it for a moment. Its rows, 168 bytes, lie in a file.
-LIMIT_BYTES = 700
+LIMIT_BYTES = 300
 
 REPORT = r"""
 import re, sys
