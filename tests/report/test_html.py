@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from report_samples import empty, full, healthy
 
-from hotloop.report import code, docs, html
+from hotloop.report import code, html
 
 VOID = {"meta", "link", "br"}
 
@@ -135,7 +135,7 @@ def test_somebody_elses_gpu_is_not_shown() -> None:
 
 
 def test_the_page_of_a_rule_reads_inside_the_report() -> None:
-    found = docs.render(
+    found = code.render(
         "# input/slow-sample\n\nOne `line` of **text**\nand <b>more</b>.\n\n## When it is wrong\n- one\n"
         "  two\n- three\n\n```python\nx = 1\n\ny = 2\n```\n\n| a | b |\n|---|---|\n| 1 | `2` |\n\n"
         "See docs and [torch](https://pytorch.org)."

@@ -6,12 +6,12 @@ import argparse
 import json
 import shlex
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotloop.cli import arguments
+from hotloop.cli.output import folded
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.report import words
 
@@ -120,7 +120,7 @@ def _words(fixed: Fixed, run: Path) -> str:
         lines += ["measure it:", *_compared(run, patch.scene.command)]
     elif patch.files:
         lines += ["not written: add --write, or pipe this into", f"    {_git_apply(root)}"]
-    return "".join(f"{_folded(line)}\n" for line in lines)
+    return "".join(f"{line if line.startswith('    ') else folded(line)}\n" for line in lines)
 
 
 def _compared(run: Path, command: Sequence[str]) -> list[str]:
@@ -138,13 +138,6 @@ def _left(left: Left, root: Path, effect: str = "") -> list[str]:
     where = f"{words.path(left.file, str(root))}{f':{left.line}' if left.line else ''}: " if left.file else ""
     what = f"not written. {where}{left.why}" if left.why else f"by hand{effect}. {where}".rstrip(": ")
     return [f"{left.remedy}: {what}".rstrip("."), f"    {left.write}"]
-
-
-def _folded(line: str) -> str:
-    """At most 80 columns; what is to be copied stays whole."""
-    if line.startswith("    "):
-        return line
-    return textwrap.fill(line, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def _git_apply(root: Path) -> str:

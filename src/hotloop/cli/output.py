@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -35,6 +36,11 @@ def silence(stream: TextIO) -> None:
 def say(words: str) -> None:
     """A line on standard error."""
     print(f"hotloop: {words}", file=sys.stderr, flush=True)
+
+
+def folded(words: str) -> str:
+    """At most 80 columns; what is to be copied stays whole."""
+    return textwrap.fill(words, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def publish(path: Path, text: str) -> None:

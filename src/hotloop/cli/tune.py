@@ -6,14 +6,13 @@ import argparse
 import json
 import shlex
 import sys
-import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotloop.cli import arguments
-from hotloop.cli.output import Bar, say
+from hotloop.cli.output import Bar, folded, say
 from hotloop.units import duration, rate
 
 if TYPE_CHECKING:
@@ -126,12 +125,8 @@ class _Progress(Bar):
 
     def done(self, trial: Trial) -> None:
         """After a launch."""
-        for line in (line for words in _words_of(trial) for line in _wrapped(f"hotloop: {words}")):
-            self.line(line)
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+        for words in _words_of(trial):
+            self.line(folded(f"hotloop: {words}"))
 
 
 def _words_of(trial: Trial) -> list[str]:

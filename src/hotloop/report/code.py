@@ -1,16 +1,19 @@
-"""Source excerpts on the page, with a little colour."""
+"""Source excerpts and the pages of findings, as markup inside a page that is read offline."""
 
 from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping
+from functools import lru_cache
 from itertools import groupby
 from typing import Any, Final
 
+from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 from pygments.lexers.python import PythonLexer
 from pygments.token import Comment, Keyword, Number, Operator, String
 
+from hotloop.findings import pages
 from hotloop.report.words import clean
 
 _CLASSES: Final = ((Comment, "c"), (String, "s"), (Number, "n"), (Keyword, "k"), (Operator.Word, "k"))
@@ -40,3 +43,26 @@ def python(line: str) -> Markup:
         text = "".join(text for _, text in group)
         parts.append(Markup('<span class="{}">{}</span>').format(mark, text) if mark else escape(text))
     return Markup().join(parts)
+
+
+def page(finding_id: str) -> Markup:
+    """The page about a finding without its title; nothing where there is none."""
+    return render(pages.page(finding_id))
+
+
+def render(markdown: str) -> Markup:
+    """Markdown as markup without its title."""
+    tokens = _parser().parse(markdown)
+    if tokens and tokens[0].tag == "h1":
+        tokens = tokens[3:]  # the card carries the title
+    for token in tokens:
+        token.tag = "h4" if token.tag in ("h2", "h3") else token.tag
+    text = _parser().renderer.render(tokens, _parser().options, {}).strip()
+    text = text.replace("<a href=", '<a rel="noreferrer" href=')
+    text = text.replace("<table>", '<div class="scroll"><table>').replace("</table>", "</table></div>")
+    return Markup(text)
+
+
+@lru_cache(maxsize=1)
+def _parser() -> MarkdownIt:
+    return MarkdownIt("commonmark", {"html": False}).enable("table")

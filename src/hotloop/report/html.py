@@ -17,7 +17,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from hotloop import units
-from hotloop.report import charts, code, docs, footprint, words
+from hotloop.report import charts, code, footprint, words
 from hotloop.report.absence import reasons
 
 Report = Mapping[str, Any]
@@ -104,7 +104,7 @@ def environment() -> Environment:
         "sentences": _sentences,
         "python": code.python,
         "excerpt": code.excerpt,
-        "page": docs.page,
+        "page": code.page,
         "note": lambda text: Markup('<p class="note">{}</p>').format(text),
         "arguments": _arguments,
         "flat": _facts,
