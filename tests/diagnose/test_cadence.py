@@ -99,14 +99,6 @@ def test_the_advised_interval_brings_evaluation_to_its_fair_share() -> None:
     assert 0.03 < share <= 0.05
 
 
-@pytest.mark.parametrize(("num_updates", "told"), [(100, False), (200, False), (50, True)])
-def test_an_interval_is_told_in_updates_too_where_batches_are_accumulated(
-    num_updates: int, told: bool
-) -> None:
-    run = replace(evaluated(1.0, 10), num_updates=num_updates)
-    assert (" updates instead of " in found(run)["cadence/evaluation"].advice) is told
-
-
 def test_an_evaluation_that_builds_graphs_is_told_to_stop_that_first() -> None:
     run = evaluated(1.0, 10)
     assert "no_grad" not in found(run)["cadence/evaluation"].advice

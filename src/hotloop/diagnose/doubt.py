@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from hotloop.diagnose.crowding import core_time_got, others_took
+from hotloop.diagnose.crowding import core_time_got, is_crowded, others_took
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.series import inside
 from hotloop.stats import half_width
@@ -17,12 +17,10 @@ def doubt(evidence: Evidence) -> str:
 
 
 def _crowded(evidence: Evidence) -> str:
-    steps, limits = evidence.steps, evidence.limits
-    taken = others_took(evidence)
-    got = core_time_got(evidence, (steps.pid,))
-    cores = evidence.cores
-    if taken is None or taken < limits.others_ratio * cores or got > limits.got_ratio:
+    got = core_time_got(evidence, (evidence.steps.pid,))
+    if not is_crowded(evidence) or got > evidence.limits.got_ratio:
         return ""
+    taken, cores = others_took(evidence), evidence.cores
     return (
         f"other programs kept {taken:.1f} of {cores:g} cores busy, and the training thread got "
         f"{share(got)} of the core time it wanted"

@@ -42,14 +42,9 @@ def waits(feed: Feed) -> str:
 
 def makes(feed: Feed) -> str:
     """What making a batch takes, beside the step's own work."""
-    crowded = (
-        f"; the machine was crowded: makers ran {units.share(feed.got)} of the time they could"
-        if feed.got < 0.8
-        else ""
-    )
     return (
         f"making a batch takes {units.duration(feed.make_s)} ({units.share(feed.computing_ratio)} of it "
-        f"computing), the step itself {units.duration(feed.busy_s)}{crowded}"
+        f"computing), the step itself {units.duration(feed.busy_s)}"
     )
 
 

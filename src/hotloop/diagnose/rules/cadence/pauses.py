@@ -117,10 +117,6 @@ def _rarer(every: float, interval: int | None, steps: Steps, wait: LoaderUse | N
         now = _steps(every).removesuffix(" steps")
         longer = f" (this run took {steps.num_steps})" if interval > steps.num_steps else ""
         text = f"Evaluate every {interval} steps{longer} instead of every {now}, or on a part of the data"
-        batches = round(steps.num_steps / (steps.num_updates or steps.num_steps or 1))
-        if batches > 1:  # of an update, which scripts that accumulate may count
-            updates = f"{interval / batches:.0f} updates instead of {every / batches:.3g}"
-            text += f" ({updates}, of {batches} batches each)"
     if wait is None:
         return text + "."
     workers = wait.settings.get("num_workers")
