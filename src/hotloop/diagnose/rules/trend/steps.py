@@ -8,7 +8,7 @@ import numpy as np
 
 from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import interval
-from hotloop.diagnose.crowding import core_time_got, is_crowded
+from hotloop.diagnose.crowding import is_crowded, slowed_by_others
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import quoted
@@ -131,8 +131,8 @@ def throughput_decay(evidence: Evidence) -> Iterator[Finding]:
     found = drift(steady, limits.trend_z)
     if found is None or found.growth < limits.decay_ratio:
         return
-    if core_time_got(evidence, (steps.pid,)) < limits.got_ratio:
-        return  # others may have taken the machine meanwhile
+    if (1.0 + found.growth) * slowed_by_others(evidence) < 1.0 + limits.decay_ratio:
+        return
     grown = grown_phase(steps, steps.steady)
     if grown.seconds < 0.5 * (found.last - found.first) or grown.rest_ratio > 0.5 * grown.ratio:
         return  # all phases alike: the machine got slower, not the script
