@@ -305,7 +305,7 @@ def test_a_worker_that_keeps_samples_and_what_a_batch_of_it_takes(tmp_path: Path
     assert not grown["types"] and not grown["containers"]
     assert "train.py:23: what it makes in a worker stays there" in " ".join(account["said"].split())
     page = (tmp_path / "run" / "report.html").read_text()
-    assert "What grows" in page and "Scale, train.py:24" in page
+    assert "What grows" in page
 
 
 @pytest.mark.nightly
