@@ -46,14 +46,6 @@ class LeftOut:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Ideas:
-    """What a diagnosis gives to try, the most promising first, and what is left out."""
-
-    candidates: tuple[Candidate, ...]
-    left_out: tuple[LeftOut, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
 class Limits:
     """What a candidate must keep to."""
 

@@ -16,7 +16,7 @@ from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import Remedy
 from hotloop.tune import by_model
-from hotloop.tune.candidate import Candidate, Ideas, LeftOut, Limits, onto
+from hotloop.tune.candidate import Candidate, LeftOut, Limits, onto
 from hotloop.tune.trial import Arm, edited, effect_of
 
 _WORKERS: Final = ("num-workers", "no-workers")
@@ -39,21 +39,18 @@ def ideas(
     once: bool = False,
     cannot: Callable[[Arm], str] | None = None,
     draws: Collection[str] = (),
-    anew: bool = False,
-) -> Ideas:
-    """What to try on top of ``have``, given a run under it; ``tried`` are spellings of arms that were.
+) -> tuple[list[Candidate], list[LeftOut]]:
+    """What to try on top of ``have``, given a run under it, the most promising first, and what is left out.
 
-    ``once``: the run goes through its data a single time. ``cannot``: why what in an arm has no live form
-    cannot be tried as a patch; None: nothing is. ``draws``: generators that samples were seen to draw from;
-    ``anew``: a trial saw samples change between epochs.
+    ``tried``: spellings of arms that were. ``once``: the run goes through its data a single time. ``cannot``:
+    why what in an arm has no live form cannot be tried as a patch; None: nothing is. ``draws``: generators
+    that samples were seen to draw from.
     """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
     pipeline = by_model.pipeline_of(evidence)
     if pipeline is not None and once:
         pipeline = by_model.in_one_pass(pipeline)
-    if pipeline is not None and anew:
-        pipeline = replace(pipeline, anew=True)
     step_s = evidence.steps.step_s
     random = _random(evidence, draws)
     rewritten = {one.remedy.id for one in edited(have)}  # what they ask for now is of the code as it runs
@@ -104,7 +101,7 @@ def ideas(
             told = by_model.predicted(pipeline, one, have)
             if _worth(told, have):
                 kept.setdefault(told.name, told)
-    return Ideas(candidates=tuple(_varied(kept.values())), left_out=tuple(left.values()))
+    return _varied(kept.values()), list(left.values())
 
 
 def _worth(told: Candidate, have: Arm) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import shlex
 import textwrap
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 from pathlib import Path
 from statistics import fmean, harmonic_mean
@@ -29,15 +28,15 @@ def to_json(
     tuned: Tuned, command: Sequence[str], written: Written | None, patch: Path | None = None
 ) -> dict[str, Any]:
     """tune.json, schema 1; ``patch`` is in force under its command."""
-    base = _baseline(tuned)
+    samples_per_s, s_per_step = _baseline(tuned)
     gain = tuned.gain if tuned.best else None
     return {
         "schema": 1,
-        "baseline": {"samples_per_s": base.samples_per_s, "s_per_step": base.s_per_step},
+        "baseline": {"samples_per_s": samples_per_s, "s_per_step": s_per_step},
         "best": {
             "remedies": [str(one) for one in tuned.best],
             "settings": _settings(tuned.best),
-            "samples_per_s": _times(base.samples_per_s, gain),
+            "samples_per_s": _times(samples_per_s, gain),
             "gain": _gain(gain),
             "effect": effect(tuned.best, tuned.draws),
             "draws": list(tuned.draws),
@@ -80,14 +79,8 @@ def _times(rate_: float | None, gain: Ratio | None) -> float | None:
     return rate_ * (gain.ratio if gain else 1.0) if rate_ else None
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Baseline:
-    samples_per_s: float | None
-    s_per_step: float | None
-
-
-def _baseline(tuned: Tuned) -> _Baseline:
-    """The run as found: the mean of its launches, of those at the end where there are any."""
+def _baseline(tuned: Tuned) -> tuple[float | None, float | None]:
+    """Samples per second, seconds per step of the run as found: the mean of its launches, rather the last."""
     found = [
         trial for trial in tuned.trials if not trial.remedies and trial.timed and trial.status == "measured"
     ]
@@ -95,10 +88,8 @@ def _baseline(tuned: Tuned) -> _Baseline:
     chosen = last or [trial for trial in found if trial.key != "first"] or [tuned.first]
     per_step = [trial.s_per_step for trial in chosen if trial.s_per_step]
     samples = [trial.samples_per_s for trial in chosen if trial.samples_per_s]
-    return _Baseline(
-        samples_per_s=harmonic_mean(samples) if samples else None,  # the rate at the mean time
-        s_per_step=fmean(per_step) if per_step else None,
-    )
+    # The rate at the mean time.
+    return harmonic_mean(samples) if samples else None, fmean(per_step) if per_step else None
 
 
 def render(
@@ -114,8 +105,8 @@ def render(
             f"best: {spell(tuned.best)}",
             f"gain: {gain.ratio:.2f}x, 95 % interval {gain.low:.2f} - {gain.high:.2f} ({_basis(tuned)})",
             *_wrapped(
-                f"throughput: {_rate(base.samples_per_s, base.s_per_step, 1.0)}"
-                f" -> {_rate(base.samples_per_s, base.s_per_step, gain.ratio)}"
+                f"throughput: {_rate(*base, 1.0)}"
+                f" -> {_rate(*base, gain.ratio)}"
                 f" (times the gain, which is of {basis}; the table has means of all launches)"
             ),
             *_effects(tuned),

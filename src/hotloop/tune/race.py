@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 from math import inf, log
 from typing import Final
 
-from hotloop.remedy.live.form import CHANGES
 from hotloop.tune.candidate import Candidate, LeftOut
 from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.proving import Proofs
@@ -18,7 +17,6 @@ from hotloop.tune.trial import Arm, Trial, spell
 _MOST_ROUNDS: Final = 4
 #: Pairs of launches that confirm a winner.
 PAIRS: Final = 2
-_STAYING: Final = "persistent-workers"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +39,6 @@ class Known:
     won: list[float] = field(default_factory=list)  # pairs of a first race's winner with the unmodified run
     gained: float = 1.0  # of the arm to beat over the unmodified run
     needs: Needs | None = None  # of the first candidate that had no room
-    anew: bool = False  # a cache saw samples change between epochs
     crowded: bool = False  # others used the cores during the unmodified run
     clear: bool = False  # the winner of the last race is no lucky one
     unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
@@ -159,15 +156,7 @@ class Race:
                 continue  # no word about the arm
             if cost is None:
                 self.known.failed.update(set(found[name].remedies) - set(base.remedies))
-                if CHANGES in found[name].why:  # workers that stay would keep what a cache would
-                    self.known.anew = True
-                    self.known.failed.add(_STAYING)
-                    self.known.left[_STAYING] = LeftOut(remedy=_STAYING, why=CHANGES)
                 self.known.left[name] = LeftOut(remedy=name, why=found[name].why)
                 del alive[name], logs[name]
             elif base.cost_s is not None:
                 logs[name].append(log(base.cost_s / cost))
-        for name in [
-            name for name, one in alive.items() if self.known.anew and _STAYING in map(str, one.arm)
-        ]:
-            del alive[name], logs[name]

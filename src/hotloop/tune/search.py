@@ -12,8 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from hotloop.remedy import catalogue
-from hotloop.remedy.live.form import CHANGES
 from hotloop.tune.candidate import Candidate, LeftOut
 from hotloop.tune.confirm import Confirmation
 from hotloop.tune.ideas import ideas
@@ -59,16 +57,6 @@ class Tuned:
     refused: tuple[str, ...] = ()  # what won and is not taken for what losses say
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Top:
-    """The arm in force when nothing more wins; the rest as in ``Tuned``."""
-
-    arm: Arm
-    why: tuple[str, ...]
-    predicted: float | None
-    bounds: tuple[float, float] | None
-
-
 @dataclass(kw_only=True)
 class Search:
     """One tuning, from the unmodified run to what is recommended."""
@@ -92,8 +80,8 @@ class Search:
         self.known.crowded = first_seen.crowded
         numbers = iter(range(1, 10))
         while True:
-            top = self._climb(launcher.found or first, first_seen, numbers)
-            if len(top.why) > 1:  # what won the first race is not what is confirmed
+            top, why = self._climb(launcher.found or first, first_seen, numbers)
+            if len(why) > 1:  # what won the first race is not what is confirmed
                 self.known.won, self.known.unrivalled = [], False
             gain, confirmed = (
                 self._confirmation.confirm(top.arm, first_seen.draws) if top.arm else (None, False)
@@ -114,11 +102,11 @@ class Search:
             best=best,
             gain=gain,
             confirmed=confirmed,
-            predicted=top.predicted if top.why else None,
-            bounds=top.bounds if top.why else None,
-            why=top.why,
+            predicted=top.predicted if why else None,
+            bounds=top.bounds if why else None,
+            why=why,
             trials=tuple(launcher.journal.trials.values()),
-            left_out=tuple(map(self._as_measured, self.known.left.values())),
+            left_out=tuple(self.known.left.values()),
             ended="the budget is spent" if launcher.spent else "",
             draws=first_seen.draws,
             steps=launcher.steps,
@@ -129,8 +117,10 @@ class Search:
             refused=tuple(self._refused),
         )
 
-    def _climb(self, base: Trial, seen: Examined, numbers: Iterator[int]) -> _Top:
-        """The winner of a race, the winner of the next on top of it, until nothing wins any more."""
+    def _climb(
+        self, base: Trial, seen: Examined, numbers: Iterator[int]
+    ) -> tuple[Candidate, tuple[str, ...]]:
+        """The winner of a race, of the next on top of it, until nothing wins any more; why each was tried."""
         launcher = self.launcher
         best: Arm = ()
         predicted: float | None = 1.0
@@ -138,7 +128,7 @@ class Search:
         why: list[str] = []
         for number in numbers:
             found = self._ideas(seen, best)
-            gained, anew = self.known.gained, self.known.anew
+            gained = self.known.gained
             winner, trial = self._races.run(number, best, found, base) if found else (None, None)
             if winner is not None and self.known.clear and not self._stands(self.proofs.patches(winner.arm)):
                 self.known.gained = gained
@@ -148,8 +138,6 @@ class Search:
             if found and self._races.had_room and not self._races.ran and launcher.left_s > 0:
                 launcher.spent = False
                 continue
-            if winner is None and self.known.anew and not anew:
-                continue
             if winner is None or trial is None:
                 break
             best, base = winner.arm, trial
@@ -158,7 +146,7 @@ class Search:
             predicted = predicted * winner.predicted if predicted and winner.predicted and known else None
             bounds = (bounds[0] * known[0], bounds[1] * known[1]) if bounds and known else None
             seen = launcher.examine(trial)
-        return _Top(arm=best, why=tuple(why), predicted=predicted, bounds=bounds)
+        return Candidate(arm=best, why="", predicted=predicted, bounds=bounds), tuple(why)
 
     def _stands(self, refused: Refused | None) -> bool:
         """Whether a proof refuses nothing. What it does is not tried again."""
@@ -170,12 +158,6 @@ class Search:
             self.known.left[one.remedy.id] = LeftOut(remedy=one.remedy.id, why=refused.why)
         return False
 
-    def _as_measured(self, left: LeftOut) -> LeftOut:
-        """Files of samples are no use where a cache of them is refused for the same."""
-        if self.known.anew and catalogue.parse(left.remedy).remedy.stores:
-            return LeftOut(remedy=left.remedy, why=f"{CHANGES}: files of samples would not")
-        return left
-
     # -- what to try -----------------------------------------------------------------------------------------
 
     def _ideas(self, seen: Examined, have: Arm) -> list[Candidate]:
@@ -184,7 +166,7 @@ class Search:
         launcher = self.launcher
         if launcher.patches is not None:
             launcher.patches.hear(seen.findings, have)
-        told = ideas(
+        candidates, left_out = ideas(
             seen.evidence,
             seen.findings,
             have,
@@ -193,11 +175,10 @@ class Search:
             once=launcher.once,
             cannot=self._cannot if launcher.patches is not None else None,
             draws=seen.draws,
-            anew=self.known.anew,
         )
-        for left in told.left_out:
+        for left in left_out:
             self.known.left.setdefault(left.remedy, left)
-        runnable = (one for one in told.candidates if self._may_run(one.arm))
+        runnable = (one for one in candidates if self._may_run(one.arm))
         promising = [one for one in runnable if self._shows(one, have, seen.draws)][:_MOST_ARMS]
         self.known.tried.update(one.name for one in promising)
         return [one for one in promising if {*map(str, one.arm)} != {*map(str, have)}]
