@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from math import exp, log, sqrt
 from pathlib import Path
 from statistics import fmean
@@ -64,15 +64,8 @@ class Row:
 
     def to_json(self) -> dict[str, Any]:
         """A row of what_if.json."""
-        return {
-            "intervention": self.intervention,
-            "ratio": self.ratio,
-            "ci95": list(self.ci95) if self.ci95 else None,
-            "blocks": self.blocks,
-            "method": self.method,
-            "in_noise": self.in_noise,
-            "words": self.words,
-        }
+        ci95 = list(self.ci95) if self.ci95 else None
+        return {**asdict(self), "ci95": ci95, "in_noise": self.in_noise}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -253,10 +246,7 @@ def _epoch_start_s(baseline: Sequence[Note], wait_s: float) -> float:
 
 
 def _starts(start_s: float, baseline_s: float) -> list[Row]:
-    if start_s <= _LEAST_COST * baseline_s:
-        return []
-    ratio = (baseline_s + start_s) / baseline_s
-    return [Row(intervention=EPOCH_START, ratio=ratio, ci95=None, blocks=0, method="accounted")]
+    return _left_out(EPOCH_START, (start_s,), baseline_s, outside=True)
 
 
 def _accounted(steps: Steps | None, baseline_s: float) -> list[Row]:
@@ -266,29 +256,29 @@ def _accounted(steps: Steps | None, baseline_s: float) -> list[Row]:
         return rows
     for name, (phase, outside) in ACCOUNTED.items():
         cost = steps.span_totals.get(phase, 0.0) * exposed_ratio(steps, phase) / steps.num_steps
-        if cost <= _LEAST_COST * baseline_s:
-            continue
         edges = cost_interval(cost, steps.phases[:, COLUMN[phase]])
-        ratios = [
-            (baseline_s + c) / baseline_s if outside else baseline_s / max(baseline_s - c, 0.01 * baseline_s)
-            for c in (cost, *(edges or ()))
-        ]
-        ci95 = (ratios[1], ratios[2]) if edges else None
-        rows.append(Row(intervention=name, ratio=ratios[0], ci95=ci95, blocks=0, method="accounted"))
+        rows += _left_out(name, (cost, *(edges or ())), baseline_s, outside=outside)
     return rows
+
+
+def _left_out(name: str, costs: Sequence[float], baseline_s: float, *, outside: bool = False) -> list[Row]:
+    """The row of what costs so much per step, with its interval where that is known."""
+    if costs[0] <= _LEAST_COST * baseline_s:
+        return []
+    base_s = baseline_s
+    ratios = [
+        (base_s + cost) / base_s if outside else base_s / max(base_s - cost, 0.01 * base_s) for cost in costs
+    ]
+    ci95 = (ratios[1], ratios[2]) if len(ratios) == 3 else None
+    return [Row(intervention=name, ratio=ratios[0], ci95=ci95, blocks=0, method="accounted")]
 
 
 def _targets(findings: Sequence[Finding], baseline_s: float) -> list[Row]:
     """What leaving out the targets that every step makes anew would give."""
     costs = [(f.cost_s_per_step, *(f.cost_ci95 or ())) for f in findings if f.id == TARGETS[1]]
-    if not costs or sum(cost for cost, *_ in costs) <= _LEAST_COST * baseline_s:
-        return []
     whole = all(len(one) == 3 for one in costs)
-    ratios = [
-        baseline_s / max(baseline_s - sum(part), 0.01 * baseline_s) for part in zip(*costs, strict=whole)
-    ]
-    ci95 = (ratios[1], ratios[2]) if whole else None
-    return [Row(intervention=TARGETS[0], ratio=ratios[0], ci95=ci95, blocks=0, method="accounted")]
+    sums = [sum(part) for part in zip(*costs, strict=whole)]
+    return _left_out(TARGETS[0], sums, baseline_s) if costs else []
 
 
 def _loader_alone(free: Sequence[Note]) -> float | None:
