@@ -10,7 +10,6 @@ import functools
 import gc
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -64,11 +63,6 @@ class EveryNth(Form):
         """Steps that hold one with the call."""
         return self.every
 
-    def on(self) -> None:
-        """Every place calls in the next step, and N after it."""
-        super().on()
-        self._rounds.clear()
-
     def status(self) -> str:
         """With how many calls were left out."""
         said = super().status()
@@ -90,64 +84,38 @@ class EveryNth(Form):
         known = len(self._rounds) < _MOST_PLACES
         return bool(self.probe.count.rounds) and known and self.probe.user_frame(frame) is frame
 
-
-@dataclass
-class _Step:
-    """The step of a function that prints."""
-
-    first: int  # instruction
-    began: int  # round
-    printed: int  # round of the last step that printed
-    prints: bool = True
+    def _counted(self, place: tuple[CodeType, int], due: bool, made: int) -> bool:
+        now = self.probe.count.rounds
+        self._calls += 1
+        self._rounds[place] = (now, now if due else made)
+        if not due:
+            self.took()
+        return due
 
 
 class FewerPrints(EveryNth):
-    """``print`` and ``tqdm.write`` of the script's own code, to its standard output or error: all that one
-    function prints in a step, or none.
+    """``print`` and ``tqdm.write`` of the script's own code, to its standard output or error: in one round
+    of N.
     """
 
     words = "printed"
 
     def install(self) -> None:
         """Around the builtin, and around tqdm's own where that is imported."""
-        self._steps: dict[CodeType, _Step] = {}
         self.wrap(builtins, "print", functools.partial(self._wanted, None))
         write = functools.partial(self._wanted, _FILE_OF_WRITE)
         self.probe.hooks.on_import(
             "tqdm.std", lambda module: self.wrap(module.tqdm, "write", write), self.name
         )
 
-    def on(self) -> None:
-        """Every function prints in the next step."""
-        super().on()
-        self._steps.clear()
-
     def _wanted(self, file_at: int | None, frame: FrameType, args: Any, kwargs: Any) -> bool:
         file = kwargs.get("file") if not file_at or len(args) <= file_at else args[file_at]
         if not self.is_own(frame) or not _is_shown(file):
             return True
-        code, at, now = frame.f_code, frame.f_lasti, self.probe.count.rounds
-        last, printed = self._rounds.get((code, at), (0, 0))
-        due = self._prints(code, at, now, last) or now - last > 1 or now == printed
-        self._calls += 1
-        self._rounds[code, at] = (now, now if due else printed)
-        if not due:
-            self.took()
-        return due
-
-    def _prints(self, code: CodeType, at: int, now: int, last: int) -> bool:
-        """Whether this is a step in which the function prints: it begins at its first place, which may come
-        before the update, and ends where that place comes again.
-        """
-        step = self._steps.setdefault(code, _Step(at, now, now))
-        follows = last in (0, now - 1)
-        if (at == step.first and now != step.began) or now - step.began > 1:
-            step.first, step.began = at, now
-            step.prints = now - step.printed >= self.every
-            step.printed = now if step.prints else step.printed
-        elif at < step.first and follows:
-            step.first, step.began = at, now
-        return step.prints
+        now, place = self.probe.count.rounds, (frame.f_code, frame.f_lasti)
+        last, made = self._rounds.get(place, (0, 0))
+        due = (now - 1) % self.every == 0 or now - last > 1 or now == made
+        return self._counted(place, due, made)
 
 
 class RarerCollections(EveryNth):
@@ -170,13 +138,8 @@ class RarerCollections(EveryNth):
         _, made = self._rounds.get(place, (0, -self.every))
         grown = self._level is None or self._held_bytes() > self._level + _MOST_GROWN
         due = grown or now - made >= self.every
-        self._calls += 1
-        self._rounds[place] = (now, now if due else made)
-        if due:
-            self._level = None
-        else:
-            self.took()
-        return due
+        self._level = None if due else self._level
+        return self._counted(place, due, made)
 
     def done(self) -> None:
         """What is held now is no garbage."""
