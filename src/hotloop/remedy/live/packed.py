@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import os
 import pickle
-import struct
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -48,22 +48,27 @@ def is_image(value: Any) -> bool:
 
 class _Results(pickle.Pickler):
     def reducer_override(self, value: Any) -> Any:
-        if any(value is one for one in _MAKERS) or _is_numpy_type(value):
-            return NotImplemented
-        if is_array(value):
-            return _array, _of_array(value)
-        if is_tensor(value):
-            return _tensor, _of_tensor(value)
-        if is_image(value):
-            return _image, (value.mode, value.size, value.tobytes(), value.info, _palette(value))
-        if type(value) is complex:
+        if isinstance(value, type) or value is _leaf or type(value) is complex or is_image(value):
             return NotImplemented
         numpy: Any = sys.modules.get("numpy")
-        if numpy is not None and isinstance(value, numpy.dtype):
-            return NotImplemented
-        if numpy is not None and isinstance(value, numpy.generic):
-            return _scalar, (value.dtype, value.tobytes())
-        raise Unpackable(f"a {type(value).__name__}")
+        number = numpy is not None and isinstance(value, numpy.generic)
+        if not (number or is_array(value) or is_tensor(value)):
+            raise Unpackable(f"a {type(value).__name__}")
+        if getattr(value, "requires_grad", False):
+            raise Unpackable("a tensor with a gradient")
+        layouts = importlib.import_module("hotloop.feed.layout")
+        layout, (payload,) = layouts.encode(value)
+        (field,) = layout.fields
+        flat = value.is_contiguous() if is_tensor(value) else value.flags.c_contiguous
+        if field.kind == layouts.PICKLED or not (flat or "@" in field.dtype):
+            raise Unpackable(f"a {type(value).__name__} that is no plain one, or a part of another")
+        return _leaf, (tuple(field), pickle.PickleBuffer(payload))
+
+
+def _leaf(field: tuple[Any, ...], data: Any) -> Any:
+    layouts: Any = importlib.import_module("hotloop.feed.layout")
+    memory = sys.modules["numpy"].frombuffer(data, "uint8")
+    return layouts.read_leaf(layouts.Field(*field), memory, copy=True)
 
 
 def packed(value: Any) -> bytes:
@@ -117,22 +122,8 @@ def _memory(value: Any) -> Any:
 
 def alike(one: Any, other: Any) -> bool:
     """Whether two results are the same in type, order and bits."""
-    if type(one) is not type(other):
-        return False
-    if type(one) in (list, tuple):
-        return len(one) == len(other) and all(map(alike, one, other))
-    if type(one) is dict:
-        return len(one) == len(other) and all(
-            alike(*keys) and alike(*values)
-            for keys, values in zip(
-                zip(one, other, strict=True), zip(one.values(), other.values(), strict=True), strict=True
-            )
-        )
-    if type(one) is float:
-        return struct.pack("d", one) == struct.pack("d", other)
-    if type(one) in _ATOMS:
-        return bool(one == other)
-    return packed(one) == packed(other)
+    comparing = importlib.import_module("hotloop.feed.comparing")
+    return not comparing.differences(comparing.snapshot(one), comparing.snapshot(other))
 
 
 def _parts(value: Any) -> Iterator[Any]:
@@ -153,80 +144,6 @@ def _parts(value: Any) -> Iterator[Any]:
 def _is_numpy_type(value: Any) -> bool:
     numpy = sys.modules.get("numpy")
     return numpy is not None and isinstance(value, type) and issubclass(value, (numpy.generic, numpy.dtype))
-
-
-def _of_array(value: Any) -> tuple[Any, ...]:
-    """Its bytes in the order in which they lie, and how to find them there. Raises Unpackable."""
-    numpy = sys.modules["numpy"]
-    back = [axis for axis, stride in enumerate(value.strides) if stride < 0]
-    ahead = numpy.flip(value, back)
-    axes = sorted(range(value.ndim), key=lambda axis: (-ahead.strides[axis], axis))
-    if not ahead.flags.c_contiguous:
-        ahead = ahead.transpose(axes)
-    else:
-        axes = list(range(value.ndim))
-    if value.size and not ahead.flags.c_contiguous:
-        raise Unpackable("an array that is a part of another")
-    data = numpy.ascontiguousarray(ahead).reshape(-1).view(numpy.uint8) if value.size else b""
-    buffer = pickle.PickleBuffer(data) if value.size else b""
-    return buffer, value.dtype, ahead.shape, axes, back, bool(value.flags.writeable)
-
-
-def _array(data: Any, dtype: Any, shape: Any, axes: Any, back: Any, writeable: bool) -> Any:
-    numpy = sys.modules["numpy"]
-    lies = numpy.empty(shape, dtype)
-    if lies.size:
-        lies.reshape(-1).view(numpy.uint8)[:] = numpy.frombuffer(data, numpy.uint8)
-    made = lies.transpose(numpy.argsort(axes)) if lies.ndim else lies
-    if back:
-        made = numpy.flip(made, back)
-    made.flags.writeable = writeable
-    return made
-
-
-def _scalar(dtype: Any, data: bytes) -> Any:
-    return sys.modules["numpy"].frombuffer(data, dtype)[0]
-
-
-def _of_tensor(value: Any) -> tuple[Any, ...]:
-    torch = sys.modules["torch"]
-    if value.requires_grad:
-        raise Unpackable("a tensor with a gradient")
-    plain = value.layout is torch.strided and value.device.type == "cpu" and not value.is_quantized
-    if not plain or value.is_inference() or value.is_conj() or value.is_neg() or value.__dict__:
-        raise Unpackable("a tensor that is not a plain one in main memory")
-    axes = sorted(range(value.dim()), key=lambda axis: (-value.stride(axis), axis))
-    if value.is_contiguous():
-        axes = list(range(value.dim()))
-    lies = value.permute(axes)
-    if not lies.is_contiguous():
-        raise Unpackable("a tensor that is a part of another")
-    data = lies.reshape(-1).view(torch.uint8).numpy() if value.numel() else None
-    return pickle.PickleBuffer(data) if data is not None else b"", str(value.dtype), tuple(lies.shape), axes
-
-
-def _tensor(data: Any, dtype: str, shape: Any, axes: list[int]) -> Any:
-    torch: Any = sys.modules["torch"]
-    lies = torch.empty(shape, dtype=getattr(torch, dtype.removeprefix("torch.")))
-    if lies.numel():
-        lies.reshape(-1).view(torch.uint8).copy_(torch.frombuffer(data, dtype=torch.uint8))
-    return lies.permute([axes.index(axis) for axis in range(len(axes))])
-
-
-def _palette(image: Any) -> Any:
-    return None if image.palette is None else (image.palette.mode, bytes(image.palette.palette))
-
-
-def _image(mode: str, size: Any, data: bytes, info: Any, palette: Any) -> Any:
-    pil: Any = sys.modules["PIL.Image"]
-    made = pil.frombytes(mode, size, data)
-    if palette is not None:
-        made.putpalette(palette[1], palette[0])
-    made.info = info
-    return made
-
-
-_MAKERS: Final = (_array, _scalar, _tensor, _image, complex)
 
 
 # -- arguments -----------------------------------------------------------------------------------------------
@@ -274,7 +191,8 @@ def _said(value: Any) -> tuple[Any, ...]:
             data,
         )
     if is_image(value):
-        return "image", value.mode, value.size, value.tobytes(), _palette(value)
+        palette = None if value.palette is None else (value.palette.mode, bytes(value.palette.palette))
+        return "image", value.mode, value.size, value.tobytes(), palette
     if isinstance(value, torch.Tensor):  # on a device, of another layout or class
         return ()
     if numpy is not None and isinstance(value, numpy.ndarray):
