@@ -26,7 +26,7 @@ class Compile(Form):
         """At the outermost forward."""
         # What was compiled of each module, None where nothing was; functions, that hold no module alive.
         self._calls: Known[tuple[Any]] = Known()
-        around_outermost(self, self._begin, self._end, self._leave)
+        around_outermost(self, self._begin)
 
     def on(self) -> None:
         """Compiled, where it was."""
@@ -63,12 +63,6 @@ class Compile(Form):
         module._compiled_call_impl = MethodType(call, module)
         self._calls.put(module, (call,))
         self.took()
-
-    def _leave(self, begun: Any) -> None:
-        return None
-
-    def _end(self, token: Any, result: Any) -> Any:
-        return None
 
     def status(self) -> str:
         """In effect only where dynamo made a graph and compiled it."""

@@ -23,7 +23,7 @@ class ChannelsLast(Form):
         self._modules: Known[str] = Known()  # why not, "" where it is laid out
         self._weights: Known[tuple[int, ...]] = Known()  # the strides the script had
         self._moved = False
-        around_outermost(self, self._begin, self._end, self._leave)
+        around_outermost(self, self._begin)
         register = sys.modules["torch.optim.optimizer"].register_optimizer_step_pre_hook
         self.probe.hooks.at_undo(register(self.guard(self._before_step)).remove)
 
@@ -83,12 +83,6 @@ class ChannelsLast(Form):
         if isinstance(value, self.torch.Tensor) and value.dim() == 4:
             return value.contiguous(memory_format=self.torch.channels_last)
         return value
-
-    def _leave(self, begun: Any) -> None:
-        return None
-
-    def _end(self, token: Any, result: Any) -> Any:
-        return None
 
 
 def _both(weight: Any, strides: Sequence[int]) -> None:

@@ -137,12 +137,12 @@ class Call:
     @property
     def hits(self) -> int:
         """Results that were given again."""
-        return (self._rows.hits if self._rows is not None else 0) + self._results.shelf.hits
+        return (self._rows.hits if self._rows is not None else 0) + int(self._results.shelf.hits)
 
     @property
     def called(self) -> bool:
         """Whether anything was kept."""
-        return self._rows is not None or self._results.shelf.stored > 0
+        return self._rows is not None or bool(self._results.shelf.stored)
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """What the function gives, computed or kept."""

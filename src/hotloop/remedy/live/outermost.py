@@ -33,8 +33,8 @@ def {name}(self, *args, **kwargs):
 def around_outermost(
     form: Form,
     begin: Callable[[Any, Any, Any], Any],
-    end: Callable[[Any, Any], Any],
-    leave: Callable[[Any], None],
+    end: Callable[[Any, Any], Any] = lambda token, result: None,
+    leave: Callable[[Any], None] = lambda begun: None,
 ) -> None:
     """Wrap the outermost call of modules for a form; ``end`` may give another result.
 

@@ -49,7 +49,7 @@ class Results:
         if data is not None:
             asked.checks = shelf.checked < CHECKED
             if not asked.checks:
-                shelf.count_hit()
+                shelf.hits += 1
                 asked.checks = shelf.hits % (AGAIN_EVERY if shelf.hits <= _LATER else AGAIN_LATER) == 0
             if not asked.checks:
                 asked.found = (packed.unpacked(data),)
@@ -80,7 +80,7 @@ class Results:
         elif data != kept and not packed.alike(packed.unpacked(kept), result):
             raise Unfit(CHANGED + (": kept ones were used until then" if self.shelf.hits else ""))
         elif asked.checks:
-            self.shelf.count_checked()
+            self.shelf.checked += 1
         if self.shelf.full and not self.shelf.hits and not self.shelf.checked:
             raise Unfit("the memory for its results was full before the same arguments came again")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import time
-from typing import Final
+from typing import Any, Final
 
 #: Bytes before the first record: counters, and from ``_WORDS`` on why it ended.
 _HEAD: Final = 4096
@@ -21,12 +21,23 @@ _PIECE: Final = 1 << 22
 _TRIES: Final = 4
 
 
-class Shelf:
-    """At most ``room`` bytes. ``why`` says why nothing is kept any more, "" while something is.
+def _counter(at: int) -> Any:
+    """A number that all processes share; of two that count at once one may be lost."""
 
-    Counters: ``checked`` (kept results that were made again and found the same), ``hits`` (handed out),
-    ``stored``.
-    """
+    def put(shelf: Shelf, value: int) -> None:
+        shelf._count[at] = value
+
+    return property(lambda shelf: int(shelf._count[at]), put)
+
+
+class Shelf:
+    """At most ``room`` bytes. ``why`` says why nothing is kept any more, "" while something is."""
+
+    checked = _counter(2)  # kept results that were made again and found the same
+    hits = _counter(3)  # results that were handed out
+    stored = _counter(4)
+    full = _counter(5)  # there was no room for a result
+    ended = _counter(6)  # nothing is kept any more
 
     def __init__(self, room: float) -> None:
         memory = importlib.import_module("hotloop.feed.memory")
@@ -40,50 +51,17 @@ class Shelf:
         self._scanned = _HEAD
 
     @property
-    def checked(self) -> int:
-        """Kept results that were made again and found the same."""
-        return int(self._count[2])
-
-    @property
-    def hits(self) -> int:
-        """Results that were handed out."""
-        return int(self._count[3])
-
-    @property
-    def stored(self) -> int:
-        """Results that are kept."""
-        return int(self._count[4])
-
-    @property
-    def full(self) -> bool:
-        """Whether there was no room for a result."""
-        return bool(self._count[5])
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing is kept any more."""
-        return bool(self._count[6])
-
-    @property
     def why(self) -> str:
         """Why nothing is kept any more."""
         words: bytes = self._bytes[_WORDS:_HEAD].tobytes()
         return words.rstrip(b"\0").decode(errors="replace")
-
-    def count_checked(self) -> None:
-        """One more; of two processes at once one may be lost."""
-        self._count[2] += 1
-
-    def count_hit(self) -> None:
-        """One more; of two processes at once one may be lost."""
-        self._count[3] += 1
 
     def end(self, why: str) -> None:
         """Keep nothing from now on, in all processes."""
         if not self.ended:
             words = why.encode()[: _HEAD - _WORDS]
             self._bytes[_WORDS : _WORDS + len(words)] = memoryview(words)
-            self._count[6] = 1
+            self.ended = 1
         self._index.clear()
 
     def find(self, key: bytes) -> memoryview | None:
@@ -115,7 +93,7 @@ class Shelf:
                 at = int(self._count[0])
                 self._bytes[at : at + len(record)] = memoryview(record)
                 self._count[0] = at + len(record)
-                self._count[4] += 1
+                self.stored += 1
                 self.scan()
         finally:
             fcntl.lockf(self._file.descriptor, fcntl.LOCK_UN)
@@ -136,12 +114,12 @@ class Shelf:
             return True
         wanted = min(self._size, max(end, taken + _PIECE))
         if end > wanted:
-            self._count[5] = 1
+            self.full = 1
             return False
         try:
             self._file.reserve(wanted - taken, offset=taken)
         except OSError:
-            self._count[5] = 1
+            self.full = 1
             return False
         self._count[1] = wanted
         return True
