@@ -38,10 +38,6 @@ class Module(Code):
         """The imported or built-in thing an expression names, in full; "" for all else."""
         return self.qualified(node) or self.builtin(node)
 
-    def imports(self, name: str) -> bool:
-        """Whether the file imports something under that name."""
-        return any(one.imported for one in self.global_names(name))
-
     def enclosing(self, node: ast.AST) -> Function | None:
         """The function that a node is, or stands in."""
         return node if isinstance(node, FUNCTIONS) else self.function_of(node)

@@ -22,7 +22,6 @@ class Loop:
     line: int
     end_line: int
     over: str
-    counts: frozenset[str]  # the names of a loop over numbers
     text: str  # the whole loop
     structural: bool
 
@@ -45,7 +44,6 @@ def loops_at(text: str, line: int) -> tuple[Loop, ...]:
                     line=node.lineno,
                     end_line=node.end_lineno or node.lineno,
                     over=over,
-                    counts=frozenset(names if over.startswith("range(") else ()),
                     text=body,
                     structural=called or re.search(r"\bself\.", over) is not None,
                 )
