@@ -180,7 +180,7 @@ def _become_hotloop(task: dict[str, Any], torch: Any) -> Any:
         theirs.close()
         waiting.append((pid, ours))
 
-    spawn = os.posix_spawnp
+    spawn = os.posix_spawn
 
     def spawned(path: str, argv: list[str], env: dict[str, str], **more: Any) -> int:
         command = argv[4:] if argv[1:2] == [_WITHIN] else argv
@@ -188,7 +188,7 @@ def _become_hotloop(task: dict[str, Any], torch: Any) -> Any:
         cold = not waiting or {path, command[0]} != {sys.executable} or "HOTLOOP_PATCH" in env
         if cold or file.suffix != ".py" or not file.is_file():
             return spawn(path, argv, env, **more)
-        actions = more.get("file_actions", ())
+        actions = [one for one in more.get("file_actions", ()) if one[0] == os.POSIX_SPAWN_DUP2]
         script = {
             "within": argv[2:4] if command is not argv else [], "to": [target for _, _, target in actions],
             "script": command[1], "args": command[2:], "folder": str(Path.cwd()), "env": env,
@@ -198,7 +198,7 @@ def _become_hotloop(task: dict[str, Any], torch: Any) -> Any:
             socket.send_fds(line, [json.dumps(script).encode()], [source for _, source, _ in actions])
         return pid
 
-    os.posix_spawnp = spawned  # type: ignore[assignment]
+    os.posix_spawn = spawned  # type: ignore[assignment]
     os.chdir(task["folder"])
     os.environ.clear()
     os.environ.update(task["env"])

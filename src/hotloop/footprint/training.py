@@ -108,7 +108,7 @@ def _known_sizes(process: Process, *, on_device: bool, most: float) -> dict[str,
 
 def _finite(values: Any) -> npt.NDArray[np.float64]:
     """Of a sampled column, if it was sampled, the values that are there."""
-    found = np.asarray(() if values is None else values, float)
+    found: npt.NDArray[np.float64] = np.asarray(() if values is None else values, float)
     return found[np.isfinite(found)]
 
 

@@ -121,7 +121,13 @@ def same_code(one: CodeType | None, other: CodeType) -> bool:
 def _bare(code: CodeType) -> CodeType:
     """The code without what only says where it was written."""
     consts = tuple(_bare(one) if isinstance(one, CodeType) else one for one in code.co_consts)
-    bare = {"co_name": "", "co_qualname": "", "co_firstlineno": 1, "co_linetable": b"", "co_consts": consts}
+    bare: dict[str, Any] = {
+        "co_name": "",
+        "co_qualname": "",
+        "co_firstlineno": 1,
+        "co_linetable": b"",
+        "co_consts": consts,
+    }
     return code.replace(co_flags=code.co_flags & 0xFF, **bare)
 
 

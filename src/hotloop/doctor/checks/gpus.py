@@ -74,7 +74,7 @@ def _copies(topic: str, device: Mapping[str, Any], gpus: list[Mapping[str, Any]]
     pinned, pageable = device["pinned_gb_per_s"], device["pageable_gb_per_s"]
     words = f"{pinned:.1f} GB/s pinned, {pageable:.1f} pageable"
     gpu = next((gpu for gpu in gpus if gpu.get("name") == device["name"]), {})
-    lane = _LANE_GB_PER_S.get(gpu.get("pcie_gen_max"), 0.0)
+    lane = _LANE_GB_PER_S.get(gpu.get("pcie_gen_max") or 0, 0.0)
     if link := lane * float(gpu.get("pcie_width_max") or 0):
         words += f"; the link carries {link:.0f}"
     advice = "Copies reach less than half of the link: check the slot, NUMA binding and IOMMU."
