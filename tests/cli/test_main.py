@@ -282,3 +282,21 @@ def test_remedies_are_listed_by_name_and_by_finding() -> None:
     assert all(len(line) <= 80 for line in one.splitlines())
     asked = json.loads(hotloop("remedies", "--json", "input/single-process").stdout)
     assert "num-workers" in [remedy["id"] for remedy in asked]
+
+
+@pytest.mark.parametrize(
+    "name", ["tune", "input/slow-sample", "reference/cli", "docs/rules/input/slow-sample.md"]
+)
+def test_a_page_travels_with_the_package(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs", name]) == 0
+    assert capsys.readouterr().out.startswith("# ")
+
+
+def test_pages_are_listed_and_a_mistyped_one_gets_its_nearest(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["docs"]) == 0
+    listed = capsys.readouterr().out
+    assert {"what-if", "host/sync-in-step", "reference/report"} <= {
+        line.split()[0] for line in listed.splitlines()
+    }
+    assert main(["docs", "wat-if"]) == 2
+    assert "did you mean what-if?" in capsys.readouterr().err

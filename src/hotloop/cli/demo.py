@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import importlib.util
+import shutil
 import sys
+import tempfile
 from pathlib import Path
 
 from hotloop.cli import arguments
@@ -11,6 +14,8 @@ from hotloop.errors import UsageError
 
 #: The systems that are bundled so far.
 WORKLOADS = ("tcn_state", "landmarks", "bev")
+#: What they import beside the standard library.
+_NEEDS = ("torch", "numpy", "h5py", "sklearn", "yaml", "tqdm", "PIL", "tensorboard")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,12 +37,13 @@ def main(options: argparse.Namespace) -> int:
     """Runs the workload under hotloop; returns its exit code."""
     if options.workload not in WORKLOADS:
         raise UsageError(f"no workload named {options.workload!r}", hint=f"there is: {', '.join(WORKLOADS)}")
-    script = _workloads_folder() / options.workload / "train.py"
-    if not script.is_file():
+    folder = _workloads_folder()
+    if lacks := [name for name in _NEEDS if importlib.util.find_spec(name) is None]:
         raise UsageError(
-            f"{script} is not there: the workloads travel with the source tree, not with the wheel",
-            hint="run the demo from a checkout: make demo",
+            f"the demo trains a system that needs {', '.join(lacks)}",
+            hint="pip install 'hotloop[workloads]'",
         )
+    script = folder / options.workload / "train.py"
     from hotloop.cli import run
 
     asked = ["--out", str(options.out)] if options.out else []
@@ -49,5 +55,13 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _workloads_folder() -> Path:
-    here = Path.cwd() / "workloads"
-    return here if here.is_dir() else Path(__file__).resolve().parents[3] / "workloads"
+    """Of this checkout, or a copy of what came with the package: the systems write beside themselves."""
+    own = Path(__file__).resolve().parents[3] / "workloads"
+    for folder in (Path.cwd() / "workloads", own):
+        if (folder / WORKLOADS[0] / "train.py").is_file():
+            return folder
+    return Path(
+        shutil.copytree(
+            Path(__file__).resolve().parents[1] / "workloads", tempfile.mkdtemp("", "hotloop-demo-") + "/w"
+        )
+    )

@@ -32,6 +32,7 @@ VERBS = {
     "doctor": "this machine: what it has, what is off, what to do",
     "analyze": "other people's records: text logs, TensorBoard events, histories, profiler traces",
     "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
+    "docs": "the guides, the pages of findings and the reference, in the terminal",
     "demo": "the whole chain on a bundled training system",
 }
 

@@ -1,14 +1,19 @@
-"""The page of a finding in docs/rules, as it lies in an installed package or in a source tree."""
+"""The pages of docs/, as they lie in an installed package or in a source tree."""
 
 from __future__ import annotations
 
+import difflib
 import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
+from hotloop.errors import UsageError
+
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
-_FOLDERS: Final = (_PACKAGE / "docs" / "rules", _PACKAGE.parents[1] / "docs" / "rules")
+_FOLDERS: Final = (_PACKAGE / "docs", _PACKAGE.parents[1] / "docs")
+#: The folders that travel; a page is named by its path below the first that holds it.
+_SHELVES: Final = ("guides", "rules", "reference")
 #: A link to another page of the project, which does not lie beside a report.
 _LINK: Final = re.compile(r"\[([^\]]+)\]\((?!https://)[^)]+\.md[^)]*\)")
 _SECTION: Final = re.compile(r"^## What to do\n(.*?)(?=^## |\Z)", re.M | re.S)
@@ -16,8 +21,8 @@ _SECTION: Final = re.compile(r"^## What to do\n(.*?)(?=^## |\Z)", re.M | re.S)
 
 @lru_cache(maxsize=256)
 def page(finding_id: str) -> str:
-    """The page in Markdown, links to other pages as their text alone; empty where there is none."""
-    found = (folder / f"{finding_id}.md" for folder in _FOLDERS)
+    """A finding's page in Markdown, links to other pages as their text alone; empty where there is none."""
+    found = (folder / "rules" / f"{finding_id}.md" for folder in _FOLDERS)
     text = next((file.read_text(encoding="utf-8") for file in found if file.is_file()), "")
     return _LINK.sub(r"\1", text)
 
@@ -26,3 +31,36 @@ def what_to_do(finding_id: str) -> str:
     """The page's section of that name in Markdown; empty for none."""
     section = _SECTION.search(page(finding_id))
     return section[1].strip() if section else ""
+
+
+def titles() -> dict[str, str]:
+    """Name and title of every page, of a finding its first line: guides, findings, reference."""
+    found: dict[str, str] = {}
+    for name, file in _pages().items():
+        title, _, text = file.read_text(encoding="utf-8").partition("\n")
+        sentence = " ".join(text.strip().partition("\n\n")[0].split()).partition(". ")[0]
+        found[name] = title.lstrip("# ") if name not in title else sentence.removesuffix(".")
+    return found
+
+
+def named(name: str) -> str:
+    """The page of this name in Markdown. Raises UsageError, with the nearest name, where there is none."""
+    pages = _pages()
+    wanted = name.removesuffix(".md").removeprefix("docs/").removeprefix("guides/").removeprefix("rules/")
+    if file := pages.get(wanted) or pages.get(f"reference/{wanted}"):
+        return file.read_text(encoding="utf-8")
+    near = difflib.get_close_matches(wanted, pages, n=1)
+    raise UsageError(
+        f"no page named {name!r}", hint=f"did you mean {near[0]}?" if near else "hotloop docs lists the pages"
+    )
+
+
+def _pages() -> dict[str, Path]:
+    found: dict[str, Path] = {}
+    for shelf in _SHELVES:
+        folder = next((folder / shelf for folder in _FOLDERS if (folder / shelf).is_dir()), None)
+        for file in sorted(folder.rglob("*.md")) if folder else ():
+            name = file.relative_to(folder).with_suffix("").as_posix() if folder else ""
+            found[name if shelf != "reference" else f"reference/{name}"] = file
+    found.pop("README", None)
+    return found

@@ -1,0 +1,51 @@
+"""``hotloop docs [PAGE]``: the guides, the pages of findings and the reference, without a network."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+from hotloop.cli import arguments
+from hotloop.cli.output import takes_color, terminal_width
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    """The arguments of ``hotloop docs``."""
+    parser.add_argument(
+        "page",
+        metavar="PAGE",
+        nargs="?",
+        default="",
+        help="tune, input/slow-sample or reference/cli for instance (default: list the pages)",
+    )
+    arguments.add_json(parser, "the names and titles of the pages as JSON")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Returns 0, or 2 where no page has the name."""
+    from hotloop.findings import pages
+    from hotloop.report import json
+
+    if options.page:
+        _show(pages.named(options.page))
+        return 0
+    titles = pages.titles()
+    if options.json:
+        sys.stdout.write(json.render({"pages": [{"name": n, "title": t} for n, t in titles.items()]}))
+        return 0
+    width = max(map(len, titles))
+    sys.stdout.write("".join(f"{name:<{width}}  {title}\n" for name, title in titles.items()))
+    return 0
+
+
+def _show(text: str) -> None:
+    """Markdown as it is written where it is piped, laid out on a terminal."""
+    if not sys.stdout.isatty():
+        sys.stdout.write(text)
+        return
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    console = Console(width=terminal_width(), no_color=not takes_color(sys.stdout))
+    with console.pager(styles=takes_color(sys.stdout)):
+        console.print(Markdown(text))
