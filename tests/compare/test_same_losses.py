@@ -49,6 +49,11 @@ def test_equal_bits_are_the_same_and_nothing_is_run_again(exact: bool) -> None:
     assert same_losses(BASE, trace(COURSE), never, exact=exact).same is True
 
 
+def test_where_nothing_is_learned_rounding_tells_nothing() -> None:
+    flat, near = trace(1 + 1e-5 * (COURSE - 1)), trace(1 + 1.1e-5 * (COURSE - 1))
+    assert same_losses(flat, near, lambda: flat, exact=False).same is None
+
+
 def test_what_does_not_repeat_its_own_losses_tells_nothing() -> None:
     found = same_losses(BASE, rounded(0.2), lambda: trace(COURSE * 1.1), exact=False)
     assert found.same is None and "twice" in found.words

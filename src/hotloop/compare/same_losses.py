@@ -32,9 +32,10 @@ def same_losses(
     if base is None or candidate is None or not base.recorded or not candidate.recorded:
         return SameLosses(same=None, words="no losses were seen")
     found = seeded(base, candidate)
-    if found.outcome == "bit-equal" or (not exact and found.outcome in ("close", "indistinct")):
+    if found.outcome == "bit-equal" or (not exact and found.outcome == "close"):
         return SameLosses(same=True, words=found.words)
-    if found.outcome == "not-measured" or (found.outcome == "indistinct" and found.distance == 0):
+    told_nothing = found.outcome == "indistinct" and (not exact or found.distance == 0)
+    if told_nothing or found.outcome == "not-measured":
         return SameLosses(same=None, words=found.words)
     repeat = again()
     own = seeded(base, repeat) if repeat is not None and repeat.recorded else None
@@ -42,5 +43,6 @@ def same_losses(
         return SameLosses(same=None, words="the unmodified run does not give the same losses twice")
     if own.outcome != "bit-equal":
         found = seeded(base, candidate, [repeat])
-        return SameLosses(same=found.outcome != "differs", words=found.words)
+        same = None if found.outcome == "indistinct" else found.outcome != "differs"
+        return SameLosses(same=same, words=found.words)
     return SameLosses(same=False, words=found.words)

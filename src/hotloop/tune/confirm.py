@@ -33,13 +33,13 @@ class Confirmation:
         """
         logs = list(self.known.won) if self.known.unrivalled else []
         patch_s = self.launcher.proof_s() * bool(self.proofs.open(arm))
-        exact_s = self.proofs.exact_s(arm, draws)
+        results_s = self.proofs.results_s(arm, draws)
         for turn in range(_MOST_PAIRS):
             if len(logs) >= PAIRS and settled(self._told(logs, arm)):
                 break
             key = f"{self._confirms}/{turn}"
             wanted_s = self.launcher.expected_s(()) + self.launcher.expected_s(arm, self.known.gained)
-            proof_s = patch_s + exact_s * (len(logs) >= PAIRS)
+            proof_s = patch_s + results_s * (len(logs) >= PAIRS)
             if not self.launcher.room(proof_s + wanted_s, key):
                 break
             try:

@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import replace
 from typing import Any, Final
 
 from hotloop.diagnose import Evidence
-from hotloop.diagnose.line_kinds import is_random, may_vary
-from hotloop.diagnose.source import dataset_text
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.remedy import catalogue
@@ -37,14 +34,14 @@ def ideas(
     tried: Collection[str],
     *,
     once: bool = False,
-    cannot: Callable[[Arm], str] | None = None,
+    cannot: Callable[[Arm], str],
     draws: Collection[str] = (),
 ) -> tuple[list[Candidate], list[LeftOut]]:
     """What to try on top of ``have``, given a run under it, the most promising first, and what is left out.
 
     ``tried``: spellings of arms that were. ``once``: the run goes through its data a single time. ``cannot``:
-    why what in an arm has no live form cannot be tried as a patch; None: nothing is. ``draws``: generators
-    that samples were seen to draw from.
+    why what in an arm has no live form cannot be tried as a patch. ``draws``: generators that samples were
+    seen to draw from.
     """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
@@ -52,7 +49,6 @@ def ideas(
     if pipeline is not None and once:
         pipeline = by_model.in_one_pass(pipeline)
     step_s = evidence.steps.step_s
-    random = _random(evidence, draws)
     rewritten = {one.remedy.id for one in edited(have)}  # what they ask for now is of the code as it runs
     for finding in findings:
         unpriced = bool(finding.data.get("unpriced"))  # what it costs shows in launches alone
@@ -67,18 +63,12 @@ def ideas(
             group = together if remedy in together else [remedy]
             new = [Applied(remedy=each, value=_value(each, finding)) for each in group]
             asked = next(each for each in new if each.remedy is remedy)
-            why_not = why_not or _why_not(
-                asked, finding, limits, ratio, patched=cannot is not None, random=random
-            )
+            why_not = why_not or _why_not(asked, finding, limits, ratio, draws)
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
                 continue
             candidate = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio or None)
-            why = ""
-            if cannot is not None and edited(tuple(new)):
-                arm, why = _writable(have, new, cannot)
-                candidate = replace(candidate, arm=arm)
-            if why:
+            if edited(tuple(new)) and (why := cannot(candidate.arm)):
                 left.setdefault(remedy.id, _by_hand(remedy, finding, why, ratio))
                 continue
             found.setdefault(candidate.name, candidate)
@@ -134,14 +124,15 @@ def _remedies(finding: Finding) -> list[Remedy]:
 
 
 def _why_not(
-    one: Applied, finding: Finding, limits: Limits, ratio: float, *, patched: bool, random: str
+    one: Applied, finding: Finding, limits: Limits, ratio: float, draws: Collection[str]
 ) -> LeftOut | None:
     remedy = one.remedy
-    if remedy.stores and random:
-        return LeftOut(remedy=remedy.id, why=f"{random}: bake what comes before that")
+    if remedy.stores and draws:
+        why = f"samples draw from {', '.join(draws)}: bake what comes before that"
+        return LeftOut(remedy=remedy.id, why=why)
     if remedy.stores:
         return _by_hand(remedy, finding, "not tried: it writes every sample to files that stay", ratio)
-    if edited((one,)) and not (patched and remedy.source):
+    if edited((one,)) and not remedy.source:
         return _by_hand(remedy, finding, "cannot be tried without an edit", ratio)
     effect = effect_of(one)
     if limits.forbids(effect):
@@ -149,31 +140,6 @@ def _why_not(
             remedy, finding, f"{effect}: needs --allow {effect}", ratio if edited((one,)) else 0.0
         )
     return None
-
-
-def _random(evidence: Evidence, draws: Collection[str]) -> str:
-    """What says that samples may be others in each epoch, "" where nothing does."""
-    if draws:
-        return f"samples draw from {', '.join(draws)}"
-    loader = evidence.steps.train_loader()
-    if loader is None:
-        return ""
-    varies = may_vary(map(str, loader.dataset.get("transforms") or ()))
-    return "samples may be random" if varies or is_random(dataset_text(evidence, loader)) else ""
-
-
-def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tuple[Arm, str]:
-    """The arm with the largest number asked for that a patch can be made with: half of it, half of that, ...
-
-    With why there is none: a run of twelve evaluations cannot keep one in 75, but one in 9.
-    """
-    arm = onto(have, new)
-    why = first = cannot(arm)
-    while why and len(new) == 1 and isinstance(new[0].value, int) and new[0].value > 3:
-        new = [replace(new[0], value=new[0].value // 2)]
-        arm = onto(have, new)
-        why = cannot(arm)
-    return arm, first if why else ""
 
 
 def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:

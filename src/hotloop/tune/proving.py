@@ -1,9 +1,10 @@
-"""What losses say of an arm that won: whether a patch that computes by other code computes the same, whether
-what is called exact is.
+"""What losses say of an arm that won: whether its patch computes the same, whether what is called exact is,
+and whether what may round otherwise does no more than that.
 
 A patch that rewrites is trained for a few steps beside the unmodified run. What is called exact hands out
 what was made before, or elsewhere than in the training process: what it misses shows once epochs repeat.
 It is trained into its third epoch, beside the same arm without it, so that nothing else of the arm tells.
+So is what may round otherwise. How far a run differs from itself says what is allowed.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ class Proofs:
 
     def words(self, arm: Arm, draws: Sequence[str]) -> tuple[str, ...]:
         """What was found of the parts of an arm."""
-        names = (spell(_rewriting(arm)), spell(_exact(arm, draws)))
+        names = map(spell, (_rewriting(arm), *_parts(arm, draws)))
         return tuple(f"{name}: {self._told[name]}" for name in names if name in self._told)
 
     def open(self, arm: Arm) -> Arm:
@@ -71,35 +72,37 @@ class Proofs:
         self._told[spell(patched)] = _told(found)
         return None
 
-    def exact(self, arm: Arm, draws: Sequence[str]) -> Refused | None:
-        """What of an arm is called exact and is not: its losses are others than without it.
+    def results(self, arm: Arm, draws: Sequence[str]) -> Refused | None:
+        """What of an arm has other losses than without it: what is called exact, or what may round otherwise.
 
-        Where the budget has no room to tell it stays, by its own checks alone, and that is said.
+        Where nothing can be told it stays, by its own checks alone, and that is said.
         """
-        kept = _exact(arm, draws)
-        name = spell(kept)
-        if not kept or name in self._told:
-            return None
-        steps = self._steps(arm)
+        refused = (self._beside(arm, part) for part in self._open(arm, draws))
+        return next((one for one in refused if one is not None), None)
+
+    def _beside(self, arm: Arm, part: Arm) -> Refused | None:
+        name, steps = spell(part), self._steps(arm)
         if not steps:
             self._told[name] = "cannot tell by losses: the budget has no room for it"
             return None
         try:
-            found = self._held(_without(arm, kept), arm, steps, exact=self._to_the_bit)
+            found = self._held(_without(arm, part), arm, steps, exact=self._to_the_bit)
             if found.same is False:
-                return self._blamed(arm, kept, steps, found)
+                return self._blamed(arm, part, steps, found)
         except Spent as ended:
             self._told[name] = f"cannot tell by losses: {ended}"
             return None
         self._told[name] = _told(found) + self._unseen(steps)
         return None
 
-    def exact_s(self, arm: Arm, draws: Sequence[str]) -> float:
-        """Seconds of a proof of what an arm calls exact, into the second epoch; 0 where none is to come."""
-        kept = _exact(arm, draws)
-        wanted_s = self.launcher.proof_s(self.launcher.epoch + STEPS)
-        open_ = kept and spell(kept) not in self._told and wanted_s < self.launcher.left_s
-        return wanted_s if open_ else 0.0
+    def results_s(self, arm: Arm, draws: Sequence[str]) -> float:
+        """Seconds of the proofs of an arm's results, into the second epoch; 0 where none is to come."""
+        parts = self._open(arm, draws)
+        wanted_s = self.launcher.proof_s(self.launcher.epoch + STEPS) * (1 + len(parts)) / 2
+        return wanted_s if parts and wanted_s < self.launcher.left_s else 0.0
+
+    def _open(self, arm: Arm, draws: Sequence[str]) -> list[Arm]:
+        return [part for part in _parts(arm, draws) if spell(part) not in self._told]
 
     def _unseen(self, steps: int) -> str:
         first = self.launcher.epoch and steps <= self.launcher.epoch
@@ -149,13 +152,14 @@ def _rewriting(arm: Arm) -> Arm:
     return tuple(one for one in edited(arm) if one.remedy.rewrites)
 
 
-def _exact(arm: Arm, draws: Sequence[str]) -> Arm:
-    """The remedies of an arm that are to keep every loss, but for patches, which are held by themselves."""
-    patched = _rewriting(arm)
-    others = OTHER_DRAWS if draws else frozenset[str]()
-    return tuple(
-        one for one in arm if effect_of(one) == "exact" and one not in patched and one.remedy.id not in others
-    )
+def _parts(arm: Arm, draws: Sequence[str]) -> list[Arm]:
+    """What of an arm is to keep every loss, and what may round otherwise, but for patches: those are held by
+    themselves. Samples that draw others have other losses anyway.
+    """
+    out = OTHER_DRAWS if draws else frozenset[str]()
+    held = [one for one in arm if one not in _rewriting(arm) and one.remedy.id not in out]
+    parts = (tuple(one for one in held if effect_of(one) == effect) for effect in ("exact", "numeric"))
+    return [part for part in parts if part]
 
 
 def _without(arm: Arm, some: Arm) -> Arm:

@@ -53,7 +53,7 @@ class Tuned:
     fill_steps: int = 0  # of one whose cache fills first
     needs: Needs | None = None  # of what was not tried for want of time
     once: int = 0  # batches of a run that goes through its data a single time
-    proofs: tuple[str, ...] = ()  # what losses say of its patches, and of what is called exact
+    proofs: tuple[str, ...] = ()  # what losses say of its parts
     refused: tuple[str, ...] = ()  # what won and is not taken for what losses say
 
 
@@ -89,7 +89,7 @@ class Search:
             shown = gain is not None and gain.shown and gain.ratio >= LEAST
             if not shown or (
                 self._stands(self.proofs.patches(top.arm))
-                and self._stands(self.proofs.exact(top.arm, first_seen.draws))
+                and self._stands(self.proofs.results(top.arm, first_seen.draws))
             ):
                 break
             # Once more without what is not taken; what else there was has to win again.
@@ -173,7 +173,7 @@ class Search:
             launcher.limits,
             self.known.tried,
             once=launcher.once,
-            cannot=self._cannot if launcher.patches is not None else None,
+            cannot=self._cannot,
             draws=seen.draws,
         )
         for left in left_out:

@@ -1,16 +1,15 @@
-"""Throughput against batch size: doubling until it no longer pays, or memory would run out."""
+"""Throughput against batch size: doubling until it no longer pays, or a size does not run."""
 
 from __future__ import annotations
 
 import shlex
 import textwrap
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any, Final
 
 from hotloop.errors import CheckFailed
 from hotloop.findings import Finding
-from hotloop.launch.guard import LEAST_MEMORY_RATIO, free_memory
 from hotloop.remedy import catalogue
 from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.trial import Arm, Examined, Trial, command_of
@@ -27,22 +26,10 @@ _LEAST_BATCHES: Final = 4
 
 
 @dataclass(frozen=True, kw_only=True)
-class Size:
-    """One size: its throughput (None where it did not run, ``why``), and the memory it held."""
-
-    batch_size: int
-    samples_per_s: float | None
-    s_per_step: float | None
-    host_bytes: float
-    device_bytes: float
-    why: str = ""
-
-
-@dataclass(frozen=True, kw_only=True)
 class Swept:
-    """The sizes in order, the knee, and why there are no more of them."""
+    """A trial of each size in order, the knee, and why there are no more of them."""
 
-    sizes: tuple[Size, ...]
+    sizes: dict[int, Trial]
     found: int  # the script's own size
     knee: int
     ended: str
@@ -54,54 +41,44 @@ class Swept:
 
     def at(self, number: int) -> float:
         """Samples per second at a size."""
-        return next(one.samples_per_s or 0.0 for one in self.sizes if one.batch_size == number)
+        return self.sizes[number].samples_per_s or 0.0
 
 
 def sweep(launcher: Launcher) -> Swept:
     """Launch the command with batches of more and more samples. Raises CheckFailed where that cannot be."""
     _, seen = launcher.first(3)
     found, samples = _own_size(seen)
-    sizes: list[Size] = []
-    ended, flat, number = "", 0, found
+    sizes: dict[int, Trial] = {}
+    ended, flat, number, before = "", 0, found, None
     while not ended:
         try:
-            trial = _launch(launcher, number, sizes)
+            trial = sizes[number] = _launch(launcher, number, before)
         except Spent:
             ended = "the budget is spent"
             break
-        sizes.append(_size(number, trial))
-        if sizes[-1].samples_per_s is None:
+        if trial.samples_per_s is None:
             ended = f"{number}: {trial.why}"
             break
-        if len(sizes) > 1:
-            before = sizes[-2].samples_per_s or 0.0
-            flat = flat + 1 if (sizes[-1].samples_per_s or 0.0) < _PAYS * before else 0
-        number *= 2
-        ended = _why_not(launcher, number, sizes, samples, flat, seen)
-    known = [one for one in sizes if one.samples_per_s]
-    if not known:
+        if before is not None:
+            flat = flat + 1 if trial.samples_per_s < _PAYS * (before.samples_per_s or 0.0) else 0
+        number, before = 2 * number, trial
+        ended = _why_not(launcher, number, samples, flat)
+    fast = {number: one.samples_per_s for number, one in sizes.items() if one.samples_per_s}
+    if not fast:
         raise CheckFailed(f"no batch size ran: {ended}")
-    sizes = [*_below(launcher, found, known), *sizes]
-    known = [one for one in sizes if one.samples_per_s]
-    most = max(one.samples_per_s or 0.0 for one in known)
-    knee = next(one.batch_size for one in known if (one.samples_per_s or 0.0) >= _KNEE * most)
-    return Swept(sizes=tuple(sizes), found=found, knee=knee, ended=ended)
-
-
-def _below(launcher: Launcher, found: int, known: Sequence[Size]) -> list[Size]:
-    """Half the script's size and a quarter, where it is near the fastest: it may be past the knee itself."""
-    most = max(one.samples_per_s or 0.0 for one in known)
-    below: list[Size] = []
-    fast = known[0].batch_size == found and (known[0].samples_per_s or 0.0) >= _KNEE * most
-    for number in (found // 2, found // 4):
-        if not fast or number < 1 or not launcher.room(launcher.launch_s, f"size/{number}"):
+    for number in (found // 2, found // 4):  # the script's own may be past the knee itself
+        near = fast[min(fast)] >= _KNEE * max(fast.values())
+        if not near or number < 1 or not launcher.room(launcher.launch_s, f"size/{number}"):
             break
         try:
-            below.insert(0, _size(number, _launch(launcher, number, known[:1])))
+            sizes[number] = _launch(launcher, number, sizes[found])
         except Spent:
             break
-        fast = (below[0].samples_per_s or 0.0) >= _KNEE * most
-    return below
+        if (speed := sizes[number].samples_per_s) is None:
+            break
+        fast[number] = speed
+    knee = min(number for number, speed in fast.items() if speed >= _KNEE * max(fast.values()))
+    return Swept(sizes=dict(sorted(sizes.items())), found=found, knee=knee, ended=ended)
 
 
 def arm_of(batch_size: int) -> Arm:
@@ -121,58 +98,24 @@ def _own_size(seen: Examined) -> tuple[int, float]:
     return own, float(loader.dataset.get("len") or 0)
 
 
-def _launch(launcher: Launcher, number: int, sizes: Sequence[Size]) -> Trial:
-    step_s = 2 * (sizes[-1].s_per_step or 0.0) if sizes else 0.0
-    steps = launcher.steps
-    timeout_s = launcher.patience_s
-    if step_s:
+def _launch(launcher: Launcher, number: int, before: Trial | None) -> Trial:
+    """One launch of a size, about as long as the one ``before`` says; None for the script's own."""
+    steps, timeout_s = launcher.steps, launcher.patience_s
+    if before is not None and before.s_per_step:
+        step_s = 2 * before.s_per_step
         steps = max(_LEAST_STEPS, round(_SHOWN_S / step_s))
         timeout_s += 2 * steps * step_s
-    arm = arm_of(number) if sizes else ()
+    arm = arm_of(number) if before is not None else ()
     return launcher.launch(f"size/{number}", arm, steps=steps, timeout_s=timeout_s)
 
 
-def _size(number: int, trial: Trial) -> Size:
-    return Size(
-        batch_size=number,
-        samples_per_s=trial.samples_per_s,
-        s_per_step=trial.s_per_step,
-        host_bytes=trial.host_bytes,
-        device_bytes=trial.device_bytes,
-        why=trial.why,
-    )
-
-
-def _why_not(
-    launcher: Launcher, number: int, sizes: Sequence[Size], samples: float, flat: int, seen: Examined
-) -> str:
+def _why_not(launcher: Launcher, number: int, samples: float, flat: int) -> str:
     """Why this size is not tried, "" where it is."""
     if flat >= 2:
         return "two doublings in a row gave nothing"
     if samples and number * _LEAST_BATCHES > samples:
         return f"{number}: an epoch of {samples:,.0f} samples would have fewer than {_LEAST_BATCHES} batches"
-    if not launcher.room(launcher.launch_s, f"size/{number}"):
-        return "the budget is spent"
-    host = _expected([one.host_bytes for one in sizes])
-    free, total = free_memory()
-    most = min(launcher.limits.most_bytes or total, free - LEAST_MEMORY_RATIO * total)
-    if host > most:
-        return f"{number}: expected to use {size(host)} of memory, there is {size(most)}"
-    device = _expected([one.device_bytes for one in sizes])
-    whole = _device_total(seen)
-    if whole and device > whole:
-        return f"{number}: expected to use {size(device)} of the device's {size(whole)}"
-    return ""
-
-
-def _expected(seen: Sequence[float]) -> float:
-    """The next of values at doubling sizes: linear in the size."""
-    return seen[-1] + 2 * (seen[-1] - seen[-2]) if len(seen) > 1 and seen[-1] > seen[-2] else seen[-1]
-
-
-def _device_total(seen: Examined) -> float:
-    gpus = seen.evidence.machine.get("gpus") if seen.evidence is not None else None
-    return float(gpus[0].get("memory_bytes") or 0.0) if gpus else 0.0
+    return "" if launcher.room(launcher.launch_s, f"size/{number}") else "the budget is spent"
 
 
 def to_json(swept: Swept, launcher: Launcher, command: Sequence[str]) -> dict[str, Any]:
@@ -188,7 +131,11 @@ def to_json(swept: Swept, launcher: Launcher, command: Sequence[str]) -> dict[st
             "gain": None,
             "effect": "semantic" if arm else "exact",
         },
-        "sweep": {"rows": [asdict(one) for one in swept.sizes], "knee": swept.knee, "ended": swept.ended},
+        "sweep": {
+            "rows": [_row(*one) for one in swept.sizes.items()],
+            "knee": swept.knee,
+            "ended": swept.ended,
+        },
         "trials": [trial.to_json() for trial in launcher.journal.trials.values()],
         "findings": [finding.to_json() for finding in findings(swept)],
         "command": shlex.join(command_of(arm, command)),
@@ -196,14 +143,18 @@ def to_json(swept: Swept, launcher: Launcher, command: Sequence[str]) -> dict[st
     }
 
 
+def _row(number: int, trial: Trial) -> dict[str, Any]:
+    names = ("samples_per_s", "s_per_step", "host_bytes", "device_bytes", "why")
+    return {"batch_size": number, **{name: getattr(trial, name) for name in names}}
+
+
 def findings(swept: Swept) -> tuple[Finding, ...]:
     """What the sizes say of the script's own."""
     if swept.knee >= swept.found:
         return ()
-    at = {one.batch_size: one for one in swept.sizes}
+    own, knee = swept.sizes[swept.found], swept.sizes[swept.knee]
     gain = swept.at(swept.found) / swept.at(swept.knee)
-    saved = at[swept.found].host_bytes - at[swept.knee].host_bytes
-    saved = at[swept.found].device_bytes - at[swept.knee].device_bytes or saved
+    saved = own.device_bytes - knee.device_bytes or own.host_bytes - knee.host_bytes
     return (
         Finding(
             id="device/batch-past-the-knee",
@@ -220,17 +171,17 @@ def findings(swept: Swept) -> tuple[Finding, ...]:
 
 def render(swept: Swept) -> str:
     """The table for the terminal."""
-    most = max(one.samples_per_s or 0.0 for one in swept.sizes)
+    most = max(one.samples_per_s or 0.0 for one in swept.sizes.values())
     lines = [f"{'batch size':>10}{'samples/s':>12}{'host memory':>14}{'device memory':>15}"]
-    for one in swept.sizes:
+    for number, one in swept.sizes.items():
         if one.samples_per_s is None:
-            lines.append(f"{one.batch_size:>10}  {one.why}"[:80])
+            lines.append(f"{number:>10}  {one.why}"[:80])
             continue
-        mark = " <- knee" if one.batch_size == swept.knee else ""
-        mark += " (unmodified)" * (one.batch_size == swept.found)
+        mark = " <- knee" if number == swept.knee else ""
+        mark += " (unmodified)" * (number == swept.found)
         bar = "#" * round(16 * one.samples_per_s / most)
         device = size(one.device_bytes) if one.device_bytes else "-"
-        told = f"{one.batch_size:>10}{rate(one.samples_per_s):>12}{size(one.host_bytes):>14}{device:>15}"
+        told = f"{number:>10}{rate(one.samples_per_s):>12}{size(one.host_bytes):>14}{device:>15}"
         lines.append(f"{told}  {bar}{mark}"[:80].rstrip())
     lines += ["", f"ended: {swept.ended}"]
     for finding in findings(swept):
