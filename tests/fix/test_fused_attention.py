@@ -112,12 +112,12 @@ TRIANGLE = "self.mask = torch.tril(torch.ones(length, length))"
         (
             "k = torch.cat([k, k], 1)\nv = torch.cat([v, v], 1)\nm = torch.ones(T, 2 * T).tril()\n"
             + SCORES + "s = s.masked_fill(m == 0, -math.inf)\nreturn s.softmax(-1) @ v",
-            "pass", "", "m != 0",
+            "pass", "", "~(m == 0)",
         ),
         (
             "q = q[:, :1]\n" + SCORES
             + "s = s.masked_fill(torch.ones(1, 1).tril() == 0, -math.inf)\nreturn s.softmax(-1) @ v",
-            "pass", "", "torch.ones(1, 1).tril() != 0",
+            "pass", "", "~(torch.ones(1, 1).tril() == 0)",
         ),
         (
             SCORES + "if pad is not None:\n    s = s.masked_fill(pad[:, None], -math.inf)\n"
@@ -130,7 +130,7 @@ TRIANGLE = "self.mask = torch.tril(torch.ones(length, length))"
         (
             "m = torch.ones(T, T).tril()\nm[3, 0] = 0\n"
             + SCORES + "s = s.masked_fill(m == 0, -math.inf)\nreturn s.softmax(-1) @ v",
-            "pass", "", "m != 0",
+            "pass", "", "~(m == 0)",
         ),
         ("F = 4\ns = q @ k.mT / F\nreturn s.softmax(-1) @ v", "pass", "", "nn.functional.scaled"),
         (SCORES + "s = s.softmax(-1)\ns = s @ v\nreturn s * 2", "pass", "", "s = F.scaled"),

@@ -119,12 +119,7 @@ class _Call:
         node = piece.node
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Invert):
             return self._reader.text(Piece(node=node.operand, at=piece.at))
-        text = self._reader.text(piece)
-        if isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], ast.Eq):
-            right = self._code.source(node.comparators[0])
-            if right in ("0", "False"):
-                return f"{self._code.source(node.left)} != {right}"
-        return f"~{atom(node, text)}"
+        return f"~{atom(node, self._reader.text(piece))}"
 
     def _is_triangle(self, piece: Piece) -> bool:
         """Whether a mask lets each query see the keys up to its own: ``tril(ones(T, T)) == 0``."""

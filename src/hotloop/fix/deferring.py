@@ -24,7 +24,6 @@ from hotloop.source.tokens import atom, plain
 
 Kind = Literal["float", "int"]
 
-_CLOCKS: Final = frozenset(["time.time", "time.perf_counter", "time.monotonic", "time.process_time"])
 _READS: Final = frozenset(["item", "tolist", "cpu", "detach"])
 _COUNTS: Final = re.compile(
     r"\d+|len\([\w.]+\)|[\w.]+\.(size\(0\)|shape\[0\]|numel\(\))|\w*(batch_size|bs|n|count)"
@@ -85,11 +84,6 @@ def defer_item(plan: Plan, value: Any) -> None:
         plan.remark(f"{plan.remedy}: {code.path.name}:{why.line} still waits: {why.why}")
     for words in elsewhere:
         plan.remark(f"{plan.remedy}: {words} still waits: it is no reading of one number in the loop itself")
-    for call in code.nodes(ast.Call, loop):
-        if code.qualified(call.func) in _CLOCKS:
-            where = f"{code.path.name}:{code.line(call)}"
-            plan.remark(f"{plan.remedy}: the clock at {where} may be read before the device is done")
-            break
 
 
 # -- one number ----------------------------------------------------------------------------------------------
@@ -222,9 +216,6 @@ class _Writer:
                 raise self._cannot(f"{name.id} is read in every step", read)
             above = code.parents[read]
             if not (isinstance(above, ast.Call) and code.builtin(above.func) == kind):
-                field = isinstance(above, ast.FormattedValue) and "=" in code.source(above).partition(":")[0]
-                if field:
-                    raise self._cannot(f"{name.id} is shown with its name", read)
                 change.texts.append((read, f"{kind}({name.id})"))
         return change
 

@@ -78,8 +78,8 @@ def read(path: Path, command: Sequence[str]) -> InForce:
 
 
 def of(data: bytes, command: Sequence[str], name: str) -> InForce:
-    """The patch ``data``. Its paths begin in the working folder, in that of a file the command names, in one
-    that modules are found in, or in a folder around one of them. Raises UsageError that calls it ``name``.
+    """The patch ``data``. Its paths begin in the working folder, in that of a file the command names, or in a
+    folder around one of them. Raises UsageError that calls it ``name``.
     """
     parts = _parts(data, name)
     errors: list[UsageError] = []
@@ -96,10 +96,7 @@ def of(data: bytes, command: Sequence[str], name: str) -> InForce:
 
 def _roots(command: Iterable[str]) -> list[Path]:
     folders = [Path.cwd(), *(Path(word).resolve().parent for word in command if _is_file(word))]
-    searched = os.environ.get("PYTHONPATH", "").split(os.pathsep)
-    folders += [Path(entry).resolve() for entry in searched if entry]
-    tops = [folder for one in folders for folder in (one, *one.parents) if (folder / ".git").exists()]
-    return list(dict.fromkeys([*folders, *tops, *(above for one in folders for above in one.parents)]))
+    return list(dict.fromkeys([*folders, *(above for one in folders for above in one.parents)]))
 
 
 def _is_file(word: str) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from pathlib import Path
 from typing import Any
 
@@ -71,11 +70,11 @@ class Plan(Edits):
             start, end = config_files.in_command(text, option, raw)
             self.change_text(text, Edit(start=start, end=end, new=str(value)), f"{option} {raw} → {value}")
             return
-        raise Cannot(f"{option} is given on the command line", write=self._command(option, note, value))
+        raise Cannot(f"{option} is given on the command line", write=_option(option, value))
 
     def _composed(self, note: Note, key: str, value: Any) -> None:
         """A value that Hydra put together: changed in the one file it can come from, else in the command."""
-        given = [word for word in self.scene.command if word.lstrip("+").partition("=")[0] == key]
+        given = any(word.lstrip("+").partition("=")[0] == key for word in self.scene.command)
         files = [
             other
             for other in self.scene.config
@@ -85,20 +84,7 @@ class Plan(Edits):
         if not given and len(files) == 1:
             self._configure(files[0], value)
             return
-        kept = [word for word in self.scene.command if word not in given]
-        raise Cannot(f"{key} is composed by Hydra", write=shlex.join([*kept, f"{key}={value}"]))
-
-    def _command(self, option: str, note: Note, value: Any) -> str:
-        """The command with another value for an option, where that can be said."""
-        words = list(self.scene.command)
-        if isinstance(note.get("value"), bool):
-            return f"run it with{'' if value else 'out'} {option}"
-        for at, word in enumerate(words):
-            if word.startswith(option + "="):
-                return shlex.join([*words[:at], f"{option}={value}", *words[at + 1 :]])
-            if word == option and at + 1 < len(words):
-                return shlex.join([*words[: at + 1], str(value), *words[at + 2 :]])
-        return f"run it with {option} {value}"
+        raise Cannot(f"{key} is composed by Hydra", write=f"run it with {key}={value}")
 
     def _default(self, note: Note, option: str, key: str, value: Any) -> None:
         found = []
@@ -108,20 +94,24 @@ class Plan(Edits):
                 named = option in map(text_of, call.args) or text_of(argument(call, "dest")) == key
                 found += [(code, call)] if named else []
         if len(found) != 1:
-            raise Cannot(
-                f"{option} has a default that is not written in one place: run with {option} {value}"
-            )
+            words = f"{option} has a default that is not written in one place"
+            raise Cannot(words, write=_option(option, value))
         code, call = found[0]
         place = str(code.path), code.line(call)
         if text_of(argument(call, "action")) is not None:
-            words = shlex.join([*self.scene.command, option]) if value else f"run it without {option}"
-            raise Cannot(f"{option} is a switch", *place, write=words)
+            raise Cannot(f"{option} is a switch", *place, write=_option(option, value))
         default = argument(call, "default")
         if default is not None:
             target = Follower(self.scene, ()).expression(code, default, None)
             self.put(target, f"default of {option}", value)
         elif has_spread(call):
-            words = shlex.join([*self.scene.command, option, str(value)])
-            raise Cannot(f"{option} has a default by **", *place, write=words)
+            raise Cannot(f"{option} has a default by **", *place, write=_option(option, value))
         else:
             self.keyword(code, call, "default", repr(value))
+
+
+def _option(option: str, value: Any) -> str:
+    """How to give an option another value."""
+    if isinstance(value, bool):
+        return f"run it with{'' if value else 'out'} {option}"
+    return f"run it with {option} {value}"
