@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from tests import running
 
+from hotloop import load
 from hotloop.flow.brief import brief
 from hotloop.report.html import brief as render
 
@@ -45,6 +46,17 @@ SCRIPT = dedent(
 
 def hotloop(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return running.hotloop(*words, folder=cwd)
+
+
+def test_a_program_reads_a_run_as_the_report_says_it(project: Path) -> None:
+    found = load(project / "run")
+    report = json.loads((project / "run" / "report.json").read_text())
+    assert (found.verdict, found.bottleneck) == (report["verdict"], report["bottleneck"])
+    assert [one.id for one in found.findings] == [one["id"] for one in report["findings"]]
+    seconds = found.steps["end_s"] - found.steps["start_s"]
+    assert len(seconds) == report["num_steps"]
+    assert found.steps["data_wait"].sum() <= seconds.sum()
+    assert found.verdict.split(":")[0] in str(found) and "<iframe" in found._repr_html_()
 
 
 @pytest.fixture(scope="module")

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import difflib
 import sys
 
 from hotloop.cli import arguments
 from hotloop.cli.output import takes_color, terminal_width
+from hotloop.errors import UsageError
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -26,10 +28,15 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.findings import pages
     from hotloop.report import json
 
-    if options.page:
-        _show(pages.named(options.page))
-        return 0
     titles = pages.titles()
+    if options.page:
+        text = pages.named(options.page)
+        if not text:
+            near = difflib.get_close_matches(options.page, titles, n=1)
+            hint = f"did you mean {near[0]}?" if near else "hotloop docs lists the pages"
+            raise UsageError(f"no page named {options.page!r}", hint=hint)
+        _show(text)
+        return 0
     if options.json:
         sys.stdout.write(json.render({"pages": [{"name": n, "title": t} for n, t in titles.items()]}))
         return 0

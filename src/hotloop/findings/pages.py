@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
-
-from hotloop.errors import UsageError
 
 _PACKAGE: Final = Path(__file__).resolve().parents[1]
 _FOLDERS: Final = (_PACKAGE / "docs", _PACKAGE.parents[1] / "docs")
@@ -44,15 +41,10 @@ def titles() -> dict[str, str]:
 
 
 def named(name: str) -> str:
-    """The page of this name in Markdown. Raises UsageError, with the nearest name, where there is none."""
-    pages = _pages()
+    """The page of this name in Markdown; empty where there is none."""
     wanted = name.removesuffix(".md").removeprefix("docs/").removeprefix("guides/").removeprefix("rules/")
-    if file := pages.get(wanted) or pages.get(f"reference/{wanted}"):
-        return file.read_text(encoding="utf-8")
-    near = difflib.get_close_matches(wanted, pages, n=1)
-    raise UsageError(
-        f"no page named {name!r}", hint=f"did you mean {near[0]}?" if near else "hotloop docs lists the pages"
-    )
+    file = _pages().get(wanted) or _pages().get(f"reference/{wanted}")
+    return file.read_text(encoding="utf-8") if file else ""
 
 
 def _pages() -> dict[str, Path]:
