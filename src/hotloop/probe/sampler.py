@@ -7,6 +7,7 @@ nothing: a signal that arrives after Python has shut its handlers down, or after
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import sys
@@ -222,7 +223,8 @@ def install(probe: Probe) -> None:
     """Sample this process from here on, until it exits."""
     start(probe)
     if _running is not None:
-        probe.hooks.patch(signal, "signal", keep_users_handler(_running))
+        for name, takes in _TAKES.items():
+            probe.hooks.patch(signal, name, end_where(_running, name, takes))
         probe.hooks.at_undo(_running.stop)
 
 
@@ -243,18 +245,27 @@ def pause(paused: bool) -> None:
         _running.paused = paused
 
 
-def keep_users_handler(sampler: Sampler) -> Callable[[Any], Any]:
-    """A wrapper for ``signal.signal``: a script that takes SIGURG gets it, and is sampled no more."""
+#: Functions of ``signal`` -> whether a call with these arguments takes the sampler's signal, or sees it come.
+_TAKES: Final[dict[str, Callable[[tuple[Any, ...]], bool]]] = {
+    "signal": lambda given: given[:1] == (SIGNAL,) and given[-1] is not signal.SIG_DFL,
+    "set_wakeup_fd": lambda given: given[:1] != (-1,),
+    "pause": lambda given: True,
+}
+
+
+def end_where(sampler: Sampler, name: str, takes: Callable[[tuple[Any, ...]], bool]) -> Callable[[Any], Any]:
+    """A wrapper for a function of ``signal``: after a call that takes SIGURG nothing is sampled any more."""
 
     def make(original: Any) -> Any:
-        def wrapper(signalnum: Any, handler: Any) -> Any:
-            if signalnum == SIGNAL and handler != sampler.handler and handler is not signal.SIG_DFL:
-                if sampler._timer is not None:
-                    sampler._probe.note(
-                        "warning", text="stack samples end here: the script handles SIGURG itself"
-                    )
+        @functools.wraps(original)
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
+            given = (*args, *kwargs.values())
+            ours = sampler._timer is None or any(one is sampler.handler for one in given)
+            if not ours and takes(given):
+                text = f"stack samples, by SIGURG, end here: the script calls signal.{name}"
+                sampler._probe.note("warning", text=text)
                 sampler.stop()
-            return original(signalnum, handler)
+            return original(*args, **kwargs)
 
         return wrapper
 
