@@ -23,6 +23,19 @@ class Construction:
         #: where, called from where, by which function of a package, given what
         self._built: dict[int, tuple[int, int, str, list[str]]] = {}
         self._num_loaders = 0
+        #: Of datasets, as torch's samplers were told last.
+        self._lengths: Known[int] = Known()
+
+    def told_length(self, one: Any) -> int:
+        """``len`` of torch's module of samplers."""
+        length = len(one)
+        self._lengths.put(one, length)
+        return length
+
+    def length(self, one: Any) -> int:
+        """The length that torch's sampler was told, for it may be dear; asked for where it was not yet."""
+        known = self._lengths.get(one)
+        return self.told_length(one) if known is None else known
 
     def forget(self) -> None:
         """Ids begin at 1 again."""
@@ -85,5 +98,5 @@ class Construction:
 
     def _write_loader(self, loader: Any, number: int, site: int, via: int, by: str, given: list[str]) -> None:
         self._built[number] = site, via, by, given
-        facts = loader_facts(loader, self._module)
+        facts = loader_facts(loader, self._module, self.length)
         self._probe.note("loader", id=number, where=site, via=via, by=by, given=given, **facts)

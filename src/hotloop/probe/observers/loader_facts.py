@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from typing import Any, Final
 
 from hotloop.probe.observers.open_files import open_file
@@ -18,7 +19,7 @@ _MAX_ITEMS: Final = 256
 _MAX_TRANSFORMS: Final = 32
 
 
-def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
+def loader_facts(loader: Any, module: Any, length: Callable[[Any], int]) -> dict[str, Any]:
     """The settings in effect and the dataset's facts, as the ``loader`` note carries them.
 
     Of a loader that is no DataLoader some are None: unknown.
@@ -39,7 +40,10 @@ def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
         generator=getattr(loader, "generator", None) is not None,
         iterable=isinstance(loader.dataset, module.IterableDataset),
         dataset=dataset_facts(
-            loader.dataset, sampler, iterable=isinstance(loader.dataset, module.IterableDataset)
+            loader.dataset,
+            sampler,
+            iterable=isinstance(loader.dataset, module.IterableDataset),
+            length=length,
         ),
     )
     if own and not loader._auto_collation:
@@ -47,7 +51,9 @@ def loader_facts(loader: Any, module: Any) -> dict[str, Any]:
     return facts
 
 
-def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, Any]:
+def dataset_facts(
+    dataset: Any, sampler: Any, *, iterable: bool, length: Callable[[Any], int] = len
+) -> dict[str, Any]:
     """Class, place of ``__getitem__`` (or ``__iter__``), length and rough size of the arrays a dataset
     holds.
     """
@@ -59,7 +65,7 @@ def dataset_facts(dataset: Any, sampler: Any, *, iterable: bool) -> dict[str, An
         "module": type(dataset).__module__,
         "inner_class": type(inner).__name__,
         "inner_module": type(inner).__module__,
-        "len": None if iterable else _length(dataset, sampler),
+        "len": None if iterable else _length(dataset, sampler, length),
         "file": file,
         "line": line,
         "bytes": memory_held(inner),
@@ -132,14 +138,12 @@ def _size(value: Any, depth: int) -> int:
     return 0
 
 
-def _length(dataset: Any, sampler: Any) -> int | None:
-    """``len(dataset)`` where torch's own sampler asks for it anyway; a user's ``__len__`` is not called for
-    us.
-    """
+def _length(dataset: Any, sampler: Any, length: Callable[[Any], int]) -> int | None:
+    """The length of a dataset where torch's own sampler asks for it."""
     if not type(sampler).__module__.startswith("torch."):
         return None
     try:
-        return len(dataset)
+        return length(dataset)
     except (TypeError, NotImplementedError):
         return None
 

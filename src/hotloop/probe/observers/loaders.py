@@ -19,6 +19,7 @@ from hotloop.probe.observers.datasets import Datasets
 from hotloop.probe.observers.loader_construction import Construction
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
 from hotloop.state.identity import Known
+from hotloop.state.stored import attributes
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -146,7 +147,7 @@ class Loaders(Construction):
         state.id = self._num_iterators
         state.before, state.yielded = latest.before + latest.yielded, 0
         state.flags = FETCH_WORKERS if getattr(result, "_workers", None) else 0
-        state.full, state.last, state.num_batches = batch_sizes(loader, result)
+        state.full, state.last, state.num_batches = batch_sizes(loader, self.length)
         probe = self._probe
         pinning = getattr(result, "_pin_memory_thread", None)
         told = {
@@ -262,7 +263,7 @@ class Loaders(Construction):
 _TORCHS: Final = "torch.utils.data.sampler"
 
 
-def batch_sizes(loader: Any, iterator: Any) -> tuple[int, int, int]:
+def batch_sizes(loader: Any, length: Callable[[Any], int]) -> tuple[int, int, int]:
     """Samples in a full batch and in the last, and the number of batches, where torch's own samplers say
     so.
     """
@@ -272,7 +273,9 @@ def batch_sizes(loader: Any, iterator: Any) -> tuple[int, int, int]:
     if not isinstance(size, int) or not all(type(one).__module__ == _TORCHS for one in (sampler, inner)):
         return 0, 0, 0  # the length of one of the script's own is not asked for
     try:
-        total = len(inner)  # type: ignore[arg-type]
+        held = attributes(inner)
+        source = held.get("data_source")
+        total = held.get("_num_samples") or (len(inner) if source is None else length(source))  # type: ignore[arg-type]
     except (TypeError, NotImplementedError, AttributeError):
         return 0, 0, 0  # endless: each batch is looked at
     count = total // size if loader.drop_last else -(-total // size)
@@ -310,6 +313,9 @@ def _install(probe: Probe, module: Any) -> None:
         hooks.around(kind, "__init__", NAME, loaders.begin_own, loaders.end_own, any_thread=True, unseen=True)
     hooks.patch(base, "__next__", loaders.make_next)
     hooks.around(many, "_shutdown_workers", NAME, loaders.begin_shutdown, loaders.end_shutdown)
+    samplers = sys.modules[_TORCHS]
+    vars(samplers)["len"] = loaders.told_length
+    hooks.at_undo(lambda: vars(samplers).pop("len"))
 
     def on_feed(feed: Any) -> None:
         # hotloop's own Loader: its iterator is torch's in all but how workers are started and ended.
