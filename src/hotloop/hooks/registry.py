@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import types
 from collections.abc import Callable
+from contextlib import nullcontext
 from time import perf_counter_ns
 from typing import Any
 
@@ -162,6 +164,12 @@ class Hooks:
     def at_undo(self, function: Callable[[], None]) -> None:
         """Have ``undo`` call this too: for hooks torch or Python registers itself."""
         self._undo.append(function)
+
+    def hand_over(self, register: Callable[[Any], Any], hook: Callable[..., Any]) -> None:
+        """Have torch call a hook of ours. Pickled by value with a class that calls it, it does nothing."""
+        given: Any = functools.partial(hook)  # called by C; dynamo enters it
+        given.__reduce_ex__ = lambda _: (functools.partial, (nullcontext().__exit__,))
+        self.at_undo(register(given).remove)
 
     def undo(self) -> None:
         """Put the identical objects back, newest patch first.

@@ -67,7 +67,7 @@ class TrainedState:
                 guarded(optimizer)
 
         module = sys.modules["torch.optim.optimizer"]
-        probe.hooks.at_undo(module.register_optimizer_step_post_hook(look).remove)
+        probe.hooks.hand_over(module.register_optimizer_step_post_hook, look)
 
     def finish(self) -> None:
         """At exit: what is trained now, and where the random generators stand."""

@@ -97,7 +97,7 @@ class Device:
             hook = hooks.guard(
                 NAME, lambda *_, end=end: self.clock.mark(OPTIMIZER, end) if self._recorded() else None
             )
-            hooks.at_undo(register(hook).remove)
+            hooks.hand_over(register, hook)
 
     def _patch(self, owner: Any, name: str, kind: int, mark: Any) -> None:
         hooks = self._probe.hooks

@@ -276,6 +276,7 @@ def install(probe: Probe) -> None:
     modules = Modules(probe)
     probe.modules = modules
     hooks.patch(cls, "__call__", modules.make_call)
+    hooks.patch(cls, "_wrapped_call_impl", lambda _: vars(cls)["__call__"])  # pickled under this name
     hooks.around(cls, "train", NAME, modules.begin_train, modules.end_train)
     probe.on_fork(NAME, modules.restart)
     probe.on_exit(NAME, modules.at_exit)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import sys
 from time import perf_counter_ns
 from types import FrameType
@@ -179,8 +178,7 @@ def install(probe: Probe) -> None:
         hook = optimizers.wrapper(register, source, what, OPTIMIZER)
         if fast.attach is not None and not probe.count.may_end:
             fast.attach(hook, hook.__globals__[what])
-            hook = functools.partial(hook)  # called by C; dynamo enters it
-        hooks.at_undo(register(hook).remove)
+        hooks.hand_over(register, hook)
     cleared = (_ZERO, "cleared", ZERO_GRAD)
     hooks.patch(torch.optim.Optimizer, "zero_grad", lambda original: optimizers.wrapper(original, *cleared))
 
