@@ -38,7 +38,6 @@ ELSEWHERE = {
     "mlflow",
     "comet_ml",
     "aim",
-    "mmengine",
     "hydra",
 }
 

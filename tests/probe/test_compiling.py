@@ -45,7 +45,7 @@ def test_compilations_are_seen_and_unchanged(tmp_path: Path) -> None:
     assert note["graphs"] >= 2
     assert sum(note["graph_breaks"].values()) >= 1
     assert note["recompiles"] >= 1  # the batch size changed
-    assert len(observed.of("compile")) == note["compiles"] > note["recompiles"]
+    assert len(observed.of("compile")) > note["recompiles"]
     assert observed.of("module") == []  # the window stays shut over compiled modules
     forwards = observed.of("forward")
     for row in observed.of("compile"):

@@ -252,9 +252,7 @@ def test_constants_of_configuration_modules_and_classes(tmp_path: Path) -> None:
     (tmp_path / "config.py").write_text(
         "ROOT = '/data'\nNUM_WORKERS = 24\ndata = dict(\n    bs=4,\n)\nlr = 'x'\n"
     )
-    (tmp_path / "base.py").write_text("model = dict(width=3)\noptim = {\n    'lr': 0.5,\n}\n")
     script = """\
-import runpy
 from dataclasses import dataclass
 import torch
 import config
@@ -268,7 +266,6 @@ class TrainConfig:
     num_workers: int = 3
 
 batch_size = 7
-base = runpy.run_path("base.py")
 net = torch.nn.Linear(2, 2)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
 net(torch.zeros(1, 2)).sum().backward()
@@ -280,8 +277,7 @@ optimizer.step()
     assert found == {
         ("config.py", 2, "NUM_WORKERS"): 24,
         ("config.py", 4, "data.bs"): 4,
-        ("train.py", 7, "CFG.pin_memory"): True,
-        ("base.py", 3, "optim.lr"): 0.5,
+        ("train.py", 6, "CFG.pin_memory"): True,
     }
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 from collections.abc import Callable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.clock import now_ns
@@ -18,39 +19,32 @@ MAX_REASON: Final = 300
 MAX_REASONS: Final = 50
 
 
-class Compiling:
-    """Start and end of compilations in the recorded thread."""
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._start = 0
-        self.count = 0
-
-    def began(self, *_: Any) -> None:
-        """The outermost compilation starts."""
-        self._start = now_ns()
-
-    def ended(self, *_: Any) -> None:
-        """It is through."""
-        start, self._start = self._start, 0
-        if start and get_ident() == self._probe.owner:
-            self.count += 1
-            self._probe.emit(COMPILE, start, now_ns() - start)
-
-
 def install(probe: Probe) -> None:
     """Register with dynamo's own callbacks once it is imported, and write its counters at exit."""
-    compiling = Compiling(probe)
+    opened = [0]  # when the outermost compilation began
+
+    def began(*_: Any) -> None:
+        opened[0] = now_ns()
+
+    def ended(*_: Any) -> None:
+        start, opened[0] = opened[0], 0
+        if start and get_ident() == probe.owner:
+            probe.emit(COMPILE, start, now_ns() - start)
 
     def on_callbacks(module: Any) -> None:
         handler = module.callback_handler
-        began, ended = (probe.hooks.guard("compiling", f) for f in (compiling.began, compiling.ended))
-        handler.register_start_callback(began)
-        handler.register_end_callback(ended)
-        probe.hooks.at_undo(lambda: _remove(handler, began, ended))
+        for name, function in (("start", began), ("end", ended)):
+            guarded = probe.hooks.guard("compiling", function)
+            getattr(handler, f"register_{name}_callback")(guarded)
+            probe.hooks.at_undo(_remover(getattr(handler, f"remove_{name}_callback"), guarded))
+
+    def say() -> None:
+        utils = sys.modules.get("torch._dynamo.utils")
+        if utils is not None and probe.role == "main" and (found := summary(utils.counters))["frames"]:
+            probe.note("compile", recompiles=recompiles(), **found)
 
     probe.hooks.on_import("torch._dynamo.callback", on_callbacks, "compiling")
-    probe.on_exit("compiling", lambda: _say(probe, compiling.count))
+    probe.on_exit("compiling", say)
 
 
 def summary(counters: Any) -> dict[str, Any]:
@@ -77,17 +71,9 @@ def recompiles() -> int:
     return len(compiled) - len(set(compiled))
 
 
-def _say(probe: Probe, count: int) -> None:
-    utils = sys.modules.get("torch._dynamo.utils")
-    if utils is not None and probe.role == "main":
-        found = summary(utils.counters)
-        if found["frames"] or count:
-            probe.note("compile", recompiles=recompiles(), compiles=count, **found)
-
-
-def _remove(handler: Any, began: Callable[..., Any], ended: Callable[..., Any]) -> None:
-    for remove, function in ((handler.remove_start_callback, began), (handler.remove_end_callback, ended)):
-        try:
+def _remover(remove: Callable[[Any], None], function: Any) -> Callable[[], None]:
+    def removed() -> None:
+        with suppress(ValueError):  # the script cleared the callbacks
             remove(function)
-        except ValueError:
-            pass  # the script cleared the callbacks
+
+    return removed

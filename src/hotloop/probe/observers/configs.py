@@ -1,4 +1,4 @@
-"""What was configured: argparse, YAML, JSON, TOML, Hydra, mmengine, constants of modules."""
+"""What was configured: argparse, YAML, JSON, TOML, Hydra, constants of modules."""
 
 from __future__ import annotations
 
@@ -57,13 +57,6 @@ def install(probe: Probe) -> None:
 
         return done
 
-    def ran(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, frame: FrameType) -> None:
-        if not str(kwargs.get("run_name") or (args[2] if len(args) > 2 else "")).startswith("__m"):
-            configured.tree("python", _first(args, kwargs), result)  # values, not the main script
-
-    def from_file(args: tuple[Any, ...], kwargs: dict[str, Any], result: Any, frame: FrameType) -> None:
-        configured.tree("python", _first(args, kwargs), getattr(result, "_cfg_dict", None))
-
     hooks.on_import("argparse", on_argparse, "configs")
     after(
         "argparse",
@@ -73,12 +66,10 @@ def install(probe: Probe) -> None:
     )
     for source, module in (("yaml", "yaml"), ("json", "json"), ("toml", "tomllib")):
         after(module, "", "load", reads(source))
-    after("runpy", "", "run_path", ran)
     hydra = "hydra._internal.config_loader_impl"
     after(
         hydra, "ConfigLoaderImpl", "load_configuration", lambda a, k, result, f: configured.composed(result)
     )
-    after("mmengine.config.config", "Config", "fromfile", from_file)
 
     def once() -> None:
         probe.off_update(once)
@@ -95,7 +86,3 @@ def install(probe: Probe) -> None:
 
     probe.on_update("configs", once)
     probe.on_exit("configs", last)
-
-
-def _first(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str:
-    return str(next(iter((*args, *kwargs.values())), ""))
