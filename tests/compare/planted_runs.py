@@ -132,11 +132,11 @@ def asked_once() -> Iterator[None]:
     """What a Python says of a checkpoint is asked once per file: every answer takes an import of torch."""
     known: dict[Any, dict[str, Any]] = {}
 
-    def ask(python: str, note: dict[str, Any], beside: str = "") -> dict[str, Any]:
-        files = (path for path in (note["path"], beside) if path)
-        key = (python, *((path, Path(path).stat().st_mtime_ns) for path in files))
+    def ask(python: str, path: str, beside: str = "") -> dict[str, Any]:
+        files = [Path(file) for file in (path, beside) if file]
+        key = (python, *((file, file.stat().st_mtime_ns) for file in files))
         if key not in known:
-            known[key] = _ask(python, note, beside)
+            known[key] = _ask(python, path, beside)
         return known[key]
 
     with pytest.MonkeyPatch.context() as patch:

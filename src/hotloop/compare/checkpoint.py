@@ -32,10 +32,10 @@ def checkpoint(base: Run, candidate: Run, *, exact: bool) -> Item:
         return passed("checkpoint", False, f"the candidate's would not load in the base: {apart}")
     gone = _gone(candidate, other, base, mine), _gone(base, mine, candidate, other)
     beside = mine["path"] if exact and not any(gone) and mine["updates"] == other["updates"] else ""
-    asked = _ask(base.trace.executable, other, beside) if not gone[0] else {"untried": gone[0]}
+    asked = _ask(base.trace.executable, other["path"], beside) if not gone[0] else {"untried": gone[0]}
     answers = {
         "candidate's": asked,
-        "base's": _ask(candidate.trace.executable, mine) if not gone[1] else {"untried": gone[1]},
+        "base's": _ask(candidate.trace.executable, mine["path"]) if not gone[1] else {"untried": gone[1]},
     }
     words = [f"{len(mine['entries']):,} entries alike"]
     for whose, answer in answers.items():
@@ -97,9 +97,9 @@ def _gone(run: Run, note: Note, beside: Run, other: Note) -> str:
     return "was written over since" if again or written_s > ended_s + _LATER_S else ""
 
 
-def _ask(python: str, note: Note, beside: str = "") -> dict[str, Any]:
+def _ask(python: str, path: str, beside: str = "") -> dict[str, Any]:
     """What a Python makes of a checkpoint: ``error``, ``untried``, or with another beside it ``unlike``."""
-    command = [python, "-I", str(_LOADED), str(Path(__file__).resolve().parents[2]), note["path"], beside]
+    command = [python, "-I", str(_LOADED), str(Path(__file__).resolve().parents[2]), path, beside]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_LOAD_WITHIN_S, check=False)
         found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
@@ -107,6 +107,4 @@ def _ask(python: str, note: Note, beside: str = "") -> dict[str, Any]:
         return {"untried": f"could not be tried: {type(error).__name__}"}
     if "weights_only" in found.get("error", "").lower() or "weights only" in found.get("error", "").lower():
         return {"untried": "holds more than tensors and plain values: not loaded here"}
-    if "layout" in found and (apart := _apart(note["entries"], found["layout"])):
-        return {"untried": f"was written over since ({apart})"}
     return found

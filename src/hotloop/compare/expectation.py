@@ -46,14 +46,15 @@ _LIMIT: Final = re.compile(r"\s*(<=|>=|<|>|)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """``words`` as it was written; ``bounds`` are signs with their edges, all of which hold."""
+    """``words`` as it was written: a value has this ``sign`` to the ``edge``."""
 
     words: str
-    bounds: tuple[tuple[str, float], ...] = ()
+    sign: str = ""
+    edge: float = 0.0
 
     def holds(self, value: float) -> bool:
         """Whether a value is within."""
-        return all(_SIGNS[sign](value, edge) for sign, edge in self.bounds)
+        return _SIGNS[self.sign](value, self.edge)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,27 +117,15 @@ def _limit(where: str, value: Any, kind: Kind, sign: str) -> Limit:
         if value is not True:
             raise UsageError(f"{where} = {value!r}", hint="true, or leave it out")
         return Limit(words="yes")
-    if not isinstance(value, Mapping):
-        return _bound(where, value, kind, sign)
-    if not value or value.keys() - {"min", "max"}:
-        raise UsageError(f"{where} = {dict(value)}", hint="{ min = 0.85, max = 1.0 }")
-    signs = {"min": ">=", "max": "<="}
-    edges = {key: _bound(f"{where}.{key}", f"{signs[key]} {value[key]}", kind, "") for key in value}
-    bounds = tuple(edge.bounds[0] for edge in edges.values())
-    if len(edges) == 2 and edges["min"].bounds[0][1] > edges["max"].bounds[0][1]:
-        raise UsageError(f"{where}: nothing is between {value['min']} and {value['max']}", hint="min <= max")
-    return Limit(words=" and ".join(edge.words for edge in edges.values()), bounds=bounds)
-
-
-def _bound(where: str, value: Any, kind: Kind, bare: str) -> Limit:
     found = _LIMIT.fullmatch(str(value))
     if found is None:
         raise UsageError(f"{where} = {value!r} is no limit", hint=f"write {_EXAMPLES[kind]}")
-    sign, number, unit = found.groups()
+    given, number, unit = found.groups()
     factor = _UNITS[kind].get(unit.lower())
     if factor is None:
         raise UsageError(f"{where} = {value!r} has no fitting unit", hint=_EXAMPLES[kind])
-    if not (sign or bare):
+    sign = given or sign
+    if not sign:
         raise UsageError(f"{where} = {value!r}: from above or from below?", hint='write ">= 28.5"')
-    words = f"{sign or bare} {number}{'' if unit in ('', '%', 'x') else ' '}{unit}"
-    return Limit(words=words, bounds=((sign or bare, float(number) * factor),))
+    words = f"{sign} {number}{'' if unit in ('', '%', 'x') else ' '}{unit}"
+    return Limit(words=words, sign=sign, edge=float(number) * factor)

@@ -1,7 +1,7 @@
 """Loads a checkpoint in a training run's own Python: a script that ``compare.checkpoint`` runs, not a module.
 
-``python -I loaded.py SOURCE PATH BESIDE`` prints what PATH holds, and which of its tensors are not those of
-BESIDE where that is given, as JSON on the last line.
+``python -I loaded.py SOURCE PATH BESIDE`` prints whether PATH loads, and which of its tensors are others than
+in BESIDE where that is given, as JSON on the last line.
 """
 
 from __future__ import annotations
@@ -14,16 +14,14 @@ _MAX_ENTRIES: Final = 20_000
 
 
 def answer(path: str, beside: str) -> dict[str, Any]:
-    """``layout`` is ``[path, dtype, shape]`` of what there is; ``error`` why it does not load."""
+    """``error``: why it does not load; nothing else where there is nothing to compare it with."""
     import torch
 
-    from hotloop.probe.evidence.checkpoints import layout
-
     try:  # with weights_only nothing that a file says is executed, on "meta" nothing is allocated either
-        found = {"layout": layout(torch.load(path, map_location="meta", weights_only=True))}
+        torch.load(path, map_location="meta", weights_only=True)
     except Exception as error:
         return {"error": f"{type(error).__name__}: {error}".splitlines()[0][:200]}
-    return found | (compared(torch, path, beside) if beside else {})
+    return compared(torch, path, beside) if beside else {}
 
 
 def compared(torch: Any, path: str, beside: str) -> dict[str, Any]:
