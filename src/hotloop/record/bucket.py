@@ -25,8 +25,8 @@ _STEPS_AT_ONCE: Final = 8192
 
 
 def files_of(folder: Path) -> list[Path]:
-    """The files of processes in a run folder."""
-    return sorted([*folder.glob("rank-*.sqlite"), *folder.glob("other-*.sqlite")])
+    """The files of processes in a run folder; one that is renamed meanwhile is there under either name."""
+    return [*sorted(folder.glob("other-*.sqlite")), *sorted(folder.glob("rank-*.sqlite"))]
 
 
 class Bucket:

@@ -33,6 +33,8 @@ def open_recording(path: Path | str) -> Recording:
         try:
             observed += read_bucket(file)
         except RecordingError as error:
+            if not alone and not os.path.lexists(file):  # the run ended, and has renamed it
+                return open_recording(path)
             damaged.append(error)
     if not alone:
         observed = raw.with_what_is_left(observed, folder / "raw", warnings)
