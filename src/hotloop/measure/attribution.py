@@ -57,7 +57,6 @@ class At(IntEnum):
     UPDATED = 4
     EVALUATED = 5
     TURN = 6  # an iterator for training begins, or has no more batches
-    EXIT = 7  # the script ended
 
     @classmethod
     def before(cls, key: int) -> At:

@@ -12,7 +12,7 @@ from hotloop.measure.lines import LineTally, groups, merge_lines
 from hotloop.measure.passes import Events, Lives
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.sampling import tiled
-from hotloop.measure.spans import Ints, Spans, Table, holder, innermost, nest, origin_ns, table
+from hotloop.measure.spans import Ints, Spans, Table, holder, innermost, nest, of_kind, origin_ns, table
 from hotloop.measure.stepping import Stepping
 from hotloop.measure.steps import LineCost, LoaderUse
 from hotloop.measure.unread import unread_fields
@@ -257,13 +257,15 @@ def _making(
         *sources,
         *((w, _with_sources(places_of(w), places), None) for w in workers),
     ]:
-        tables = {kind: _of_kind(maker, kind, origin) for kind in kinds}
+        tables = {kind: of_kind(maker, kind, origin=origin) for kind in kinds}
         if inside is not None:  # the main process: only what was made inside this loader's fetches
             start, end = spans.start[inside], spans.end[inside]
             tables = {kind: t.take(holder(start, end, t.start) >= 0) for kind, t in tables.items()}
         made = nest(tables[row.MAKE])
         if len(made) or inside is None:  # a worker that gave no batch was at its first
-            tally, shares = _maker_lines(tiled(_of_kind(maker, row.SAMPLE, origin)), made, its_places, span)
+            tally, shares = _maker_lines(
+                tiled(of_kind(maker, row.SAMPLE, origin=origin)), made, its_places, span
+            )
             ran = got.get(maker.pid, 1.0)
             line_parts.extend(tally.costs(ran))
             total += tally.total_ns / 1e9
@@ -292,10 +294,6 @@ def _making(
 def _with_sources(own: Places, parent: Places) -> Places:
     """A worker's places; source text it did not write itself comes from its parent."""
     return Places(sites=own.sites, stacks=own.stacks, sources={**parent.sources, **own.sources})
-
-
-def _of_kind(process: Process, kind: int, origin: int) -> Table:
-    return table(process.rows[process.rows["kind"] == kind], origin)
 
 
 def _maker_lines(

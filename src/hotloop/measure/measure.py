@@ -113,7 +113,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
         stepping = bounded(stepping, piece.begin, piece.until)
     collects, scores = collecting(_forwards(spans, events, row.FORWARD_PARAMS), spans, samples, places)
     flagged = (flagged & ~collects) | scores
-    named = named_evaluation(spans, places, _asked_for(process))
+    named = named_evaluation(spans, places, (process.first("process").get("env") or {}).get(EVALUATION, ""))
     sorted_out = untrained(spans, events, lives, stepping, flagged, named, acting)
     evaluates, acts = sorted_out.evaluates & ~collects, sorted_out.acts | collects
     regions = regions_of(spans, events, lives, evaluates, of_kind(process, row.MODE), acts)
@@ -129,12 +129,14 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     phase = span_phases(spans, lives, regions, saves, stepping)
     exit_ns = _exit_ns(process)
     gaps = find_gaps(spans, done, regions, saves, stepping, piece.begin, wall, exit_ns)
-    training = _in_span(spans, stepping) & (phase != COLUMN["evaluation"])
+    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
+    training = in_span & (phase != COLUMN["evaluation"])
     sites = training_sites(spans, places, training, lives.training_row, trained, len(stepping))
     loop = Loop(places, sites, by_loader=stepping.by_loader)
     forward = phase == COLUMN["forward"]
     phase[acts & training & forward] = COLUMN["data_wait"]
-    phase[(sorted_out.shows | _beside_the_model(spans, events)) & training & forward] = COLUMN["other"]
+    # Modules without parameters that build no graph are beside the model: an augmentation, a metric.
+    phase[(sorted_out.shows | _forwards(spans, events, 0)) & training & forward] = COLUMN["other"]
     sampled = read_samples(samples, spans, phase, gaps, loop)
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     # What follows a piece's last sample is the weight of one in the next piece.
@@ -223,16 +225,6 @@ def _compiles(spans: Spans, stepping: Stepping) -> Bools:
     return result
 
 
-def _beside_the_model(spans: Spans, events: Events) -> Bools:
-    """[rows] calls of modules without parameters that build no graph: an augmentation, a metric."""
-    return _forwards(spans, events, 0)
-
-
-def _asked_for(process: Process) -> str:
-    """What ``hotloop run --evaluation`` was given."""
-    return str((process.first("process").get("env") or {}).get(EVALUATION, ""))
-
-
 def _unclear(spans: Spans, acts: Bools, places: Places) -> list[str]:
     """Words where rows cannot tell a rollout from an evaluation."""
     asked = [places.site(int(site)) for site in np.unique(spans.site[acts])]
@@ -252,10 +244,6 @@ def _forwards(spans: Spans, events: Events, flags: int) -> Bools:
     """[rows] forwards with these flags of gradients and parameters."""
     forward = (spans.kind == row.FORWARD) & events.used
     return np.asarray(forward & ((spans.flags & (row.FORWARD_GRAD | row.FORWARD_PARAMS)) == flags))
-
-
-def _in_span(spans: Spans, stepping: Stepping) -> Bools:
-    return np.asarray((spans.start >= stepping.span[0]) & (spans.start < stepping.span[1]))
 
 
 def _steady(stepping: Stepping, compiled: Bools, *, first: bool) -> Bools:

@@ -76,7 +76,7 @@ def _costs(
     return [
         SiteCost(
             place=places.site(int(keys[i]) >> 16),
-            operation=_operation(operations, int(keys[i]) & 0xFFFF),
+            operation=dict(enumerate(operations)).get(int(keys[i]) & 0xFFFF) or "other",
             count=int(count[i]),
             seconds=float(seconds[i]),
             num_bytes=int(num_bytes[i]),
@@ -85,10 +85,6 @@ def _costs(
         )
         for i in range(len(keys))
     ]
-
-
-def _operation(operations: tuple[str, ...], number: int) -> str:
-    return (operations[number] if number < len(operations) else "") or "other"
 
 
 def intervals(

@@ -106,12 +106,12 @@ def table(rows: npt.NDArray[Any], origin: int) -> Table:
     return Table(start=start, end=start + duration, flags=flags, **columns)
 
 
-def of_kind(process: Process, *kinds: int) -> Table:
-    """The rows of some kinds of a process."""
+def of_kind(process: Process, *kinds: int, origin: int | None = None) -> Table:
+    """The rows of some kinds of a process, times counted from its start or from ``origin``."""
     rows = process.rows
     wanted = np.zeros(256, np.bool_)
     wanted[list(kinds)] = True
-    return table(rows[wanted[rows["kind"]]], origin_ns(process))
+    return table(rows[wanted[rows["kind"]]], origin_ns(process) if origin is None else origin)
 
 
 def nest(rows: Table) -> Spans:
