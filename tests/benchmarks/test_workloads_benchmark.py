@@ -23,6 +23,7 @@ def benchmark(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     return subprocess.run(command, env=env, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.nightly
 @pytest.mark.alone  # what it measures is time
 def test_variants_take_turns_on_the_same_training(tmp_path: Path) -> None:
     out = tmp_path / "result.json"

@@ -50,6 +50,7 @@ def hotloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return running.hotloop("bake", *arguments, folder=folder)
 
 
+@pytest.mark.nightly
 def test_a_class_an_object_and_a_file_can_be_named(tmp_path: Path) -> None:
     done = hotloop(tmp_path, "things:Squares", "a", "--json")
     assert done.returncode == 0, done.stderr

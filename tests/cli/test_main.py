@@ -151,7 +151,10 @@ for batch in torch.utils.data.DataLoader(Slow(), sampler=range(9), num_workers={
 """
 
 
-@pytest.mark.parametrize(("workers", "line"), [(0, 4), (2, 4), (-1, 7)])
+@pytest.mark.parametrize(
+    ("workers", "line"),
+    [pytest.param(0, 4, marks=pytest.mark.nightly), (2, 4), pytest.param(-1, 7, marks=pytest.mark.nightly)],
+)
 def test_a_run_without_a_step_says_where_it_stood(tmp_path: Path, workers: int, line: int) -> None:
     (tmp_path / "train.py").write_text(WAITING.format(workers=workers))
     hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path)

@@ -222,6 +222,7 @@ def test_copies_by_reading_are_measured_and_told_from_own_memory(tmp_path: Path)
         assert worker["own_bytes"] < 40 << 20
 
 
+@pytest.mark.nightly
 def test_what_grows_is_named_by_line_type_and_holder(tmp_path: Path) -> None:
     account = observed(
         """

@@ -48,6 +48,7 @@ TRAIN = """
 """
 
 
+@pytest.mark.nightly
 def test_a_script_gives_the_same_batches_from_a_bake(tmp_path: Path) -> None:
     train = tmp_path / "train.py"
     train.write_text(dedent(TRAIN).strip() + "\n")

@@ -442,7 +442,7 @@ for step in range(12):
 """
 
 
-@pytest.mark.parametrize("cached", [False, True])
+@pytest.mark.parametrize("cached", [False, pytest.param(True, marks=pytest.mark.nightly)])
 def test_a_copy_that_fails_in_its_first_backward_is_not_said_to_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cached: bool
 ) -> None:
@@ -480,7 +480,7 @@ for step in range(48):
 """
 
 
-@pytest.mark.parametrize("other", ["", "1"])
+@pytest.mark.parametrize("other", ["", pytest.param("1", marks=pytest.mark.nightly)])
 def test_rewritten_code_is_trained_beside_what_it_was(tmp_path: Path, other: str) -> None:
     (tmp_path / "train.py").write_text(REWRITTEN)
     observed(tmp_path, tmp_path / "run")

@@ -150,6 +150,7 @@ def test_a_run_tells_of_its_patch_and_fix_refuses_the_run(project: Path) -> None
     assert "a patch was in force" in fix.stderr
 
 
+@pytest.mark.nightly
 def test_verify_with_a_patch_in_force_in_the_candidate(project: Path) -> None:
     command = (sys.executable, "train.py")
     done = hotloop(project, "verify", "--patch", "data.py.diff", "--out", "v", "--json", "--", *command)

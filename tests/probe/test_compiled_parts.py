@@ -66,6 +66,7 @@ def places(run: Observed) -> list[tuple[str, tuple[Any, ...]]]:
     return [(row.kind, sites.get(row.site, ())) for row in run.rows if row.kind in wanted]
 
 
+@pytest.mark.nightly
 def test_both_forms_name_the_same_places(tmp_path: Path) -> None:
     if fast.Sites is None:
         pytest.skip("not compiled for this interpreter")
@@ -222,6 +223,7 @@ def test_what_stands_in_for_a_function_of_torchs_is_like_it(pure: str, tmp_path:
     assert observed.returncode == 0
 
 
+@pytest.mark.nightly
 def test_samples_come_from_both_forms(tmp_path: Path) -> None:
     script = """
         import time, torch

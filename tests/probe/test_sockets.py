@@ -114,7 +114,15 @@ SCRIPT = """
 
 
 @pytest.mark.parametrize(
-    "what", ["event_loop", "socket_pair", "command", "pipe", "asks", "asks_in_an_event_loop"]
+    "what",
+    [
+        "event_loop",
+        "command",
+        *(
+            pytest.param(what, marks=pytest.mark.nightly)
+            for what in ("socket_pair", "pipe", "asks", "asks_in_an_event_loop")
+        ),
+    ],
 )
 def test_what_nobody_else_asks_for_is_not_recorded_as_serving(tmp_path: Path, what: str) -> None:
     observed = run_observed(SCRIPT, what, folder=tmp_path)

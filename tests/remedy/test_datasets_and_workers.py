@@ -276,7 +276,14 @@ print(len(Shapes.reads), file=sys.stderr)
 """
 
 
-@pytest.mark.parametrize("way", ["plain", "collate", "drawn", "subset", "anew"])
+@pytest.mark.parametrize(
+    "way",
+    [
+        "plain",
+        "drawn",
+        *(pytest.param(way, marks=pytest.mark.nightly) for way in ("collate", "subset", "anew")),
+    ],
+)
 def test_a_cached_dataset_is_read_once_and_looks_as_it_did(tmp_path: Path, way: str) -> None:
     reads = {}
     for name, remedies in (("plain", []), ("cached", ["cache-samples"])):
@@ -363,6 +370,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another heap")
 def test_memory_that_batches_out_of_a_cache_free_is_not_mapped_anew(tmp_path: Path) -> None:
     env = catalogue.environment([catalogue.parse("cache-samples")])

@@ -156,11 +156,6 @@ def again(number: int) -> list[int]:
     return [number, *again(number - 1)] if number else [0]
 
 
-def read(path: str) -> str:
-    called(path)
-    return Path(path).read_text()
-
-
 def of_object(made: Made, number: int) -> list[int]:
     return [number]
 
@@ -438,16 +433,6 @@ def test_an_exception_passes_and_what_calls_itself_is_one_result(context: Any) -
     assert asked(again, epochs=3) == [list(range(number, -1, -1)) for number in range(20)] * 3
 
 
-def test_a_file_that_was_written_again_is_read_again(context: Any, tmp_path: Path) -> None:
-    form = put(context, "read")
-    file = tmp_path / "a.txt"
-    file.write_text("one")
-    assert {read(str(file)) for _ in range(30)} == {"one"}
-    file.write_text("other")
-    assert read(str(file)) == "other"
-    assert form.status() == "in effect"
-
-
 def test_another_thread_is_left_alone(context: Any) -> None:
     form = put(context, "tokens")
     thread = threading.Thread(target=lambda: [tokens("1 2") for _ in range(30)])
@@ -620,7 +605,7 @@ if __name__ == "__main__":
 @pytest.mark.parametrize(
     ("settings", "named"),
     [
-        ("num_workers=0", "decode"),
+        pytest.param("num_workers=0", "decode", marks=pytest.mark.nightly),
         ("num_workers=2", "Images.load"),  # workers of an epoch, who find what those before them kept
         ("num_workers=2, persistent_workers=True", "decode"),
     ],
@@ -678,6 +663,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 def test_workers_that_read_other_things_by_the_same_arguments_get_their_own(tmp_path: Path) -> None:
     plain = run_observed(SHARDED, folder=tmp_path / "plain", observed=False)
     env = catalogue.environment([catalogue.parse("memoize=train.py:Shards.load")])
@@ -785,11 +771,6 @@ def test_a_sample_that_is_another_when_it_is_checked_ends_it(
         found = phased(points)
     assert torch.equal(found, points + 5)
     assert form.status() == "it gave another result for the same arguments: kept ones were used until then"
-
-
-@pytest.mark.parametrize("name", ["memoize", "keep-results", "use-precomputed-targets"])
-def test_names_of_before_are_the_remedy(name: str) -> None:
-    assert str(catalogue.parse(f"{name}=train.py:decode")) == "memoize=train.py:decode"
 
 
 TARGETS = """

@@ -37,6 +37,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_training(tmp_path: Path) ->
     assert roomy.num_backwards == 4800
 
 
+@pytest.mark.nightly
 @needs_mount
 def test_a_disk_that_fills_up_later_keeps_what_was_stored(tmp_path: Path) -> None:
     path = whole.script(

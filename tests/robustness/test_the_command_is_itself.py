@@ -25,7 +25,10 @@ IDENTITY = """
 """
 
 
-@pytest.mark.parametrize("words", [["train.py", "a b", "--x=1"], ["-m", "pkg.train", "-v"]])
+@pytest.mark.parametrize(
+    "words",
+    [pytest.param(["train.py", "a b", "--x=1"], marks=pytest.mark.nightly), ["-m", "pkg.train", "-v"]],
+)
 def test_argv_names_folder_path_results_output_and_exit_code_are_equal(
     tmp_path: Path, words: list[str]
 ) -> None:
@@ -101,6 +104,7 @@ def test_sigterm_to_hotloop_lets_the_script_end_by_itself(tmp_path: Path) -> Non
         import signal
         stop = []
         signal.signal(signal.SIGTERM, lambda *_: stop.append(1))
+        signal.signal(signal.SIGHUP, lambda *_: None)
         print("ready", flush=True)
         while not stop:
             epoch()
@@ -118,7 +122,9 @@ def test_sigterm_to_hotloop_lets_the_script_end_by_itself(tmp_path: Path) -> Non
     with process:
         assert process.stdout is not None and process.stderr is not None
         assert process.stdout.readline() == "ready\n"
-        process.send_signal(signal.SIGTERM)
+        for number in (*[signal.SIGHUP] * 50, signal.SIGTERM, signal.SIGTERM):
+            process.send_signal(number)
+            time.sleep(0.005)
         assert process.stdout.read() == "saved\n"
         process.stderr.read()
     assert process.returncode == 9

@@ -146,6 +146,7 @@ def test_random_samples_in_the_training_process_are_told(tmp_path: Path) -> None
     assert "random numbers" in found["not_exact"]
 
 
+@pytest.mark.nightly
 def test_ranks_switch_at_the_same_step_and_stay_bit_equal(tmp_path: Path) -> None:
     launch = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "train.py")
     args = (*launch, "--samples", "240", "--epochs", "7")
@@ -166,6 +167,7 @@ def test_ranks_switch_at_the_same_step_and_stay_bit_equal(tmp_path: Path) -> Non
     assert {name for name, _, _ in blocks[0]} == {"baseline", "free-data", "num-workers=1"}
 
 
+@pytest.mark.nightly
 @pytest.mark.alone  # what it measures is time
 def test_without_a_loader_remedies_of_the_step_are_measured_and_the_run_is_ended(tmp_path: Path) -> None:
     found, done = what_if(
@@ -179,6 +181,8 @@ def test_without_a_loader_remedies_of_the_step_are_measured_and_the_run_is_ended
     assert measured["threads=1"]["words"] == "1 already"
     assert measured["autocast-bf16"]["ratio"] > 0.3
     assert "  autocast-bf16: forward passes round to 8 bits of mantissa" in done.stderr
+    assert "hotloop: measuring for up to 8.00 s" in done.stderr
+    assert " of 8.00 s, pairs of blocks: autocast-bf16 " in done.stderr
 
 
 FAILS = """
@@ -208,7 +212,11 @@ for x in DataLoader(Data(), 4, shuffle=True):
 
 
 @pytest.mark.parametrize(
-    ("how", "why"), [("raise", "the handle is of another process"), ("hang", "timed out after 2 seconds")]
+    ("how", "why"),
+    [
+        ("raise", "the handle is of another process"),
+        pytest.param("hang", "timed out after 2 seconds", marks=pytest.mark.nightly),
+    ],
 )
 def test_workers_that_fail_under_an_intervention_are_what_ended_the_run(
     tmp_path: Path, how: str, why: str
