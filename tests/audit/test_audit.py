@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 
 from hotloop.audit.audit import Audit, audit
 from hotloop.audit.program import Machine
-from hotloop.audit.render import github, sarif, text
+from hotloop.audit.render import github, sarif
 from hotloop.audit.render import json as as_json
 from hotloop.errors import UsageError
+from hotloop.report import audit as text
 
 ROOT = Path(__file__).resolve().parents[2]
 CASES = ROOT / "benchmarks" / "accuracy" / "cases"

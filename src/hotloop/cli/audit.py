@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -61,14 +60,15 @@ def main(options: argparse.Namespace) -> int:
     """Returns 1 where ``--fail-on`` is reached, else 0."""
     from hotloop.audit.audit import SEVERITIES, audit
     from hotloop.audit.program import Machine
-    from hotloop.audit.render import configured, github, json, sarif, text
+    from hotloop.audit.render import github, json, sarif
     from hotloop.launch.machine import usable_cores
+    from hotloop.report import audit as text
 
     machine = Machine(cores=options.cores or usable_cores(), gpus=options.gpus)
-    run = _of_run(options.run) if options.run else None
-    paths = options.paths or (run.files if run else [Path()])
+    run, files, configs = _of_run(options.run) if options.run else (None, [Path()], [])
+    paths = options.paths or files
     with progress("auditing") as advance:
-        done = audit(paths, options.config + (run.configs if run else []), machine, advance)
+        done = audit(paths, options.config + configs, machine, advance)
     if not (done.num_files or done.skipped or options.config):
         raise UsageError(
             f"no Python file in {', '.join(map(str, paths))}", hint="give the files of the training"
@@ -76,13 +76,13 @@ def main(options: argparse.Namespace) -> int:
     if options.sarif:
         publish(options.sarif, sarif.render(done))
     if options.json:
-        sys.stdout.write(json.render(done, run.settings if run else None))
+        sys.stdout.write(json.render(done, run["settings"] if run else None))
     elif options.github:
         sys.stdout.write(github.render(done))
     else:
         color = takes_color(sys.stdout)
         if run:
-            sys.stdout.write(configured.render(run.settings, run.cwd))
+            sys.stdout.write(text.configured(json.configured(run["settings"]), run["cwd"] or ""))
         sys.stdout.write(text.render(done, width=terminal_width() if color else 80, color=color))
     if options.fail_on is None:
         return 0
@@ -90,17 +90,8 @@ def main(options: argparse.Namespace) -> int:
     return int(any(finding.severity in worst for finding in done.findings))
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Run:
-    """What an audit takes from a run. ``settings`` are those of its report."""
-
-    settings: list[dict[str, Any]]
-    cwd: str
-    files: list[Path]
-    configs: list[Path]
-
-
-def _of_run(folder: Path) -> _Run:
+def _of_run(folder: Path) -> tuple[dict[str, Any], list[Path], list[Path]]:
+    """The report of a run, the files that it loaded, and the configuration files that it read."""
     from hotloop import flow
 
     recording = flow.read(folder)
@@ -117,9 +108,8 @@ def _of_run(folder: Path) -> _Run:
     there = [path for path in map(Path, sorted(named | read)) if path.is_file()]
     if changed := sum(path.stat().st_mtime > end for path in there):
         say(f"{changed} of the run's files changed since; findings speak of them as they are now")
-    return _Run(
-        settings=report["settings"],
-        cwd=str(report.get("cwd") or ""),
-        files=[path for path in there if str(path) in named],
-        configs=[path for path in there if str(path) not in named],
+    return (
+        report,
+        [path for path in there if str(path) in named],
+        [path for path in there if str(path) not in named],
     )

@@ -11,7 +11,6 @@ from hotloop.logs.part import Change, Part, Phase
 from hotloop.report import words
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
-_COLORS: Final = {"high": "1;31", "medium": "33", "low": "36", "info": "2"}
 _MAX_CHANGES: Final = 6
 _MAX_FINDINGS: Final = 8
 _MAX_PARTS: Final = 12
@@ -26,17 +25,7 @@ def render(analysis: Analysis, *, width: int = 80, color: bool = False) -> str:
     if len(analysis.parts) > _MAX_PARTS:
         lines += ["", f"and {len(analysis.parts) - _MAX_PARTS} more files; --json has them all"]
     for finding in analysis.findings[:_MAX_FINDINGS]:
-        where = finding.where
-        room = width - len(finding.severity) - len(finding.id) - 4
-        at = words.path(where.file, suffix=f":{where.line}", limit=max(8, room)) if where else ""
-        lines += [
-            "",
-            f"{words.paint(finding.severity, _COLORS[finding.severity], color)}  {finding.id}  {at}",
-        ]
-        lines += words.hanging("  ", finding.message, width)
-        for item in finding.evidence[:4]:
-            lines += words.hanging("  - ", item, width)
-        lines += words.hanging("  > ", finding.advice, width)
+        lines += ["", *words.finding(finding.to_json(), width=width, color=color)]
     if len(analysis.findings) > _MAX_FINDINGS:
         lines += ["", f"and {len(analysis.findings) - _MAX_FINDINGS} more findings; --json has them all"]
     return "\n".join(lines) + "\n"

@@ -39,6 +39,9 @@ PHASE_MARKS: Final = {
 #: Severity -> colour in a terminal.
 SEVERITY_MARKS: Final = {"high": "#ff7b72", "medium": "#f0a040", "low": "#98a4b3", "info": "#98a4b3"}
 
+#: Severity -> ANSI colour of a plain terminal.
+SEVERITY_CODES: Final = {"high": "1;31", "medium": "33", "low": "36", "info": "2"}
+
 #: Words that no shell takes apart; letters of every language, unlike those of ``shlex``.
 _SAFE: Final = re.compile(r"[\w@%+=:,./-]+")
 
@@ -132,6 +135,19 @@ def hanging(mark: str, text: str, width: int) -> list[str]:
     """Text behind a mark in lines of at most ``width`` cells, the following ones indented under it."""
     lines = wrap(text, width - cells(mark))
     return [(mark if i == 0 else " " * cells(mark)) + line for i, line in enumerate(lines)]
+
+
+def finding(one: Mapping[str, Any], cwd: str | None = None, *, width: int, color: bool = False) -> list[str]:
+    """A finding in lines of at most ``width`` cells: severity, id and place, what it says, proof, advice."""
+    severity, name = one["severity"], one["id"]
+    at = place(one["where"], cwd, limit=max(8, width - len(severity) - len(name) - 4))
+    lines = [f"{paint(severity, SEVERITY_CODES[severity], color)}  {name}  {at}".rstrip()]
+    parts = (
+        ("  ", one["message"]),
+        *(("  - ", proof) for proof in one["evidence"][:4]),
+        ("  > ", one["advice"]),
+    )
+    return lines + [line for mark, text in parts for line in hanging(mark, text, width)]
 
 
 def value(item: Any) -> str:

@@ -1,1 +1,1 @@
-"""An audit as text, JSON, SARIF and GitHub annotations: one file each, ``render(audit)``."""
+"""An audit as JSON, SARIF and GitHub annotations: one file each, ``render(audit)``."""

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from hotloop.audit.audit import Audit
-from hotloop.audit.render import configured
 from hotloop.findings import Finding
 
 
@@ -16,7 +15,7 @@ def render(audit: Audit, settings: Sequence[dict[str, Any]] | None = None) -> st
     "skipped"}``; of a run's ``settings`` also
     ``"configured": [{"setting", "configured", "in_effect", "where", "by", …}]``.
     """
-    table = {} if settings is None else {"configured": configured.rows(settings)}
+    table = {} if settings is None else {"configured": configured(settings)}
     document = {
         "schema": 1,
         "findings": [_finding(finding) for finding in audit.findings],
@@ -28,6 +27,22 @@ def render(audit: Audit, settings: Sequence[dict[str, Any]] | None = None) -> st
         **table,
     }
     return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def configured(settings: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """One row per configured value of a run, those that are not in effect first."""
+    found = [
+        {
+            "setting": setting["name"],
+            "configured": source["value"],
+            "in_effect": setting["in_effect"],
+            **{name: source[name] for name in ("where", "source", "default", "differs")},
+            "by": setting["by"] if source["differs"] else None,
+        }
+        for setting in settings
+        for source in setting.get("sources", ())
+    ]
+    return sorted(found, key=lambda row: not row["differs"])
 
 
 def _finding(finding: Finding) -> dict[str, Any]:

@@ -231,14 +231,10 @@ def _too_many_workers(program: Program) -> Iterator[Hit]:
 
 
 def _advice(machine: Machine) -> str:
-    """A first number of workers per GPU, and what the usual formulas give here: they disagree."""
+    """A first number of workers per GPU."""
     cores, gpus = int(machine.cores), max(1, machine.gpus)
     first = max(1, min(cores - 1, 24) // gpus)
-    spare, share, half = max(0, min(cores - 4, 24)), max(4, int(0.8 * cores / gpus)), cores // 2
-    return (
-        f"Start with {first} (--cores N audits for another machine). Formulas in use: min(cores - 4, 24) = "
-        f"{spare}; 0.8 cores per GPU, at least 4 = {share}; half of the cores under memory pressure = {half}."
-    )
+    return f"Start with {first} (--cores N audits for another machine)."
 
 
 # Options and keys that no code reads
