@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 from textwrap import dedent
 
+import pytest
 from test_fix import SRC, hotloop
 
 TRAIN = """
