@@ -57,11 +57,10 @@ class Arguments:
         """What tells a call apart. Raises Unfit."""
         torch = self._torch
         modes = torch.is_grad_enabled(), torch.is_inference_mode_enabled(), bool(self._casts())
-        files = packed.stamps((*args, *kwargs.values()))
         named = map(self._function.__globals__.get, self._names)
         plain = [value for value in named if type(value) in PLAIN]
         sight = [str(torch.get_default_dtype()), *modes, self._latest(), *plain, *more]
-        return self._keys.bytes_of((args, kwargs, files, sight))
+        return self._keys.bytes_of((args, kwargs, sight))
 
     def look(self, given: Iterable[Any], before: Look | None = None) -> Look:
         """What the function must leave as it is; in the first calls all that its code reaches. ``before`` is

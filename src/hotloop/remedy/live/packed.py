@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import io
-import os
 import pickle
 import sys
 from collections import deque
@@ -16,9 +15,6 @@ from hotloop.state.stored import attribute
 
 _PROTOCOL: Final = 5
 _ATOMS: Final = frozenset([type(None), bool, int, float, str, bytes, complex])
-_LONGEST_PATH: Final = 1024
-#: Items of a list whose texts may name files.
-_SHORT: Final = 32
 
 
 class Unpackable(Exception):  # noqa: N818 - an answer, not a failure
@@ -177,8 +173,6 @@ def _said(value: Any) -> tuple[Any, ...]:
     """The content of a value; () where it is more than its content."""
     torch: Any = sys.modules["torch"]
     numpy = sys.modules.get("numpy")
-    if is_array(value):
-        return "array", value.dtype.str, value.shape, value.strides, value.tobytes()
     plain = is_tensor(value) or type(value) is torch.nn.Parameter
     if plain and value.layout is torch.strided and value.device.type == "cpu":
         data = value.detach().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
@@ -199,7 +193,7 @@ def _said(value: Any) -> tuple[Any, ...]:
         held = value.tolist() if value.dtype.hasobject else value.tobytes()
         return "array", type(value).__qualname__, value.dtype.str, value.shape, value.strides, held
     if isinstance(value, PurePath):
-        return "path", type(value).__name__, str(value), stamp(str(value))
+        return "path", type(value).__name__, str(value)
     if numpy is not None and isinstance(value, numpy.generic) and not value.dtype.hasobject:
         return "number", value.dtype.str, value.tobytes()
     if isinstance(value, (torch.dtype, torch.device, range, slice, complex)):
@@ -210,24 +204,3 @@ def _said(value: Any) -> tuple[Any, ...]:
     if isinstance(value, (tuple, list, set, frozenset, deque)):
         return type(value).__qualname__, list(value), besides
     return ()
-
-
-def stamp(text: str) -> tuple[int, int] | None:
-    """When the file of this name was written, and its size; None where there is none."""
-    if len(text) > _LONGEST_PATH or "\n" in text or not ("." in text or os.sep in text):
-        return None
-    try:
-        found = os.stat(text)
-    except (OSError, ValueError):
-        return None
-    return found.st_mtime_ns, found.st_size
-
-
-def stamps(values: Iterable[Any]) -> list[tuple[int, int] | None]:
-    """The same of those values that are text, and of the texts in short lists."""
-    return [
-        stamp(each)
-        for value in values
-        for each in (value if type(value) in (list, tuple) and len(value) <= _SHORT else (value,))
-        if type(each) is str
-    ]

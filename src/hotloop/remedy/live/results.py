@@ -13,7 +13,7 @@ from hotloop.remedy.live.shelf import KEY_BYTES, Shelf
 #: Kept results that are computed again before any is given, and then every so many hits, fewer later.
 CHECKED: Final = 8
 AGAIN_EVERY: Final = 16
-AGAIN_LATER: Final = 64
+_AGAIN_LATER: Final = 64
 _LATER: Final = 512
 #: Calls during which something that the function reads may change: a file is opened at first, a table filled.
 _MOST_MOVED: Final = 3
@@ -50,7 +50,7 @@ class Results:
             asked.checks = shelf.checked < CHECKED
             if not asked.checks:
                 shelf.hits += 1
-                asked.checks = shelf.hits % (AGAIN_EVERY if shelf.hits <= _LATER else AGAIN_LATER) == 0
+                asked.checks = shelf.hits % (AGAIN_EVERY if shelf.hits <= _LATER else _AGAIN_LATER) == 0
             if not asked.checks:
                 asked.found = (packed.unpacked(data),)
                 return asked

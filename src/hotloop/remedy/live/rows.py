@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hotloop.remedy.live.arguments import Arguments, Look, Unfit
-from hotloop.remedy.live.results import AGAIN_EVERY, AGAIN_LATER, CHANGED
+from hotloop.remedy.live.results import AGAIN_EVERY, CHANGED
 
 #: Calls whose samples are computed again one by one before anything is given again.
 _CHECKED: Final = 2
@@ -63,11 +63,10 @@ class Rows:
         kept = [self._known.get(key) for key in asked.keys] if self._checked >= _CHECKED else []
         if kept and all(one is not None for one in kept):
             self.hits += 1
-            if self.hits % AGAIN_LATER != 1:
-                if self.hits % AGAIN_EVERY == 0:
-                    self._check_one(asked, kept)
-                asked.found = (self._together(kept),)
-                return asked
+            if self.hits % AGAIN_EVERY == 0:
+                self._check_one(asked, kept)
+            asked.found = (self._together(kept),)
+            return asked
         asked.look = self._arguments.look(leaves)
         return asked
 
