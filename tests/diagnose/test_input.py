@@ -314,6 +314,13 @@ def test_a_gather_in_memory_is_only_worth_running_beside_the_step(source, wait_s
     assert set(found(run)) == expected
 
 
+def test_a_line_that_computes_the_step_as_well_makes_no_batch() -> None:
+    made = line(18, 5.0, file=TRAIN, role="input", source="grads, loss = step(params, x[rows])")
+    computes = line(18, 2.0, file=TRAIN, phase="forward", source=made.source)
+    assert "input/slow-sample" in found(get_batch([made]))
+    assert "input/slow-sample" not in found(get_batch([made, computes]))
+
+
 def test_get_batch_without_a_hot_line_is_told_that_it_runs_alone() -> None:
     statement = Place(file=TRAIN, line=50, function="main")
     work = {"file": TRAIN, "role": "input", "statement": statement}

@@ -12,18 +12,21 @@ from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import BUSY_PHASES, exposed_ratio, phase_interval, step_cpu_s
 from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import LineGroup, asking, hottest, quoted
+from hotloop.diagnose.groups import LineGroup, asking, hottest, quoted, seconds_of
 from hotloop.diagnose.line_kinds import by_rows, is_gather
 from hotloop.diagnose.making import takes
 from hotloop.diagnose.repeating import cheaper
 from hotloop.diagnose.rollouts import steps_environment
 from hotloop.diagnose.series import one_off
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import LineCost
+from hotloop.measure.steps import LineCost, Steps
 from hotloop.units import duration, share
 
 #: Libraries in which a loop waits for what another thread or process makes.
 _HAND_OVER = ("queue", "threading", "multiprocessing", "selectors")
+_TRAINS = ("forward", "backward", "optimizer")
+#: Of the time of a line that makes batches, what samples at the border of two phases may put into the step.
+_TRAINING_RATIO = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,6 +57,8 @@ def inline_input(evidence: Evidence) -> Inline | None:
     lines = [line for line in steps.lines if line.role == "input"]
     total = sum(line.seconds for line in lines)
     hot = hottest(lines, total)
+    if hot is not None and _trains(steps, hot):
+        return None
     wait = steps.per_step("data_wait") * exposed_ratio(steps, "data_wait")
     dominant = hot if hot is not None and hot.share >= limits.dominant_line_ratio else None
     if dominant is not None and dominant.is_line and is_gather(dominant.source, dominant.library):
@@ -128,6 +133,13 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
             **repeating.data(again),
         },
     )
+
+
+def _trains(steps: Steps, hot: LineGroup) -> bool:
+    """Whether the line takes a visible part of the step, too: what computes the step makes no batch."""
+    there = [line for line in steps.lines if line.place.at_line == hot.place.at_line]
+    step = seconds_of(line for line in there if line.phase in _TRAINS)
+    return step > _TRAINING_RATIO * seconds_of(line for line in there if line.role == "input")
 
 
 def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
