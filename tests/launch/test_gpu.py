@@ -30,7 +30,6 @@ def driver(num_gpus: int, **answers: Any) -> ModuleType:
         "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=2 << 30, total=8 << 30),
         "nvmlDeviceGetPowerUsage": lambda handle: 250_500,
         "nvmlDeviceGetClockInfo": lambda handle, kind: 1500 if kind == 1 else 900,
-        "nvmlDeviceGetPcieThroughput": lambda handle, counter: 1000 * (1 + handle) + counter,
         **answers,
     }
 
@@ -43,7 +42,6 @@ def driver(num_gpus: int, **answers: Any) -> ModuleType:
         raise AttributeError(name)
 
     constants = {"NVML_CLOCK_SM": 1, "NVML_CLOCK_MEM": 2, "NVML_TEMPERATURE_GPU": 0}
-    constants["NVML_PCIE_UTIL_RX_BYTES"] = 1
     for name, value in {**known, **constants, "NVMLError": NVMLError}.items():
         setattr(nvml, name, value)
     nvml.__getattr__ = __getattr__  # type: ignore[method-assign]
@@ -66,20 +64,6 @@ def test_answers_become_columns_and_what_a_driver_does_not_know_is_left_out(
     assert "power_limit_w" not in first
 
 
-def test_pcie_is_read_one_counter_at_a_time_and_kept_until_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[tuple[int, int]] = []
-
-    def throughput(handle: int, counter: int) -> int:
-        asked.append((handle, counter))
-        return 1000 * (1 + handle) + counter
-
-    monkeypatch.setitem(sys.modules, "pynvml", driver(2, nvmlDeviceGetPcieThroughput=throughput))
-    gpus = Gpus()
-    samples = [gpus.sample() for _ in range(8)]
-    assert asked == [(0, 1), (1, 1)]  # every call keeps the launcher waiting
-    assert samples[-1]["gpu1_pcie_rx_bytes_per_s"] == 2001 * 1024
-
-
 def test_every_gpu_column_is_documented(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pynvml", driver(1, nvmlDeviceGetTemperature=lambda handle, kind: 60))
     gpus = Gpus()
@@ -93,6 +77,6 @@ def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> 
 
     monkeypatch.setitem(sys.modules, "pynvml", driver(2, nvmlInit=fails))
     gpus = Gpus()
-    assert (len(gpus), gpus.facts(), gpus.sample()) == (0, [], {})
+    assert (gpus.facts(), gpus.sample()) == ([], {})
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert Gpus().facts() == []

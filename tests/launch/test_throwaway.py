@@ -144,25 +144,23 @@ def test_what_a_killed_run_left_is_swept_up(tmp_path: Path, monkeypatch: pytest.
     stale = tmp_path / "hotloop-throwaway-x"
     (stale / "run" / "0" / "work" / "work").mkdir(parents=True)
     (stale / "run" / "0" / "work" / "work").chmod(0)
-    (stale / "lock").touch()
     used = tmp_path / "hotloop-throwaway-y"
     used.mkdir()
-    with (used / "lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        scratches.sweep(tmp_path)
-        assert list(tmp_path.glob("hotloop-throwaway-*")) == [used]
+    lock = os.open(used, os.O_RDONLY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    scratches.sweep(tmp_path)
+    os.close(lock)
+    assert list(tmp_path.glob("hotloop-throwaway-*")) == [used]
 
 
 def test_a_sweep_touches_nothing_that_others_put_there(tmp_path: Path) -> None:
     precious, shared = tmp_path / "precious", tmp_path / "shared"
-    for folder in (precious / "x", shared / "hotloop-throwaway-fifo", shared / "hotloop-throwaway-link"):
+    for folder in (precious / "x", shared):
         folder.mkdir(parents=True)
-    (precious / "lock").touch()
     (shared / "hotloop-throwaway-folder").symlink_to(precious)
-    os.mkfifo(shared / "hotloop-throwaway-fifo" / "lock")
-    (shared / "hotloop-throwaway-link" / "lock").symlink_to(precious / "lock")
+    os.mkfifo(shared / "hotloop-throwaway-fifo")
     scratches.sweep(shared)
-    assert len(list(shared.iterdir())) == 3
+    assert len(list(shared.iterdir())) == 2
     assert (precious / "x").is_dir()
 
 

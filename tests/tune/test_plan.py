@@ -15,8 +15,7 @@ import pytest
 from hotloop import flow
 from hotloop.cli.main import main
 from hotloop.model import Setup, predict
-from hotloop.tune.calibrate import calibrate
-from hotloop.tune.demand import OTHERS
+from hotloop.tune.calibrate import OTHERS, calibrate
 
 SRC = Path(flow.__file__).resolve().parents[2]
 

@@ -11,7 +11,7 @@ from tests.tune.known_pipelines import pipeline
 from hotloop.findings import Finding
 from hotloop.model import Pipeline, Setup, predict
 from hotloop.tune import plans
-from hotloop.tune.demand import OTHERS
+from hotloop.tune.calibrate import OTHERS
 
 GIB = 2.0**30
 

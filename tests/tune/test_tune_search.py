@@ -23,12 +23,11 @@ from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import Effect
 from hotloop.tune import by_model, ideas
 from hotloop.tune.candidate import Candidate, Limits
-from hotloop.tune.journal import NAME, Journal
+from hotloop.tune.journal import NAME, Journal, subject
 from hotloop.tune.outcome import render, to_json
 from hotloop.tune.patching import Patches
 from hotloop.tune.ratios import pooled, unpaired
 from hotloop.tune.search import Search
-from hotloop.tune.subject import subject
 from hotloop.tune.sweep import render as render_sweep
 from hotloop.tune.sweep import sweep
 from hotloop.tune.sweep import to_json as sweep_json

@@ -24,11 +24,10 @@ from hotloop.record.recording import Recording
 from hotloop.remedy import catalogue
 from hotloop.tune import outcome, sweep
 from hotloop.tune.candidate import Limits
-from hotloop.tune.journal import NAME, Journal
+from hotloop.tune.journal import MOST_BYTES, NAME, Journal, subject
 from hotloop.tune.launching import Launcher, Say
 from hotloop.tune.search import Search
-from hotloop.tune.subject import MOST_BYTES, subject
-from hotloop.tune.trial import Bench, Examined, Ran, Request
+from hotloop.tune.trial import Bench, Examined, Ran, Request, live
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +125,7 @@ def _run(asked: Tuning, request: Request) -> Ran:
         asked.command,
         where,
         steps=request.steps,
-        env=catalogue.environment(request.live) | _noted(request),
+        env=catalogue.environment(live(request.arm)) | _noted(request),
         patch=request.patch,
         watch_tick=asked.tick,
         throw_away=not asked.in_place,

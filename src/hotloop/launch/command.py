@@ -27,6 +27,7 @@ from hotloop.launch.signals import PASSED_ON, GroupSentinel, Signals
 
 #: Two SIGTERM closer together than this are one: supervisors signal a process and its group.
 PATIENCE_S: Final = 1.0
+_TICK_S: Final = 0.5
 
 #: Set for every run; what an outer hotloop set does not leak into an inner one.
 _OURS: Final = frozenset(
@@ -70,7 +71,6 @@ def run_command(
     src_dir: Path,
     env_extra: Mapping[str, str] | None = None,
     on_tick: Callable[[int], None] | None = None,
-    tick_s: float = 0.5,
     stdout: IO[str] | int | None = None,
     stderr: IO[str] | int | None = None,
     prefix: Sequence[str] = (),
@@ -78,7 +78,7 @@ def run_command(
     """Run ``command`` under observation and wait for it.
 
     ``raw_dir`` receives the raw files; ``src_dir`` is the folder that holds the ``hotloop`` package.
-    ``on_tick`` gets the command's pid every ``tick_s`` seconds and once after it ended; if it raises it is
+    ``on_tick`` gets the command's pid twice a second and once after it ended; if it raises it is
     not called again and the outcome has a warning. ``stdout`` is a file or descriptor for the command's
     output instead of hotloop's own, ``stderr`` for its errors. ``prefix`` is a program that becomes the
     command. To be called from the main thread. Raises UsageError when the command cannot be started.
@@ -98,7 +98,7 @@ def run_command(
             )
         except OSError as error:
             raise _not_started(command[0], error) from error
-        wait = _Wait(process=process, signals=signals, on_tick=on_tick, tick_s=tick_s)
+        wait = _Wait(process=process, signals=signals, on_tick=on_tick)
         wait.until_over()
     killed_by = -wait.code if wait.code < 0 else None
     return Outcome(
@@ -147,7 +147,6 @@ class _Wait:
     process: subprocess.Popen[bytes]
     signals: Signals
     on_tick: Callable[[int], None] | None
-    tick_s: float
     code: int = 0
     end_ns: int = 0
     abandoned: bool = False
@@ -157,7 +156,7 @@ class _Wait:
     _group: GroupSentinel = field(default_factory=GroupSentinel)
 
     def until_over(self) -> None:
-        next_tick = monotonic() + self.tick_s
+        next_tick = monotonic() + _TICK_S
         try:
             while not self._ended():
                 number = self.signals.next(max(0.0, next_tick - monotonic()))
@@ -169,7 +168,7 @@ class _Wait:
                         break
                 if monotonic() >= next_tick:
                     self._tick()
-                    next_tick = monotonic() + self.tick_s
+                    next_tick = monotonic() + _TICK_S
             self._tick()
         finally:
             self._group.close()

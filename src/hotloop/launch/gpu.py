@@ -12,8 +12,6 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any, Final
 
-#: A PCIe counter takes 20 ms of waiting to read: one GPU at a time, every this many samples.
-_PCIE_EVERY: Final = 4
 #: Asks NVML about the GPU with this handle.
 Question = Callable[[Any, Any], Any]
 
@@ -24,12 +22,7 @@ class Gpus:
     def __init__(self) -> None:
         self._nvml: ModuleType | None = None
         self._handles: list[Any] = []
-        self._samples = 0
-        self._pcie: dict[str, float] = {}
         self._start()
-
-    def __len__(self) -> int:
-        return len(self._handles)
 
     def _start(self) -> None:
         try:
@@ -63,23 +56,14 @@ class Gpus:
         return {name: value for name, value in found.items() if value is not None}
 
     def sample(self) -> dict[str, float]:
-        """Columns ``gpuN_...`` of ``launch.system`` for this moment; PCIe rates are the last ones read."""
+        """Columns ``gpuN_...`` of ``launch.system`` for this moment."""
         found: dict[str, float] = {}
         for index, handle in enumerate(self._handles):
             for name, question in _SAMPLES.items():
                 value = self._ask(question, handle)
                 if value is not None:
                     found[f"gpu{index}_{name}"] = float(value)
-        if self._handles:
-            self._sample_pcie()
-        self._samples += 1
-        return {**found, **self._pcie}
-
-    def _sample_pcie(self) -> None:
-        turn, due = divmod(self._samples, _PCIE_EVERY)
-        index = turn % len(self._handles)
-        if due == 0 and (rate := self._ask(_pcie_rx, self._handles[index])) is not None:
-            self._pcie[f"gpu{index}_pcie_rx_bytes_per_s"] = rate * 1024.0
+        return found
 
 
 def is_visible(index: int, uuid: str | None, visible_devices: str | None) -> bool:
@@ -96,10 +80,6 @@ def is_visible(index: int, uuid: str | None, visible_devices: str | None) -> boo
 
 def _text(value: str | bytes) -> str:
     return value.decode() if isinstance(value, bytes) else value
-
-
-def _pcie_rx(nvml: Any, gpu: Any) -> Any:
-    return nvml.nvmlDeviceGetPcieThroughput(gpu, nvml.NVML_PCIE_UTIL_RX_BYTES)
 
 
 _FACTS: Final[dict[str, Question]] = {

@@ -21,7 +21,7 @@ from typing import Any, Final
 import psutil
 
 from hotloop.launch.gpu import Gpus
-from hotloop.launch.storage import storage
+from hotloop.launch.mounts import storage
 
 _CGROUP: Final = Path("/sys/fs/cgroup")
 #: cgroup v1 says «no limit» with a number near 2^63.

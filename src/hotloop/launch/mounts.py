@@ -1,13 +1,14 @@
-"""The mounted filesystems, and which of them hold somebody's files."""
+"""The mounted filesystems, which of them hold somebody's files, and on what kind of storage."""
 
 from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 #: Filesystems that hold no files of anybody.
 _PSEUDO: Final = frozenset(
@@ -19,6 +20,14 @@ _PSEUDO: Final = frozenset(
 )  # fmt: skip
 #: Mount points of what lives as long as the machine is up. What is mounted below them is not: disks are.
 _VOLATILE: Final = frozenset(map(Path, ("/dev", "/dev/shm", "/run", "/run/lock", "/run/shm", "/run/user")))
+_NETWORK: Final = frozenset(
+    {
+        "nfs", "nfs4", "cifs", "smb3", "smbfs", "ceph", "lustre", "gpfs", "beegfs", "glusterfs", "afs", "9p",
+        "sshfs", "fuse.sshfs", "fuse.gcsfuse", "fuse.s3fs", "fuse.rclone", "fuse.glusterfs", "fuse.juicefs",
+        "virtiofs", "wekafs", "daos", "orangefs",
+    }
+)  # fmt: skip
+_MEMORY: Final = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _FLAGS: Final = {
     "nosuid": 2,
     "nodev": 4,
@@ -82,3 +91,55 @@ def _reachable(path: Path) -> bool:
     except OSError:
         return False
     return True
+
+
+def storage(path: Path) -> dict[str, Any]:
+    """Kind ("nvme", "ssd", "rotational", "virtual", "network", "tmpfs", "unknown"), filesystem, device and
+    free space.
+
+    "virtual" is a disk of a virtual machine: what is behind it cannot be told from inside. Raises OSError.
+    """
+    path = path.resolve()
+    mount = mount_of(path, mounts())
+    if mount is None:
+        raise FileNotFoundError(f"no mount holds {path}")
+    return {
+        "path": str(path),
+        "mount": str(mount.path),
+        "kind": _kind(path, mount.source, mount.kind),
+        "filesystem": mount.kind,
+        "device": mount.source,
+        "free_bytes": shutil.disk_usage(path).free,
+    }
+
+
+def _kind(path: Path, device: str, filesystem: str) -> str:
+    if filesystem in _NETWORK:
+        return "network"
+    if filesystem in _MEMORY:
+        return "tmpfs"
+    disk = _disk(path, device)
+    if disk is None:
+        return "unknown"
+    if disk.name.startswith("nvme"):
+        return "nvme"
+    if disk.name.startswith(("vd", "xvd")):
+        return "virtual"
+    return {True: "rotational", False: "ssd", None: "unknown"}[_flag(disk / "queue" / "rotational")]
+
+
+def _disk(path: Path, device: str) -> Path | None:
+    """The disk or the device-mapper volume in ``/sys/block`` under a path."""
+    number = path.stat().st_dev
+    # overlayfs and btrfs have a device number of their own
+    places = (f"dev/block/{os.major(number)}:{os.minor(number)}", f"class/block/{Path(device).name}")
+    node = next((one for place in places if (one := Path("/sys", place)).exists()), None)
+    disk = node.resolve() if node is not None else None
+    return disk.parent if disk is not None and (disk / "partition").exists() else disk
+
+
+def _flag(path: Path) -> bool | None:
+    try:
+        return path.read_text(encoding="ascii").strip() == "1"
+    except OSError:
+        return None

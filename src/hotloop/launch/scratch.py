@@ -9,10 +9,9 @@ import shutil
 import stat
 import tempfile
 from pathlib import Path
-from typing import IO, Final
+from typing import Final
 
 _NAME: Final = "hotloop-throwaway-"
-_NEW: Final = ".hotloop-new-"
 
 
 def places() -> dict[Path, int]:
@@ -28,33 +27,27 @@ def places() -> dict[Path, int]:
 
 def is_ours(name: str) -> bool:
     """Whether a folder of this name is a scratch folder: it may be gone at any time."""
-    return name.startswith((_NAME, _NEW))
+    return name.startswith(_NAME)
 
 
-def make(folder: Path) -> tuple[Path, IO[str]]:
-    """A new folder and its lock. It gets its name when it is locked: never seen by a sweep without.
-
-    Raises OSError.
-    """
-    new = Path(tempfile.mkdtemp(prefix=_NEW, dir=folder))
-    lock = (new / "lock").open("w")
+def make(folder: Path) -> tuple[Path, int]:
+    """A new folder and the handle that locks it. Raises OSError, also where a sweep came between the two."""
+    new = tempfile.mkdtemp(prefix=_NAME, dir=folder)
+    lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
     fcntl.flock(lock, fcntl.LOCK_EX)
-    return new.rename(new.with_name(_NAME + new.name.rpartition("-")[2])), lock
+    return Path(new).resolve(strict=True), lock
 
 
 def sweep(folder: Path) -> None:
     """Remove what a killed hotloop left: nobody holds its lock. Pids tell nothing across containers.
 
-    Anybody may put anything in a shared folder: only real folders of this user with a lock file count.
+    Anybody may put anything in a shared folder: only real folders of this user count.
     """
     for path in folder.glob(f"{_NAME}*"):
         with contextlib.suppress(OSError):
-            status = path.lstat()
-            if not stat.S_ISDIR(status.st_mode) or status.st_uid != os.getuid():
-                continue
-            handle = os.open(path / "lock", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
-                if stat.S_ISREG(os.fstat(handle).st_mode):
+                if os.fstat(handle).st_uid == os.getuid():
                     fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     remove(path)
             finally:

@@ -16,21 +16,23 @@ import json
 import os
 import re
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import Any, Final, Literal
 
 from hotloop.errors import HotloopError
 from hotloop.launch import scratch as scratches
-from hotloop.launch.changes import Kind, changes, is_temporary
 from hotloop.launch.guard import LEAST_DISK_BYTES
 from hotloop.launch.mounts import Mount, mount_of, mounts
 from hotloop.launch.within import REFUSED
 from hotloop.units import size
+
+Kind = Literal["written", "deleted"]
 
 _CHILD: Final = Path(__file__).with_name("within.py")
 #: Libraries' caches, written in every run, and expensive to fill again.
@@ -47,7 +49,7 @@ class Throwaway:
 
     scratch: Path
     plan: dict[str, Any]
-    lock: IO[str]  # held as long as the folder is in use
+    lock: int  # a handle, held as long as the folder is in use
     name: str = "run"
 
     def __post_init__(self) -> None:
@@ -83,7 +85,7 @@ class Throwaway:
     def close(self) -> None:
         """Drop all of it."""
         scratches.remove(self.scratch)
-        self.lock.close()
+        os.close(self.lock)
 
 
 def prepare(
@@ -132,7 +134,7 @@ def _room(folder: Path, kept: Sequence[Path], needed: Sequence[Path], new: Mappi
         return room
     except BaseException:
         scratches.remove(scratch)
-        lock.close()
+        os.close(lock)
         raise
 
 
@@ -278,3 +280,49 @@ def _owned(path: Path, layers: Sequence[Path]) -> Path:
 
 def _below(path: Path, layers: Iterable[Path]) -> bool:
     return any(path.is_relative_to(layer) for layer in layers)
+
+
+# -- what they took in ---------------------------------------------------------------------------------------
+
+
+def changes(upper: Path, folder: Path) -> Iterator[tuple[Kind, Path]]:
+    """What ``upper`` holds over ``folder``, unsorted; compiled Python files are left out."""
+    for entry in _entries(upper):
+        path, target = Path(entry.path), folder / entry.name
+        mode = entry.stat(follow_symlinks=False).st_mode
+        if stat.S_ISDIR(mode) and entry.name != "__pycache__":
+            inside = list(changes(path, target))
+            if _is_opaque(path):  # it was deleted, and another made in its place
+                names = {one.name for one in _entries(path)}
+                lost = (one.name for one in _entries(target) if one.name not in names)
+                inside += [("deleted", target / name) for name in lost]
+            yield from inside or ([] if target.is_dir() else [("written", target)])
+        elif stat.S_ISCHR(mode):
+            yield "deleted", target
+        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):  # sockets and pipes are nobody's files
+            yield "written", target
+
+
+def is_temporary(path: Path) -> bool:
+    """Whether it is, or lies in, a new entry of a folder for temporary files."""
+    for folder in {Path("/tmp"), Path("/var/tmp"), Path(tempfile.gettempdir()).resolve()}:
+        if path.is_relative_to(folder) and path != folder:
+            return not os.path.lexists(folder / path.relative_to(folder).parts[0])
+    return False
+
+
+def _entries(folder: Path) -> list[os.DirEntry[str]]:
+    """What is in a folder; nothing where a script left it without permission."""
+    try:
+        with os.scandir(folder) as found:
+            return list(found)
+    except OSError:
+        return []
+
+
+def _is_opaque(upper: Path) -> bool:
+    for name in ("trusted.overlay.opaque", "user.overlay.opaque"):
+        with contextlib.suppress(OSError):
+            if os.getxattr(upper, name, follow_symlinks=False) == b"y":
+                return True
+    return False

@@ -45,7 +45,6 @@ _GPU: Final = (
     ("gpu", "GPU busy", "%", "util_ratio", 100.0),
     ("gpu-memory", "GPU memory", "bytes", "memory_bytes", 1.0),
     ("gpu-power", "GPU power", "W", "power_w", 1.0),
-    ("gpu-pcie", "Bytes to the GPU", "bytes/s", "pcie_rx_bytes_per_s", 1.0),
 )
 
 

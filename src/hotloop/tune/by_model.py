@@ -12,10 +12,9 @@ from hotloop.feed.throughput import Setting
 from hotloop.model import Pipeline, Setup, gain, predict
 from hotloop.remedy import catalogue
 from hotloop.tune.calibrate import calibrate
-from hotloop.tune.candidate import Candidate, Limits, onto
+from hotloop.tune.candidate import Candidate, onto
 from hotloop.tune.plans.settings import Field, Timed
 from hotloop.tune.trial import Arm
-from hotloop.units import size
 
 #: How much worse a smaller setting may be predicted.
 _SLACK: Final = 0.02
@@ -148,14 +147,3 @@ def setup_for(arm: Arm, have: Arm, pipeline: Pipeline | None) -> Setup | None:
     whole = sample * pipeline.num_samples
     room = min(whole, pipeline.memory.room_bytes)
     return replace(setup, hit_rate=room / whole if whole > 0 else 1.0, cache_bytes=room)
-
-
-def over(pipeline: Pipeline | None, one: Candidate, have: Arm, limits: Limits) -> str:
-    """Why a candidate is predicted to need more memory than it may have, "" where it is not."""
-    setup = setup_for(one.arm, have, pipeline)
-    if pipeline is None or setup is None or limits.most_bytes is None:
-        return ""
-    wanted = predict(pipeline, setup).host_bytes
-    if wanted <= limits.most_bytes:
-        return ""
-    return f"predicted to use {size(wanted)} of memory, the limit is {size(limits.most_bytes)}"

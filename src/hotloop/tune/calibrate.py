@@ -8,11 +8,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from hotloop import units
 from hotloop.diagnose import costs
 from hotloop.diagnose.costs import Feed
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import room_bytes
-from hotloop.diagnose.worker_memory import private, worker_memory
+from hotloop.diagnose.worker_memory import worker_memory
 from hotloop.errors import UsageError
 from hotloop.footprint.training import host_memory
 from hotloop.measure.steps import LoaderUse, Steps
@@ -21,7 +22,6 @@ from hotloop.model.pipeline import EpochCost, Floats, Memory, Pipeline, Setup
 from hotloop.model.predict import alone
 from hotloop.phases import COLUMN
 from hotloop.record.recording import Process
-from hotloop.tune.demand import demand
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,6 @@ class Assumed:
     ship_s_per_byte: float = 0.5e-9  # pages of a new shared-memory segment
     fresh_bytes: float = 32 << 20  # malloc maps larger blocks anew each time, worker or not
     worker_bytes: float = 200 << 20
-    copied_bytes: float = 16 << 20  # pages a forked worker copies, importing nothing
     stop_s: float = 0.01  # shutting idle workers down
     gather_s: float = 4e-5  # a batch in one copy out of a cache that is whole (benchmarks/recovery)
     gather_s_per_byte: float = 0.125e-9  # FIELDNOTES 1.4: 3 KB samples in 0.39 us
@@ -46,6 +45,13 @@ class Assumed:
 ASSUMED: Final = Assumed()
 #: Epochs that must have shown what their first step takes beyond the others.
 _LEAST_EPOCHS: Final = 3
+#: Fewer samples of a process, or seconds of its lines, say nothing about what it wants of the cores.
+_CPU_SAMPLES: Final = 2
+_LINE_SECONDS: Final = 0.5
+#: What waits for cores of others for this share of its time was slowed by them.
+_CROWDED: Final = 0.25
+#: How a doubt about it begins.
+OTHERS: Final = "others used the machine"
 
 
 def calibrate(evidence: Evidence) -> Pipeline:
@@ -62,7 +68,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
     seen = handover(process, loader.id, prefetch) if workers else Handover()
     make_s, ship_s = _making(feed)
     own, first = _own_work(evidence.steps)
-    wants = demand(evidence, feed, float(own.mean()))
+    make_cores, step_cores, doubts = demand(evidence, feed, float(own.mean()))
     step_s, epoch = own, _epoch_cost(loader, workers, seen)
     if workers and not loader.settings.get("persistent_workers"):
         # What is slow only because workers are new costs an epoch, and nothing where none are started.
@@ -74,11 +80,11 @@ def calibrate(evidence: Evidence) -> Pipeline:
     measured = Pipeline(
         make_s=make_s,
         ship_s=ship_s,
-        make_cores=wants.make_cores,
+        make_cores=make_cores,
         collate_s=loader.collate_s,
         cached_s=_cached_s(loader, _batch_samples(evidence.steps, loader)),
         step_s=step_s,
-        step_cores=wants.step_cores,
+        step_cores=step_cores,
         receive_s=receive_s,
         latency_s=latency_s,
         overhead_s=ASSUMED.overhead_s if seen.between_s is None else seen.between_s,
@@ -103,7 +109,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         alone=bool(loader.dataset_written) and not workers,
         measured_s=evidence.steps.step_s,
         waited_s=evidence.steps.per_step("data_wait"),
-        doubts=wants.doubts,
+        doubts=doubts,
         memory=_memory(evidence, process, loader, workers),
     )
     return alone(measured, loader.num_batches / max(1, loader.num_iterators))
@@ -236,7 +242,6 @@ def _batch_samples(steps: Steps, loader: LoaderUse) -> float:
 def _memory(evidence: Evidence, process: Process, loader: LoaderUse, workers: int) -> Memory:
     held = host_memory(evidence.recording, process)
     own = [one.private_bytes for one in worker_memory(evidence.recording) if one.rank == process.rank]
-    own = own or _grown(evidence, process)
     room = room_bytes(evidence)
     return Memory(
         main_bytes=held.peak_bytes if held is not None else 0.0,
@@ -257,16 +262,54 @@ def _shared_bytes(evidence: Evidence) -> float:
     return np.inf if free is None else evidence.limits.shm_ratio * float(free) / ranks
 
 
-def _grown(evidence: Evidence, process: Process) -> list[float]:
-    """What each worker grew by, with what it copies at least, where nobody looked closer."""
-    found = []
-    for worker in process.workers:
-        held = private(evidence.recording.process_system.get(worker.pid, {}))
-        held = held[np.isfinite(held)]
-        if len(held) >= 2:
-            forked = worker.first("process").get("start_method") == "fork"
-            found.append(float(np.ptp(held)) + ASSUMED.copied_bytes if forked else float(held.max()))
-    return found
+# -- what making batches and stepping want of the cores ------------------------------------------------------
+#
+# Work that waits for a core wants one as much as work that has it. On a machine that others use part of that
+# waiting is theirs, but no worker more gets cores that are taken. What is wanted counts whole: settings that
+# want more than there are gain nothing. A doubt says what the run's own wants do not explain.
+
+
+def demand(evidence: Evidence, feed: Feed, busy_s: float) -> tuple[float, float, tuple[str, ...]]:
+    """(cores wanted while making a batch, 0 to 1; during a step, of all its threads; doubts) of a run whose
+    step works ``busy_s`` seconds on average.
+    """
+    making, stepping = _wanted_by_making(feed), _stepping(evidence, feed, busy_s)
+    wanted = feed.workers * making + stepping
+    got = min(1.0, feed.cores / wanted) if wanted > 0 else 1.0  # with the machine to itself
+    makers, main = min(1.0, feed.got / got), min(1.0, feed.main_got / got)
+    maker = "workers" if feed.workers else "the thread that makes batches"
+    doubts = [
+        f"{OTHERS}: {who} got {units.share(part * got)} of the core time wanted"
+        for who, wants, part in ((maker, making, makers), ("the step's threads", stepping, main))
+        if wants * (1 - part) >= _CROWDED
+    ]
+    return making, stepping, tuple(doubts[:1])
+
+
+def _wanted_by_making(feed: Feed) -> float:
+    """Share of making in which it has a core or waits for one."""
+    loader = feed.loader
+    counted, made = loader.worker_stats.get("cpu_s", 0.0), float(loader.make_s.sum())
+    if feed.workers and loader.lines_total_s < _LINE_SECONDS and counted > 0 and made > 0:
+        return min(1.0, counted / made / feed.got)
+    return min(1.0, feed.computing_ratio)
+
+
+def _stepping(evidence: Evidence, feed: Feed, busy_s: float) -> float:
+    if busy_s <= 0:
+        return 0.0
+    torch = evidence.steps.facts.get("torch") or {}
+    threads = min(evidence.cores, float(torch.get("threads") or evidence.cores))
+    return min(max(1.0, threads), _wanted_s(evidence, feed, busy_s) / busy_s)
+
+
+def _wanted_s(evidence: Evidence, feed: Feed, busy_s: float) -> float:
+    """Core seconds that the training process wants per step, without making batches of its own."""
+    measured = costs.process_cores(evidence, evidence.steps.pid, least=_CPU_SAMPLES)
+    if measured is not None:
+        making = feed.make_cpu_s if feed.workers == 0 else 0.0
+        return max(0.0, measured * (busy_s + feed.wait_s) - making) / feed.main_got
+    return feed.step_cpu_s
 
 
 def _cannot(evidence: Evidence) -> UsageError:

@@ -84,10 +84,7 @@ def ideas(
                 found[one.name] = one
     kept: dict[str, Candidate] = {}
     for one in found.values():
-        why = by_model.over(pipeline, one, have, limits)
-        if why:
-            left[one.name] = LeftOut(remedy=one.name, why=why)
-        elif one.name not in tried and set(map(str, one.arm)) != set(map(str, have)):
+        if one.name not in tried and set(map(str, one.arm)) != set(map(str, have)):
             told = by_model.predicted(pipeline, one, have)
             if _worth(told, have):
                 kept.setdefault(told.name, told)

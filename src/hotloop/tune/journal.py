@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import fcntl
+import hashlib
 import json
 import os
+import platform
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final
 
 from hotloop.errors import UsageError
-from hotloop.tune.subject import digest
 from hotloop.tune.trial import PROOF, Trial
 
 NAME: Final = "trials.jsonl"
+#: Files named by a command that are larger are data.
+MOST_BYTES: Final = 1 << 20
 
 
 class Journal:
@@ -115,3 +120,27 @@ def _differing(name: str, before: Any, now: Any) -> str:
         names = sorted(one for one in {*before, *now} if before.get(one) != now.get(one))
         return f"other {name}, changed since: {', '.join(names[:3])}{', ...' * (len(names) > 3)}"
     return f"another {name}: {' '.join(map(str, before)) if isinstance(before, list) else before}"
+
+
+def subject(command: Sequence[str]) -> dict[str, Any]:
+    """Folder, host, torch, and digests of the small files named; the journal holds what the run read."""
+    torch = ""
+    with suppress(metadata.PackageNotFoundError):
+        torch = metadata.version("torch")
+    files = {str(path): digest(path) for path in sorted(set(_files(command)))}
+    return {"folder": str(Path.cwd()), "host": platform.node(), "torch": torch, "files": files}
+
+
+def _files(command: Sequence[str]) -> Iterator[Path]:
+    for word in command[1:]:
+        path = Path(word.partition("=")[2] or word)
+        with suppress(OSError, ValueError):
+            if path.is_file() and path.stat().st_size < MOST_BYTES:
+                yield path.resolve()
+
+
+def digest(path: Path) -> str:
+    """What a file holds, in few characters; "" where it is gone."""
+    if not path.is_file():
+        return ""
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]

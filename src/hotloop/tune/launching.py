@@ -14,17 +14,21 @@ from hotloop.compare.trace import Trace
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.tune.candidate import Limits
 from hotloop.tune.journal import Journal
-from hotloop.tune.judging import FAILED, epoch_of, fills, judged, settings
 from hotloop.tune.patching import Patches
 from hotloop.tune.trial import (
+    FAILED,
     PROOF,
     Arm,
     Bench,
     Examined,
     Request,
     Trial,
+    epoch_of,
+    fills,
+    judged,
     queue_of,
     rate,
+    settings,
     spell,
 )
 from hotloop.units import duration
@@ -233,7 +237,7 @@ class Launcher:
     def _proof(self, arm: Arm, steps: int) -> str:
         return f"{PROOF}{steps}/{spell(arm)}"
 
-    def traced(self, arm: Arm, *, steps: int = STEPS, again: bool = False) -> Trace | None:
+    def traced(self, arm: Arm, *, steps: int, again: bool = False) -> Trace | None:
         """What so many steps under an arm compute. Raises Spent, with why, where they were not done."""
         timeout_s = self.start_s + max(self.launch_s, self.proof_s(steps)) + _PATIENCE_S
         key = self._proof(arm, steps) + " again" * again

@@ -12,12 +12,11 @@ from typing import Any, Final
 
 from hotloop.diagnose.limits import Limits
 from hotloop.remedy.remedy import EFFECTS, Effect
-from hotloop.tune.judging import fills
 from hotloop.tune.patching import Written
 from hotloop.tune.proving import OTHER_DRAWS
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.search import Tuned
-from hotloop.tune.trial import Arm, Trial, asked, command_of, edited, effect_of, spell
+from hotloop.tune.trial import Arm, Trial, asked, command_of, edited, effect_of, fills, spell
 from hotloop.units import duration, rate
 
 #: The patch that is in force under the command that tune ends with, as it was raced.

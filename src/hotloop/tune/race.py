@@ -1,22 +1,39 @@
-"""A race: launches of several arms in turns, each beside the arm to beat; what is far behind is out."""
+"""A race: launches of several arms in turns, each beside the arm to beat; what is far behind is out.
+
+What won is confirmed in launches made after it was chosen: the winner of a race is also the luckiest.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from math import inf, log
 from typing import Final
 
+from hotloop.remedy.remedy import EFFECTS
 from hotloop.tune.candidate import Candidate, LeftOut
 from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.proving import Proofs
-from hotloop.tune.racing import CLEAR, PROMISING, narrow, simplest, wins
-from hotloop.tune.ratios import Ratio, pooled
+from hotloop.tune.ratios import Ratio, pooled, unpaired
 from hotloop.tune.trial import Arm, Trial, spell
 
 _MOST_ROUNDS: Final = 4
-#: Pairs of launches that confirm a winner.
+#: Pairs of launches that confirm a winner, and at most.
 PAIRS: Final = 2
+_MOST_PAIRS: Final = 6
+#: Half an interval that needs no more pairs, as a logarithm, and as a part of the gain's.
+WIDTH: Final = 0.03
+_PART: Final = 0.1
+#: A gain smaller than this is not taken up; one that is worth confirming although a race did not show it.
+LEAST: Final = 1.01
+PROMISING: Final = 1.05
+#: An arm this much slower than the best after one round is not launched again.
+_FAR_BEHIND: Final = 0.8
+#: Of arms that are this close the one that changes least is taken.
+_CLOSE: Final = 0.97
+#: An arm that is so many times as fast after one round, and alone, is no lucky one.
+CLEAR: Final = 1.25
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +64,7 @@ class Known:
 
 @dataclass(kw_only=True)
 class Race:
-    """Races of one tuning, one after the other."""
+    """Races of one tuning, one after the other, and what confirms arms over the unmodified run."""
 
     launcher: Launcher
     known: Known
@@ -160,3 +177,111 @@ class Race:
                 del alive[name], logs[name]
             elif base.cost_s is not None:
                 logs[name].append(log(base.cost_s / cost))
+
+    # -- in the end ------------------------------------------------------------------------------------------
+
+    def confirm(self, arm: Arm, draws: Sequence[str]) -> tuple[Ratio, bool]:
+        """The gain of the whole over the unmodified run, and whether it has pairs of launches of its own.
+
+        More pairs than are needed leave room for the proof that results are kept.
+        """
+        logs = list(self.known.won) if self.known.unrivalled else []
+        patch_s = self.launcher.proof_s() * bool(self.proofs.open(arm))
+        results_s = self.proofs.results_s(arm, draws)
+        for turn in range(_MOST_PAIRS):
+            if len(logs) >= PAIRS and settled(self._told(logs, arm)):
+                break
+            key = f"{self._confirms}/{turn}"
+            wanted_s = self.launcher.expected_s(()) + self.launcher.expected_s(arm, self.known.gained)
+            proof_s = patch_s + results_s * (len(logs) >= PAIRS)
+            if not self.launcher.room(proof_s + wanted_s, key):
+                break
+            try:
+                found = self.launcher.round(key, [(), arm] if turn % 2 == 0 else [arm, ()])
+            except Spent:
+                break
+            base, tuned = found[spell(())].cost_s, found[spell(arm)].cost_s
+            if base is not None and tuned is not None:
+                logs.append(log(base / tuned))
+        if len(logs) >= PAIRS:
+            return self._told(logs, arm), True
+        key = f"{self._confirms}/alone"
+        if self.launcher.room(self.launcher.expected_s(arm, self.known.gained), key):
+            with suppress(Spent):  # two launches of the arm say more of their noise than one
+                self.launcher.round(key, [arm])
+        return unpaired(self.costs(()), self.costs(arm), crowded=self.known.crowded), False
+
+    @property
+    def _confirms(self) -> str:
+        """What the keys of a confirmation begin with: each has launches of its own time."""
+        return f"confirm-{self.known.climbs}" if self.known.climbs else "confirm"
+
+    def _told(self, logs: Sequence[float], arm: Arm) -> Ratio:
+        """The ratio of these pairs; those of the race of the same two arms tell of its noise as well.
+
+        Few pairs tell less of their noise than the launches they are made of, each by itself: the launches as
+        found all count, those of the arm only where it was not chosen among several for them.
+        """
+        of_race = [] if self.known.unrivalled else self.known.won
+        others = [one for one in self.known.pairs if one is not self.known.won]
+        paired = pooled({"all": logs}, others, beside=of_race)["all"]
+        tuned = self.costs(arm, "" if self.known.unrivalled else f"{self._confirms}/")
+        return max(
+            paired, unpaired(self.costs(()), tuned, crowded=self.known.crowded), key=lambda one: one.freedom
+        )
+
+    def costs(self, arm: Arm, of: str = "") -> list[float]:
+        """Logarithms of what launches of an arm cost, those of the races and the first run too."""
+        words = tuple(map(str, arm))
+        trials = [trial for trial in self.launcher.journal.trials.values() if trial.timed]
+        raced = [trial for trial in trials if "/" in trial.key and trial.key.startswith(of)]
+        found = [trial.cost_s for trial in raced if trial.remedies == words]
+        if not arm and self.launcher.found is not None:
+            found.append(self.launcher.found.cost_s)
+        return [log(cost) for cost in found if cost is not None]
+
+
+# -- who is ahead --------------------------------------------------------------------------------------------
+
+
+def narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int, *, guess: bool) -> bool:
+    """Drop what cannot win; whether another round is needed. ``guess``: the winner needs no proof yet."""
+    best = max((ratios[name] for name in alive), key=lambda one: one.ratio)
+    for name in list(alive):
+        one = ratios[name]
+        behind = one.ratio < _FAR_BEHIND * best.ratio or (turn == 0 and one.ratio < _FAR_BEHIND)
+        if (behind or one.high < max(best.low, 1.0)) and one is not best:
+            del alive[name]
+    if turn < 1:
+        clear = len(alive) == 1 and best.ratio > CLEAR and (guess or best.shown)
+        return best.ratio > _FAR_BEHIND and not clear
+    rest = [ratios[name] for name in alive if ratios[name] is not best]
+    # What still lies between arms that are known so well is not worth a launch.
+    known = all(one.high < best.ratio or settled(one) for one in rest)
+    return not (best.high < LEAST or (best.low > LEAST and known))
+
+
+def simplest(ratios: Mapping[str, float], candidates: Sequence[Candidate]) -> Candidate | None:
+    """Of the candidates that are about as fast as the fastest, the one that changes least."""
+    most = max(ratios.values(), default=0.0)
+    near = [one for one in candidates if ratios.get(one.name, 0.0) > max(_CLOSE * most, 0.0)]
+    return min(near, key=_weight, default=None)
+
+
+def _weight(one: Candidate) -> tuple[int, int, float]:
+    effects = max((EFFECTS.index(part.remedy.effect) for part in one.arm), default=0)
+    amounts = sum(part.value for part in one.arm if isinstance(part.value, (int, float)))
+    return effects, len(one.arm), float(amounts)
+
+
+def wins(found: Ratio, *, least: float) -> bool:
+    """Whether an arm is taken up. What was not shown has to be ``least`` times as fast.
+
+    It may be a guess then, since the whole is confirmed in the end.
+    """
+    return found.ratio >= LEAST and (found.shown or found.ratio > least)
+
+
+def settled(found: Ratio) -> bool:
+    """Whether an interval is narrow: in itself, or beside a gain like this."""
+    return log(found.high / found.low) / 2 < max(WIDTH, _PART * abs(log(found.ratio)))

@@ -13,15 +13,12 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from hotloop.tune.candidate import Candidate, LeftOut
-from hotloop.tune.confirm import Confirmation
 from hotloop.tune.ideas import ideas
-from hotloop.tune.judging import CACHE, fills, rarer
 from hotloop.tune.launching import FILL_EPOCHS, Launcher
 from hotloop.tune.proving import Proofs, Refused
-from hotloop.tune.race import Known, Needs, Race
-from hotloop.tune.racing import LEAST
+from hotloop.tune.race import LEAST, Known, Needs, Race
 from hotloop.tune.ratios import Ratio
-from hotloop.tune.trial import Arm, Examined, Trial
+from hotloop.tune.trial import CACHE, Arm, Examined, Trial, fills, rarer
 
 #: Two epochs of the unmodified run may take this part of the budget for what shows from the second on.
 _FILL_PART: Final = 0.25
@@ -65,13 +62,11 @@ class Search:
     known: Known = field(default_factory=Known)
     proofs: Proofs = field(init=False)
     _races: Race = field(init=False)
-    _confirmation: Confirmation = field(init=False)
     _refused: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.proofs = Proofs(launcher=self.launcher)
         self._races = Race(launcher=self.launcher, known=self.known, proofs=self.proofs)
-        self._confirmation = Confirmation(launcher=self.launcher, known=self.known, proofs=self.proofs)
 
     def run(self) -> Tuned:
         """Search until nothing promising is left or the budget is spent."""
@@ -83,9 +78,7 @@ class Search:
             top, why = self._climb(launcher.found or first, first_seen, numbers)
             if len(why) > 1:  # what won the first race is not what is confirmed
                 self.known.won, self.known.unrivalled = [], False
-            gain, confirmed = (
-                self._confirmation.confirm(top.arm, first_seen.draws) if top.arm else (None, False)
-            )
+            gain, confirmed = self._races.confirm(top.arm, first_seen.draws) if top.arm else (None, False)
             shown = gain is not None and gain.shown and gain.ratio >= LEAST
             if not shown or (
                 self._stands(self.proofs.patches(top.arm))

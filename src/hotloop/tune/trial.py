@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -27,6 +27,14 @@ _WAITS: Final = [COLUMN["data_wait"], COLUMN["epoch_gap"]]
 #: What the keys of launches for a proof begin with.
 PROOF: Final = "proof/"
 
+CACHE: Final = "cache-samples"
+#: Show nothing before they are filled.
+_FILLED: Final = (CACHE, "memoize")
+#: Patches with these have something done less often: launches that are cut short may never see it.
+_RARER: Final = ("less-frequent-evaluation", "less-frequent-checkpoint")
+#: How the words of a command that failed begin.
+FAILED: Final = "exit code"
+
 #: An arm of the search: the remedies in force, in the order they were taken up.
 Arm = tuple[Applied, ...]
 
@@ -41,6 +49,12 @@ def edited(arm: Arm) -> Arm:
     return tuple(one for one in arm if not one.is_live)
 
 
+def live(arm: Arm) -> Arm:
+    """The remedies of an arm that are in force without a patch."""
+    written = edited(arm)
+    return tuple(one for one in arm if one not in written)
+
+
 def effect_of(one: Applied) -> Effect:
     """What a remedy may alter in a trial: its source form may alter more than its live one."""
     return (one.remedy.source_effect if edited((one,)) else None) or one.remedy.effect
@@ -48,9 +62,8 @@ def effect_of(one: Applied) -> Effect:
 
 def asked(arm: Arm, patch: Path | None) -> list[str]:
     """The words of ``run`` and ``verify`` for an arm, with the file that holds its patch."""
-    live = [one for one in arm if one not in edited(arm)]
     words = ["--patch", str(patch)] if patch is not None else []
-    return [*words, *(word for one in live for word in ("--apply", str(one)))]
+    return [*words, *(word for one in live(arm) for word in ("--apply", str(one)))]
 
 
 def command_of(arm: Arm, command: Sequence[str], patch: Path | None = None) -> list[str]:
@@ -73,12 +86,6 @@ class Request:
     most_bytes: float | None = None
     patch: InForce | None = None
     evidence: bool = False
-
-    @property
-    def live(self) -> Arm:
-        """The remedies of the arm that are put in force without a patch."""
-        written = edited(self.arm)
-        return tuple(one for one in self.arm if one not in written)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -236,3 +243,81 @@ def device_bytes(evidence: Evidence) -> float:
     """The most memory of its device that a training process held; 0 without one."""
     notes = [note for rank in evidence.recording.ranks for note in rank.notes.get("memory", ())]
     return max((float(note.get("device_peak") or 0.0) for note in notes), default=0.0)
+
+
+def rarer(arm: Arm) -> bool:
+    """Whether the patch of an arm has something done less often."""
+    return any(one.remedy.id in _RARER for one in edited(arm))
+
+
+def fills(arm: Arm) -> list[str]:
+    """The remedies of an arm that show nothing before its first epoch is over."""
+    return [one.remedy.id for one in arm if one.remedy.id in _FILLED]
+
+
+def settings(arm: Arm) -> dict[str, Any]:
+    """What an arm sets of the loader's workers."""
+    given = {one.remedy.parameter.name: one.value for one in arm if one.remedy.parameter is not None}
+    return {"num_workers": 0, **given} if any(one.remedy.id == "no-workers" for one in arm) else given
+
+
+def epoch_of(seen: Examined) -> int:
+    """Batches of an epoch of the training loader, 0 where they are not known."""
+    loader = seen.evidence.steps.train_loader() if seen.evidence is not None else None
+    if loader is None or seen.evidence is None:
+        return 0
+    samples = float(loader.dataset.get("len") or 0) / len(seen.evidence.ranks)
+    whole = samples / float(loader.settings.get("batch_size") or samples or 1)
+    return round(whole if loader.num_iterators < 2 else loader.batches_per_epoch)
+
+
+def judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Trial:
+    """What came of a launch; ``once`` as in ``rate``."""
+    folder = request.folder
+    blank = Trial(
+        key=key,
+        remedies=tuple(map(str, request.arm)),
+        status="failed",
+        folder=f"{folder.parent.name}/{folder.name}",
+        seconds=0.0,
+        host_bytes=ran.peak_bytes,
+        more={"wall_s": ran.wall_s, "stopped": ran.stopped, "would_write": list(ran.would_write)}
+        | ({} if ran.started else {"started": False}),
+    )
+    if ran.ended_for:
+        return replace(blank, status="ended", why=ran.ended_for)
+    seen = bench.examine(folder)
+    oom = next((one.message for one in seen.findings if one.id == "memory/out-of-memory"), "")
+    if oom or (ran.exit_code and not ran.stopped):
+        return replace(blank, why=oom or f"{FAILED} {ran.exit_code}: {ran.last_words}".rstrip(": "))
+    if seen.evidence is None:
+        return replace(blank, why="no training step was seen")
+    missing = _not_in_effect(request.arm, seen)
+    if missing:
+        return replace(blank, status="refused", why="; ".join(missing))
+    filling = bool(fills(request.arm))
+    found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first", fills=filling, once=once)
+    if found is None:
+        return replace(blank, why="too few training steps were seen")
+    return replace(
+        blank,
+        status="measured",
+        s_per_step=found.s_per_step,
+        samples_per_s=found.samples_per_s,
+        num_steps=found.num_steps,
+        more={**blank.more, "steps": seen.evidence.steps.num_steps},
+        device_bytes=device_bytes(seen.evidence),
+    )
+
+
+def _not_in_effect(arm: Arm, seen: Examined) -> list[str]:
+    """What the remedies say that were not in effect, each in one line."""
+    if seen.missed:
+        return [
+            f"the patch was not met: {', '.join(Path(file).name for file in seen.missed)} was not imported"
+        ]
+    status = {one.remedy.id: seen.applied.get(one.remedy.id, "nothing was noted") for one in live(arm)}
+    missing = {name: words for name, words in status.items() if not words.startswith("in effect")}
+    return [
+        " ".join((words if len(arm) == 1 else f"{name}: {words}").split()) for name, words in missing.items()
+    ]

@@ -15,7 +15,7 @@ from hotloop.model import Pipeline, Prediction, Setup, gain, predict
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect
-from hotloop.tune.demand import OTHERS
+from hotloop.tune.calibrate import OTHERS
 from hotloop.tune.plans.settings import Advance, Field, Timed, setting_of, setup_of
 
 Name = Literal["conservative", "balanced", "aggressive", "low-memory"]
