@@ -18,11 +18,13 @@ from hotloop.measure.others import core_time_got
 from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
 from hotloop.record.publish import write_text_atomic
-from hotloop.record.read import open_recording
+from hotloop.record.read import open_recording as read
 from hotloop.record.recording import Process, Recording
 from hotloop.record.store import Store
 from hotloop.report import html, json, model
 from hotloop.report.ranks import lead
+
+__all__ = ["Examination", "build_report", "examine", "publish", "read"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,20 +51,15 @@ class Examination:
     @property
     def evidence(self) -> Evidence | None:
         """The run as rules and predictions see it, None where nothing trained."""
-        return _evidence(self.recording, self.ranks, Limits())
+        return _evidence(self.recording, self.ranks)
 
 
-def read(run: Path) -> Recording:
-    """Open a run folder (or one rank's file)."""
-    return open_recording(run)
-
-
-def examine(recording: Recording, limits: Limits | None = None) -> Examination:
+def examine(recording: Recording) -> Examination:
     """Measure every rank and run every rule; of several trainings, on the longest."""
     got = core_time_got(recording)
     measured = [measure(process, got=got) for process in recording.ranks]
     recording, ranks = main_job(recording, measured)
-    evidence = _evidence(recording, ranks, limits or Limits())
+    evidence = _evidence(recording, ranks)
     if evidence is None:
         why = _without_torch(recording.without_torch)
         return Examination(
@@ -82,10 +79,10 @@ def _without_torch(interpreters: Sequence[str]) -> str:
     return f"{' and '.join(interpreters[:2])} could not import torch" if interpreters else ""
 
 
-def _evidence(recording: Recording, ranks: tuple[Steps, ...], limits: Limits) -> Evidence | None:
+def _evidence(recording: Recording, ranks: tuple[Steps, ...]) -> Evidence | None:
     if not ranks:
         return None
-    return evidence_of(recording, lead(ranks) or ranks[0], ranks, limits)
+    return evidence_of(recording, lead(ranks) or ranks[0], ranks, Limits())
 
 
 def build_report(examination: Examination) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def held(fit: Mapping[str, Any]) -> str:
     """How much of the dataset a cache holds, and in brackets how often an LRU of that size hits."""
     if fit["fraction"] >= 1:
         return "all"
-    return f"{percent(fit['keep_hit_rate'])} ({percent(fit['lru_hit_rate'])})"
+    return f"{units.share(fit['keep_hit_rate'])} ({units.share(fit['lru_hit_rate'])})"
 
 
 def advice(lines: Sequence[str], width: int) -> Section:
@@ -120,18 +120,13 @@ def size_gb(num_bytes: float) -> str:
     return f"{num_bytes / 1e9:,.1f} GB"
 
 
-def percent(ratio: float) -> str:
-    """A rate with a decimal below ten percent."""
-    return f"{ratio * 100:.1f} %" if 0 < ratio < 0.0995 else f"{ratio * 100:.0f} %"
-
-
 def render(report: Mapping[str, Any], *, width: int = 80) -> str:
     """The memory of a run, from its report."""
     memory = report["memory"]
     command = words.command(report["command"])
     head = ["hotloop memory  " + words.cut(command, width - 16)]
     if not memory.get("host"):
-        return page([head, words.wrap(str(report["verdict"]), width), _findings(report, width)])
+        return page([head, words.wrap(str(report["verdict"]), width), *_findings(report, width)])
     limit = memory["limit_bytes"] or memory["ram_bytes"]
     return page(
         [
@@ -143,7 +138,7 @@ def render(report: Mapping[str, Any], *, width: int = 80) -> str:
             fit_table({**memory, "memory_bytes": limit}, width) if memory["fits"] else [],
             _growing(memory["growing"], report.get("cwd"), width),
             _growing(memory.get("growing_worker"), report.get("cwd"), width),
-            _findings(report, width),
+            *_findings(report, width),
             advice(memory["advice"], width),
         ]
     )
@@ -153,7 +148,7 @@ def _process(kind: str, held: Mapping[str, Any] | None, limit: float | None, wid
     if held is None:
         return []
     limit = held["capacity_bytes"] or limit
-    of = f" of {units.size(limit)} ({percent(held['peak_bytes'] / limit)})" if limit else ""
+    of = f" of {units.size(limit)} ({units.share(held['peak_bytes'] / limit)})" if limit else ""
     who = "training process" if kind == "host" else "tensors"
     lines = [f"{kind:<8} {who} {units.size(held['peak_bytes'])} at the peak{of}", ""]
     parts = sorted((part for part in held["parts"] if part["bytes"] > 0), key=lambda part: -part["bytes"])
@@ -237,17 +232,9 @@ def _item(left: str, right: str, width: int) -> Section:
     return ["  " + left + " " * (width - 2 - words.cells(left) - words.cells(right)) + right]
 
 
-def _findings(report: Mapping[str, Any], width: int) -> Section:
-    lines: Section = []
-    for finding in report["findings"]:
-        if not finding["id"].startswith("memory/"):
-            continue
-        lines += [""] if lines else []
-        lines.append(f"{finding['id']}  {finding['severity']}")
-        if finding["where"]:
-            lines.append("   " + words.place(finding["where"], report.get("cwd"), limit=width - 3))
-        lines += words.hanging("   ", finding["message"], width)
-        for proof in finding["evidence"]:
-            lines += words.hanging("   - ", proof, width)
-        lines += words.hanging("   > ", finding["advice"], width)
-    return lines
+def _findings(report: Mapping[str, Any], width: int) -> list[Section]:
+    return [
+        words.finding(finding, report.get("cwd"), width=width)
+        for finding in report["findings"]
+        if finding["id"].startswith("memory/")
+    ]

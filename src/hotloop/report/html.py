@@ -23,10 +23,6 @@ from hotloop.report.absence import reasons
 Report = Mapping[str, Any]
 
 _ASSETS: Final = Path(__file__).with_name("assets")
-#: Settings of a loader in the order people look for them; the others follow by name.
-_FIRST: Final = (
-    "batch_size", "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "shuffle", "drop_last"
-)  # fmt: skip
 
 
 def render(report: Report) -> str:
@@ -158,16 +154,13 @@ def _rank(rank: Mapping[str, Any], slowest: int | None) -> dict[str, Any]:
 
 def _arguments(loader: Mapping[str, Any]) -> list[tuple[str, str]]:
     """A loader's arguments that say more than that torch's default holds."""
-    settings = loader["settings"]
-    others = sorted(
-        name
-        for name, value in settings.items()
-        if value
-        and name not in (*_FIRST, "given", "in_order")
+    return [
+        (name, words.value(value))
+        for name, value in loader["settings"].items()
+        if value is not None
+        and name not in ("given", "in_order")
         and not str(value).startswith("torch.utils.data.")
-    )
-    names = [*(name for name in _FIRST if settings.get(name) is not None), *others]
-    return [(name, words.value(settings[name])) for name in names]
+    ]
 
 
 def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:

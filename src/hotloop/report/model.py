@@ -67,7 +67,11 @@ def build(
         "phases": _phases([main] if main else []),
         "phases_of_all_ranks": _phases(measured) if len(measured) > 1 else [],
         "findings": [
-            {**_finding(_with_gain(finding, what_if), sources), "next": command}
+            {
+                **_with_gain(finding, what_if).to_json(),
+                "excerpt": sources.excerpt(finding.where),
+                "next": command,
+            }
             for finding, command in zip(findings, then, strict=True)
         ],
         "next": next_.of_run(recording.command, then),
@@ -181,10 +185,6 @@ def _phases(measured: Sequence[Steps]) -> list[dict[str, Any]]:
         }
         for name, value in seconds.items()
     ]
-
-
-def _finding(finding: Finding, sources: Sources) -> dict[str, Any]:
-    return {**finding.to_json(), "excerpt": sources.excerpt(finding.where)}
 
 
 def _with_gain(finding: Finding, what_if: WhatIf | None) -> Finding:

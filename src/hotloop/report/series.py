@@ -65,29 +65,10 @@ def _phases(steps: Steps, edges: Floats) -> dict[str, list[float | None]]:
     seconds = np.zeros((len(PHASES), len(edges) - 1))
     for name in PHASES:
         seconds[COLUMN[name]] = _spread(steps, edges, steps.phase(name))
-    seconds[COLUMN["startup"]] += _overlap(edges, 0.0, steps.span[0])
-    _add_tail(steps, edges, seconds)
+    before = np.minimum(edges[1:], steps.span[0]) - edges[:-1]
+    seconds[COLUMN["startup"]] += np.clip(before, 0.0, None)
     shares = np.clip(seconds / (edges[1] - edges[0]), 0.0, 1.0)
     return {name: rounded(shares[COLUMN[name]], 3) for name in PHASES if shares[COLUMN[name]].max() >= 0.0005}
-
-
-def _add_tail(steps: Steps, edges: Floats, seconds: Floats) -> None:
-    """What came after the last step: whatever the process totals hold beyond the training span."""
-    tail = _overlap(edges, steps.span[1], float(edges[-1]))
-    extra = {
-        name: max(0.0, steps.totals.get(name, 0.0) - steps.span_totals.get(name, 0.0))
-        for name in PHASES
-        if name != "startup"
-    }
-    total = sum(extra.values())
-    if total <= 0:
-        return
-    for name, value in extra.items():
-        seconds[COLUMN[name]] += tail * value / max(total, float(edges[-1]) - steps.span[1])
-
-
-def _overlap(edges: Floats, start: float, end: float) -> Floats:
-    return np.asarray(np.clip(np.minimum(edges[1:], end) - np.maximum(edges[:-1], start), 0.0, None), float)
 
 
 def _step_times(steps: Steps, edges: Floats) -> dict[str, list[float | None]]:

@@ -54,7 +54,7 @@ def _head(report: Report, width: int) -> list[Text]:
 
 def _bar(report: Report, width: int) -> list[Text]:
     if not report["num_steps"]:
-        return _reasons(report, width)
+        return [line for reason in reasons(report) for line in _hanging(("- ", "dim"), reason, width)]
     shares = _shares(report)
     bar = Text()
     for name, count in bar_columns(shares, width):
@@ -65,10 +65,6 @@ def _bar(report: Report, width: int) -> list[Text]:
         *_legend(report, shares, width),
         *_startup(report, width),
     ]
-
-
-def _reasons(report: Report, width: int) -> list[Text]:
-    return [line for reason in reasons(report) for line in _hanging(("- ", "dim"), reason, width)]
 
 
 def _numbers(report: Report) -> list[str]:

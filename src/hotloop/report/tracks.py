@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
-from hotloop.record.recording import Process, Recording
+from hotloop.record.recording import Process, Recording, durations_ns
 from hotloop.record.rows import (
     COLLECTIVE,
     COLLECTIVE_OPS,
@@ -20,7 +20,6 @@ from hotloop.record.rows import (
     KIND_NAMES,
     LOG,
     LOG_OPS,
-    LONG,
     LOSS,
     MAKE,
     MODE,
@@ -63,7 +62,7 @@ def steps(recording: Recording, process: Process, measured: Steps, most: int, ti
 def spans(recording: Recording, process: Process, rows: Rows, tid: int) -> Iterator[Event]:
     """One slice per span, properly nested: a child never ends after its parent, whatever rounding did."""
     spans_ = rows[~np.isin(rows["kind"], _NO_SPAN)]
-    lengths = _durations_ns(spans_)
+    lengths = durations_ns(spans_)
     order = np.lexsort((-lengths, spans_["start"]))
     places = {note.get("id"): note for note in process.notes.get("site", [])}
     modules = {note.get("id"): note for note in process.notes.get("name", [])}
@@ -87,7 +86,7 @@ def samples(recording: Recording, process: Process, rows: Rows, tid: int) -> Ite
     taken = rows[rows["kind"] == SAMPLE]
     if not len(taken):
         return
-    weights = _durations_ns(taken)
+    weights = durations_ns(taken)
     ends = taken["start"].astype(np.int64)
     starts = np.maximum(ends - weights, np.concatenate([[0], ends[:-1]]))
     stacks = {note.get("id"): note for note in process.notes.get("stack", [])}
@@ -180,8 +179,3 @@ def _slice(pid: int, tid: int, name: str, category: str, start: float, end: floa
     length = round(max(0.0, round(end, 3) - ts), 3)
     event = {"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid, "ts": ts, "dur": length}
     return {**event, "args": arguments} if arguments else event
-
-
-def _durations_ns(rows: Rows) -> npt.NDArray[np.int64]:
-    """Lengths of rows in nanoseconds; long rows count in microseconds."""
-    return rows["dur"].astype(np.int64) * np.where(rows["flags"] & LONG, 1000, 1)
