@@ -173,6 +173,12 @@ def test_a_torch_that_cannot_be_imported_fails_as_it_would(tmp_path: Path, text:
     assert outputs[0] == outputs[1]
 
 
+def test_a_package_of_the_scripts_called_hotloop_is_the_scripts(tmp_path: Path) -> None:
+    (tmp_path / "hotloop.py").write_text("X = 1\n")
+    done = cold("import torch, hotloop; print(hotloop.X)", folder=tmp_path)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "1\n", "")
+
+
 def test_a_broken_installation_lets_the_script_run(tmp_path: Path) -> None:
     script = "import torch; print(torch.ones(2).sum().item())"
     done = cold(script, folder=tmp_path, env={"HOTLOOP_SRC": str(tmp_path / "nowhere")})

@@ -48,6 +48,9 @@ def _attach(loader, finder):
         return
 
     def run(module):
+        if module.__name__ != "torch":  # one loader for all that lies in an archive
+            execute(module)
+            return
         vars(loader).pop("exec_module", None)  # torch.__spec__.loader is what it always was
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
@@ -84,8 +87,22 @@ def _leave(name, words):
         pass
 
 
+def _is_taken():
+    """Whether the script has a package of its own that is called as ours."""
+    from importlib.machinery import PathFinder
+    from os.path import dirname, isdir
+
+    module = sys.modules.get("hotloop")
+    spec = PathFinder.find_spec("hotloop") if module is None else module.__spec__
+    origin = getattr(spec, "origin", None)
+    return origin is not None and not isdir(dirname(origin) + "/bootstrap")
+
+
 def _start_hotloop(torch, import_start_ns):
     try:
+        if _is_taken():
+            _leave("torch-failed", "nothing was observed: the script has a package called hotloop of its own")
+            return
         if "hotloop" not in sys.modules:
             from importlib.util import module_from_spec, spec_from_file_location
 
