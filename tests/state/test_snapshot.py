@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from hotloop.state.snapshot import EXACT, QUICK, Snapshot, changed, generators, snapshot
 
@@ -218,3 +219,13 @@ def test_generators_that_an_object_holds_are_found() -> None:
     before = taken(data)
     data.rng.random()
     assert taken(data) == before
+
+
+def test_a_look_is_seen_by_no_dispatch_mode() -> None:
+    class Seen(TorchDispatchMode):
+        def __torch_dispatch__(self, *_: Any) -> Any:
+            raise AssertionError
+
+    held = Kept(x=torch.zeros(3))
+    with Seen():
+        assert snapshot(held).entries["x"].content is not None

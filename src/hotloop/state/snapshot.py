@@ -24,6 +24,8 @@ PLAIN: Final = frozenset([bool, int, float, complex, str, bytes, type(None)])
 _APART: Final = frozenset(["_thread", "logging", "multiprocessing", "threading", "tqdm", "hotloop"])
 #: Of larger arrays and lists so many bytes or items are compared.
 _SAMPLED: Final = 4096
+#: Inference tensors have no version, not all arrays have bytes. What a signal handler raises goes on.
+_REFUSED: Final = (RuntimeError, TypeError, ValueError, AttributeError, BufferError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +197,7 @@ class _Walk:
             return container.__len__(value), hash(frozenset(id(one) for one in container.__iter__(value)))
         if container is dict:
             return (dict.__len__(value), None) if self._limits.exact else None
-        with contextlib.suppress(Exception):  # inference tensors have no version, not all arrays have bytes
+        with contextlib.suppress(*_REFUSED):
             if is_tensor(value):
                 return self._of_tensor(value)
             if is_array(value):
@@ -204,7 +206,7 @@ class _Walk:
 
     def _of_tensor(self, value: Any) -> Any:
         torch = sys.modules["torch"]
-        with torch._C.DisableTorchFunction():
+        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # no mode of the script's
             if torch.Tensor.is_shared(value):
                 return None
             version = attribute(value, "_version")

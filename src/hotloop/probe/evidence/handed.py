@@ -70,6 +70,7 @@ class Handed:
         if not number:
             paths = [path for path, _ in batches.leaves(batch)][: fingerprint.MAX_LEAVES]
             self._probe.note("leaves", loader=loader, paths=paths)
-        with self._probe.torch._C.DisableTorchFunction():
+        unseen = self._probe.torch._C
+        with unseen.DisableTorchFunction(), unseen._DisableTorchDispatch():
             for leaf, crc in fingerprint.of_batch(batch, full=full):
                 self._probe.emit(CONTENT, perf_counter_ns(), 0, crc, 0, loader, leaf)
