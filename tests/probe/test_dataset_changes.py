@@ -220,5 +220,5 @@ def test_of_many_passes_few_are_looked_at(passes: int = 40) -> None:
         looks.begins(SimpleNamespace(dataset=data), 1, place=7)
     assert [note["names"] for note in noted] == [["epoch"]]
     seen = looks._latest[7].get(data)
-    assert seen is not None
-    assert seen.entries["epoch"].what == (int, 11)  # of the pass before the 33rd
+    assert seen is not None and seen[1] is not None
+    assert seen[1].entries["epoch"].what == (int, 11)  # of the pass before the 33rd

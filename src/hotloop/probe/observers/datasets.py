@@ -15,8 +15,10 @@ from hotloop.probe.observers.loader_facts import own_dataset
 from hotloop.state.identity import Known
 from hotloop.state.snapshot import Snapshot, changed, snapshot
 
-#: Passes over the loaders that one line builds that are looked at; later those that are powers of two.
-_FIRST: Final = 8
+#: Passes over a dataset that are looked at, and over all of the loaders that one line builds; later those
+#: that are powers of two.
+_FIRST: Final = 4
+_FIRST_OF_PLACE: Final = 64
 #: Passes under way, of as many loaders, whose datasets are remembered as they began.
 _MOST_BEGUN: Final = 64
 
@@ -34,7 +36,8 @@ class Datasets:
     def restart(self) -> None:
         """In a forked child: what its parent saw is not its own."""
         self._passes: dict[Any, int] = {}  # by place
-        self._latest: dict[Any, Known[Snapshot]] = {}  # by place: how a dataset was when a pass began
+        #: by place: passes over a dataset, and how it was when one began
+        self._latest: dict[Any, Known[tuple[int, Snapshot | None]]] = {}
         #: by loader: the dataset, and how it was when the pass under way began
         self._begun: dict[int, tuple[weakref.ref[Any], Snapshot]] = {}
         self._noted: dict[tuple[str, int], dict[str, None]] = {}
@@ -42,15 +45,18 @@ class Datasets:
     def begins(self, loader: Any, number: int, place: Any) -> None:
         """A pass begins."""
         self._begun.pop(number, None)
-        passes = self._passes[place] = self._passes.get(place, 0) + 1
-        if passes > _FIRST and passes & (passes - 1):
-            return
+        of_place = self._passes[place] = self._passes.get(place, 0) + 1
         dataset = own_dataset(getattr(loader, "dataset", None))
         known = self._latest.setdefault(place, Known())
-        before, now = known.get(dataset), snapshot(dataset)
+        passes, before = known.get(dataset) or (0, None)
+        count = passes + 1 if of_place <= _FIRST_OF_PLACE or before is not None else of_place
+        if (count > _FIRST or of_place > _FIRST_OF_PLACE) and count & (count - 1):
+            known.put(dataset, (passes + 1, before))
+            return
+        now = snapshot(dataset)
         if before is not None:
             self._note("dataset_changed", number, dataset, before, now)
-        known.put(dataset, now)
+        known.put(dataset, (passes + 1, now))
         try:
             self._begun[number] = weakref.ref(dataset), now
         except TypeError:  # nothing can refer to it weakly
