@@ -192,8 +192,7 @@ def test_time_since_the_start_is_no_step_time(tmp_path: Path) -> None:
 
 def test_epochs_that_print_the_time_since_the_start(tmp_path: Path) -> None:
     done = written(tmp_path, [f"Epoch {i}/40 - train_loss: 2.1 - time: {60.0 * i}s\n" for i in range(1, 41)])
-    assert done.findings == ()
-    assert {(point.rate, point.unit) for point in done.parts[0].throughput} == {(60.0, "epochs/h")}
+    assert (done.findings, done.parts[0].throughput) == ((), ())
 
 
 def test_steps_that_take_longer_and_longer_are_a_fall(tmp_path: Path) -> None:
@@ -223,7 +222,6 @@ def test_milliseconds_without_a_unit_are_told_by_the_clock(tmp_path: Path) -> No
     ]
     part = written(tmp_path, lines).parts[0]
     assert part.throughput[0].rate == pytest.approx(4.0, rel=0.05)
-    assert {phase.name: phase.s_per_step for phase in part.phases}["data_wait"] == pytest.approx(0.0215)
 
 
 def test_a_resumed_run_has_the_steps_it_says(tmp_path: Path) -> None:

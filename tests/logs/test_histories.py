@@ -31,7 +31,6 @@ def events(folder: Path) -> Path:
         writer.add_scalar("perf/data_time", 0.01 if i < 200 else 0.10, **step)
         writer.add_scalar("val/loss", float("nan"), **step)
     writer.add_histogram("weights", np.random.rand(1000), 5)
-    writer.add_scalar("train/loss", 0.1, 4000, walltime=now, new_style=True)
     writer.close()
     (path,) = (folder / "run").iterdir()
     return path
@@ -127,10 +126,3 @@ def test_nvidia_smi_with_units_by_gpu(tmp_path: Path) -> None:
     assert data["GPU 0"]["gpu_util"] == pytest.approx(0.3)
     assert data["GPU 1"]["gpu_util"] == pytest.approx(0.9)
     assert done.verdict == "The 2 GPUs compute 30 % to 90 % of the time."
-
-
-def test_a_busy_gpu_that_draws_little(tmp_path: Path) -> None:
-    text = SMI + "".join(
-        f"2024/01/02 12:34:{i:02d}.789, 0, 95 %, 3840 MiB, 24576 MiB, 100.00 W, 575.00 W\n" for i in range(60)
-    )
-    assert [f.id for f in written(tmp_path, text, "gpu.csv").findings] == ["device/low-intensity"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -59,8 +58,7 @@ class Analysis:
             "schema": 1,
             "verdict": self.verdict,
             "sources": [
-                {name: value for name, value in asdict(part.source).items() if name != "num_bytes"}
-                | {"bytes": part.source.num_bytes}
+                {"bytes" if name == "num_bytes" else name: value for name, value in vars(part.source).items()}
                 for part in self.parts
             ],
             "findings": [finding.to_json() for finding in self.findings],
@@ -135,17 +133,8 @@ def _read(path: Path, pattern: re.Pattern[bytes] | None) -> tuple[Log, Source]:
     for stream in read.streams:
         settle(stream)
     log = Log(file=str(path), read=read, rank=_rank(path.name))
-    source = Source(
-        file=str(path),
-        kind=kind,
-        lines=read.damage.lines,
-        skipped=read.damage.skipped,
-        recognized=recognized(log),
-        notes=tuple(read.damage.notes),
-        rank=log.rank,
-        num_bytes=read.damage.num_bytes,
-    )
-    return log, source
+    found = {**vars(read.damage), "notes": tuple(read.damage.notes)}
+    return log, Source(file=str(path), kind=kind, recognized=recognized(log), rank=log.rank, **found)
 
 
 def _text_kind(path: Path, read: Read) -> str:
@@ -175,8 +164,6 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Part]]:
             )
         elif not path.is_file():
             bad.append(_unreadable(path, "no regular file: write it to disk first"))
-        elif not os.access(path, os.R_OK):
-            bad.append(_unreadable(path, "not readable: permission denied"))
         else:
             files.append(path)
     return files, bad

@@ -23,6 +23,8 @@ _TICKS: Final = 10.0
 _FIT: Final = 0.10
 #: Time before training that the first line may have on top of its own, in parts of its own.
 _PAUSE: Final = 0.5
+#: What noise of the first line may take off.
+_EARLY: Final = -0.3
 
 
 def judged(rate: Floats, count: Floats, clock: Floats | None) -> Verdict:
@@ -129,33 +131,20 @@ def _misfit(implied: Floats, passed: Floats) -> float:
 
 
 def _falls_by_construction(rate: Floats, count: Floats) -> bool:
-    """Whether 1/r grows in proportion to the counter: at its start the rate would have been infinite."""
+    """Whether 1/r grows in proportion to the counter: at its start the rate would have been infinite.
+
+    Beside what rounding takes away, and a pause before the first line. Only where the first line counts as
+    much as each: else a rate that falls would do.
+    """
     for n in (count, count + 1.0, np.arange(1.0, len(rate) + 1)):
-        if n[0] <= 0 or n[-1] / n[0] < 2.5 or (n[0] > count[0] > 0 and not _from_its_start(n)):
+        if n[0] <= 0 or n[-1] / n[0] < 2.5 or n[0] > 1.5 * (n[1] - n[0]):
             continue
-        product = rate * n
-        if float(np.std(product) / np.mean(product)) < 0.5 * _FIT or _begins_at_nothing(rate, n):
+        slope, begun = np.polyfit(n, 1.0 / rate, 1, w=rate)
+        apart = np.abs(rate * (slope * n + begun) - 1.0) - _rounding(rate) / rate
+        early = begun / (slope * n[0])
+        if slope > 0 and _EARLY <= early <= _PAUSE and np.maximum(apart, 0.0).mean() < 0.5 * _FIT:
             return True
     return False
-
-
-def _from_its_start(n: Floats) -> bool:
-    return bool(n[0] <= 1.5 * (n[1] - n[0]))
-
-
-def _begins_at_nothing(rate: Floats, n: Floats) -> bool:
-    """The same beside what rounding takes away, and a pause before the first line.
-
-    Only where the first line counts as much as each: else a rate that falls would do.
-    """
-    if not _from_its_start(n):
-        return False
-    slope, begun = np.polyfit(n, 1.0 / rate, 1, w=rate)
-    line = slope * n + begun
-    if slope <= 0 or not -0.1 <= begun / (slope * n[0]) <= _PAUSE:
-        return False
-    apart = np.abs(rate * line - 1.0) - _rounding(rate) / rate
-    return float(np.maximum(apart, 0.0).mean()) < 0.5 * _FIT
 
 
 def may_fall_by_construction(rate: Floats) -> bool:

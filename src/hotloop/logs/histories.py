@@ -70,8 +70,6 @@ class _Rows:
         columns = {role: np.array([values.get(role, np.nan) for _, values in rows]) for role in roles}
         columns["line"] = np.array([line for line, _ in rows], dtype=float)
         columns["has_loss"] = np.array([float("loss" in values) for _, values in rows])
-        if "power" in columns and "power_limit" in columns:
-            columns["power_ratio"] = columns["power"] / columns["power_limit"]
         note_losses(self._read, columns)
         starts = np.zeros(len(rows), dtype=np.int64)
         self._read.pauses.watch([Piece(mode=mode, starts=starts, columns=columns)], b"")

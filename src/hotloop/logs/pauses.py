@@ -17,6 +17,7 @@ from hotloop.logs.streams import Floats, Ints
 _FACTOR: Final = 4.0
 _LEAST_S: Final = 2.0
 _BETWEEN_BYTES: Final = 64 * 1024
+_UNEXPLAINED: Final = "unexplained"
 _STAMP: Final = re.compile(rb"(?m)^.{0,40}?(?<![\d:])(" + CLOCK + rb")")
 _KINDS: Final = (
     (
@@ -54,7 +55,7 @@ class Pauses:
     kinds: dict[str, Pause] = field(default_factory=dict)
     usual_s: float = 0.0
     span_s: float = 0.0
-    _last: tuple[float, float] | None = None  # clock, epoch
+    _last: float | None = None
 
     def watch(self, pieces: Sequence[Piece], body: bytes) -> None:
         """Look at the intervals between lines of training; lines of several ranks are not judged."""
@@ -62,24 +63,21 @@ class Pauses:
         if not own or any("rank" in piece.columns for piece in own):
             return
         starts = np.concatenate([piece.starts for piece in own])
-        clock = np.concatenate([piece.columns["clock"] for piece in own])
-        none = [np.full(len(piece.starts), np.nan) for piece in own]
-        epoch = np.concatenate([p.columns.get("epoch", n) for p, n in zip(own, none, strict=True)])
+        clock, lines = (np.concatenate([piece.columns[n] for piece in own]) for n in ("clock", "line"))
         order = np.argsort(starts, kind="stable")
         order = order[np.isfinite(clock[order])]
-        starts, clock, epoch = starts[order], clock[order], epoch[order]
+        starts, clock, lines = starts[order], clock[order], lines[order]
         if not len(starts):
             return
-        lines = np.concatenate([piece.columns["line"] for piece in own])[order]
         if self._last is not None:
-            starts = np.insert(starts, 0, 0)
-            clock = np.insert(clock, 0, self._last[0])
-            epoch = np.insert(epoch, 0, self._last[1])
-            lines = np.insert(lines, 0, lines[0])
-        self._judge(starts, clock, epoch, lines, body)
-        self._last = float(clock[-1]), float(epoch[-1])
+            starts, clock, lines = (
+                np.insert(column, 0, first)
+                for column, first in ((starts, 0), (clock, self._last), (lines, lines[0]))
+            )
+        self._judge(starts, clock, lines, body)
+        self._last = float(clock[-1])
 
-    def _judge(self, starts: Ints, clock: Floats, epoch: Floats, lines: Floats, body: bytes) -> None:
+    def _judge(self, starts: Ints, clock: Floats, lines: Floats, body: bytes) -> None:
         passed = np.diff(clock)
         forward = passed[passed >= 0]
         self.span_s += float(forward[forward < 7 * 86400].sum())
@@ -92,16 +90,10 @@ class Pauses:
         threshold = np.maximum(_FACTOR * usually, usually + _LEAST_S)
         for i in np.flatnonzero((passed > threshold) & (passed < 7 * 86400))[:1000]:
             between = body[int(starts[i]) : int(starts[i + 1])][-_BETWEEN_BYTES:]
-            turned = bool(np.isfinite(epoch[i]) and epoch[i + 1] > epoch[i])
-            excess = float(passed[i] - usually[i])
-            for kind, seconds in self._apportioned(
-                between, float(clock[i]), float(clock[i + 1]), excess, turned
-            ):
+            for kind, seconds in self._apportioned(between, float(clock[i]), float(clock[i + 1])):
                 self._count(kind, seconds, int(lines[i]))
 
-    def _apportioned(
-        self, between: bytes, begin: float, end: float, excess: float, turned: bool
-    ) -> list[tuple[str, float]]:
+    def _apportioned(self, between: bytes, begin: float, end: float) -> list[tuple[str, float]]:
         """The pause by what the lines in it speak of; each interval belongs to the line that opens it."""
         marks = [(begin, b"")]
         previous = between.find(b"\n", 1)
@@ -111,17 +103,14 @@ class Pauses:
                 marks.append((moment(match[1]), line))
             else:
                 marks[-1] = (marks[-1][0], marks[-1][1] + b" " + line[:200])
-        default = "epoch" if turned else "unexplained"
         marks = [(t, words) for t, words in marks if begin <= t <= end] + [(end, b"")]
         spans: dict[str, float] = {}
         for (start, words), (stop, following) in pairwise(marks):
-            kind = _kind(words) or _kind(following) or default
+            kind = _kind(words) or _kind(following) or _UNEXPLAINED
             spans[kind] = spans.get(kind, 0.0) + stop - start
         # The last interval ends with a line of training: the usual part of it is training.
         spans[kind] = max(0.0, spans[kind] - self.usual_s)
         total = sum(spans.values())
-        if total <= 0:
-            return [(_kind(between) or default, excess)]
         return [(kind, seconds) for kind, seconds in spans.items() if seconds > 0.02 * total]
 
     def _count(self, kind: str, seconds: float, line: int) -> None:

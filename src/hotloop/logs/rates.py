@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
-import numpy.typing as npt
 
 from hotloop.logs.averages import Verdict, blocks, judged, reconstructed, resolution_s
 from hotloop.logs.meanings import PHASE_ROLES
@@ -216,85 +215,42 @@ def _of_bar(stream: Stream) -> Series | None:
     return _series(stream, rate, unit, how, at) if len(at) else None
 
 
-# Which time a column is, told by all its rows
+# Times that are no step's, told by all rows
 
 
 _LEAST_TIMES: Final = 8
+#: A step cannot take longer than the clock shows; whole seconds may halve what it shows of short ones.
+_IMPOSSIBLE: Final = 1.6
 
 
 def settle(stream: Stream) -> None:
-    """Rename or divide a ``time`` that is no step's; phases that can no longer be told are dropped."""
+    """Drop a ``time`` that cannot be a step's, and the phases beside it: the rate is then counted."""
     times = stream.get("time")
     if stream.mode != "train" or stream.bar or times is None:
         return
     at = np.flatnonzero(np.isfinite(times))
+    clock = seconds(stream)
+    count = steps(stream) if stream.get("step") is not None else stream.get("epoch")
     if len(at) <= _LEAST_TIMES:
         return
-    clock = seconds(stream)
-    if _since_start(times[at], clock[at] if clock is not None else None):
-        _as_elapsed(stream, times, at)
-    elif clock is not None and stream.get("step") is not None:
-        _per_step(stream, times, at, clock)
+    if clock is None or count is None:
+        wrong = _since_start(times[at])
+        columns = {"elapsed": times} if wrong and stream.get("elapsed") is None else {}
+    else:
+        done, passed, columns = np.diff(count[at]), np.diff(clock[at]), {}
+        good = (done > 0) & (passed > 0)
+        taken = times[at[1:]][good] * done[good] / passed[good]
+        wrong = len(taken) >= _LEAST_TIMES and float(np.median(taken)) > _IMPOSSIBLE
+    if wrong:
+        for role in ("time", *PHASE_ROLES):
+            stream.columns.pop(role, None)
+        stream.columns.update(columns)
 
 
-def _since_start(times: Floats, clock: Floats | None = None) -> bool:
-    """Whether times rise with every row from near nothing, as fast as the clock where there is one."""
+def _since_start(times: Floats) -> bool:
+    """Whether times rise with every row from near nothing, with each epoch perhaps."""
     rises = np.diff(times)
     usual = float(np.median(rises))
     if not usual > 0 or times[0] >= 3 * usual or np.mean(rises > 0) < 0.9:
         return False
-    if np.mean((rises > 0) | (times[1:] < 3 * usual)) <= 0.98:  # it may start again, with each epoch
-        return False
-    return clock is None or 0.5 < _ratio(rises, np.diff(clock), rises > 0) < 2
-
-
-def _as_elapsed(stream: Stream, times: Floats, at: Ints) -> None:
-    columns, epoch = stream.columns, stream.get("epoch")
-    for role in PHASE_ROLES:
-        if role in columns and _since_start(columns[role][at]):
-            del columns[role]
-    if stream.get("step") is None and epoch is not None and (np.diff(epoch[at]) > 0).all():
-        rises = np.diff(times[at], prepend=0.0)  # one row for each epoch: its time is what was added
-        columns["time"] = np.full(len(times), np.nan)
-        columns["time"][at] = np.where(rises > 0, rises, times[at])
-        return
-    del columns["time"]
-    if stream.get("elapsed") is None:
-        columns["elapsed"] = times
-
-
-def _per_step(stream: Stream, times: Floats, at: Ints, clock: Floats) -> None:
-    """Divide times that are as long as the clock's gaps between rows many steps apart, or 1000 times."""
-    columns = stream.columns
-    done, passed = np.diff(steps(stream)[at]) / stream.stride, np.diff(clock[at]) / stream.stride
-    good = (done > 0) & (passed >= 0)
-    if good.sum() < max(_LEAST_TIMES, 0.8 * len(good)):
-        return
-    if 700 < _ratio(times[at[1:]] * done, passed, good) < 1400:  # milliseconds, and nothing says so
-        for role in ("time", *PHASE_ROLES):
-            if role in columns:
-                columns[role] = columns[role] / 1000
-        return
-    if np.median(done[good]) < 1.5:
-        return
-    if not 0.7 < _ratio(times[at[1:]], passed, good) < 1.4:
-        return
-    count = np.full(len(times), np.median(done[good]))
-    count[at[1:][good]] = done[good]
-    columns["time"] = times / count
-    for role in PHASE_ROLES:
-        if role in columns:
-            if np.nanmedian(columns[role]) > 1.02 * np.nanmedian(columns["time"]):
-                columns[role] = columns[role] / count
-            else:  # of a step or of all since the last print: who knows
-                del columns[role]
-
-
-def _ratio(times: Floats, passed: Floats, good: npt.NDArray[np.bool_]) -> float:
-    """Times over what passed by the clock, without the longest gaps (pauses); NaN where no time passed."""
-    kept = good & (passed >= 0)
-    if not kept.any():
-        return float("nan")
-    kept &= passed <= np.quantile(passed[kept], 0.9)
-    whole = float(passed[kept].sum())
-    return float(times[kept].sum()) / whole if whole > 0 else float("nan")
+    return bool(np.mean((rises > 0) | (times[1:] < 3 * usual)) > 0.98)

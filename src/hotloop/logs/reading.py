@@ -68,10 +68,10 @@ def opened(path: Path) -> IO[bytes]:
     return cast(IO[bytes], opener(path))
 
 
-def head(path: Path, num_bytes: int = 256 * 1024) -> bytes:
+def head(path: Path) -> bytes:
     """The first bytes; what a damaged archive still gives."""
     with opened(path) as file:
-        return _some(file, num_bytes, Damage()).removeprefix(b"\xef\xbb\xbf")
+        return _some(file, 256 * 1024, Damage()).removeprefix(b"\xef\xbb\xbf")
 
 
 def chunks(path: Path, damage: Damage) -> Iterator[Chunk]:

@@ -1,8 +1,7 @@
 """TensorBoard's event files: TFRecord frames around ``Event`` messages, without TensorBoard.
 
 A frame is a length (u64), a checksum of it, the message, a checksum of that. Of an Event fields
-1 (wall_time), 2 (step) and 5 (summary) are read, of a summary's values field 1 (tag), 2 (simple_value) and
-8 (tensor, of one float or double).
+1 (wall_time), 2 (step) and 5 (summary) are read, of a summary's values field 1 (tag) and 2 (simple_value).
 """
 
 from __future__ import annotations
@@ -69,8 +68,6 @@ def _scalar(message: bytes) -> tuple[str, float | None]:
             tag = value.decode("utf-8", "replace")
         elif field == 2 and isinstance(value, bytes):
             scalar = struct.unpack("<f", value)[0]
-        elif field == 8 and isinstance(value, bytes):
-            scalar = _tensor(value)
     return tag, scalar
 
 
@@ -107,15 +104,3 @@ def _varint(message: bytes, at: int) -> tuple[int, int]:
         shift += 7
         if shift > 63:
             raise ValueError("no varint")
-
-
-def _tensor(message: bytes) -> float | None:
-    """A scalar TensorProto: dtype 1 (float) or 2 (double), packed or in tensor_content."""
-    kind, content = 0, b""
-    for field, value in _fields(message):
-        if field == 1 and isinstance(value, int):
-            kind = value
-        elif field in (4, 5, 6) and isinstance(value, bytes):
-            content = value
-    code = {1: ("<f", 4), 2: ("<d", 8)}.get(kind)
-    return struct.unpack(code[0], content)[0] if code and len(content) == code[1] else None

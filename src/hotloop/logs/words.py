@@ -13,7 +13,7 @@ from hotloop.logs.log import Log
 from hotloop.logs.meanings import PHASE_ROLES
 from hotloop.logs.part import Section
 from hotloop.logs.rates import Series
-from hotloop.logs.streams import Floats, Stream
+from hotloop.logs.streams import Floats
 
 _ROLES = {
     "time": "step time", "data_time": "data time", "rate": "steps/s", "sample_rate": "samples/s",
@@ -53,41 +53,32 @@ def recognized(log: Log) -> tuple[str, ...]:
 
 def verdict(log: Log, findings: Sequence[Finding]) -> str:
     """One sentence: the gravest finding, else how the run goes, else nothing."""
-    if findings and findings[0].severity in ("high", "medium"):
-        return findings[0].message
-    misread = next((finding for finding in findings if finding.id == "trend/misleading-metric"), None)
-    if misread is not None:
-        return misread.message
+    for finding in findings:
+        if finding.severity in ("high", "medium") or finding.id == "trend/misleading-metric":
+            return finding.message
     wait = next((phase for phase in log.phases if phase.name == "data_wait"), None)
     series = log.series
-    busy = [column for stream in log.trained() if (column := stream.get("gpu_util")) is not None]
+    busy = [float(np.nanmean(column)) for s in log.trained() if (column := s.get("gpu_util")) is not None]
     if series is not None and len(series.rate) >= 3:
-        pace = f"{units.rate(log.levels[-1])} {series.unit}"
-        if len(log.levels) == 1:
-            known = series.rate[np.isfinite(series.rate) & (series.rate > 0)]
-            if len(known) < LEAST_VALUES and known.max() > _APART * known.min():
-                return (
-                    f"{units.rate(known.min())} to {units.rate(known.max())} {series.unit} in {len(known)} "
-                    "values: too few to tell whether it changes."
-                )
-            fed = f", {units.share(wait.share)} of each step waiting for data" if wait is not None else ""
-            return f"Steady at {pace} from first to last{fed}."
         low, high = min(log.levels), max(log.levels)
-        moves = f"Throughput moves between {units.rate(low)} and {units.rate(high)} {series.unit}"
-        return f"{moves}, {pace} at the end."
+        pace = f"{units.rate(log.levels[-1])} {series.unit}"
+        if low < high:
+            moves = f"Throughput moves between {units.rate(low)} and {units.rate(high)} {series.unit}"
+            return f"{moves}, {pace} at the end."
+        known = series.rate[np.isfinite(series.rate) & (series.rate > 0)]
+        if len(known) < LEAST_VALUES and known.max() > _APART * known.min():
+            return (
+                f"{units.rate(known.min())} to {units.rate(known.max())} {series.unit} in {len(known)} "
+                "values: too few to tell whether it changes."
+            )
+        fed = f", {units.share(wait.share)} of each step waiting for data" if wait is not None else ""
+        return f"Steady at {pace} from first to last{fed}."
     if busy:
-        means = [float(np.nanmean(column)) for column in busy]
-        spread = (
-            f"{units.share(min(means))} to " if units.share(min(means)) != units.share(max(means)) else ""
-        )
-        which = "The GPU computes" if len(means) == 1 else f"The {len(means)} GPUs compute"
-        return f"{which} {spread}{units.share(max(means))} of the time."
+        shares = list(dict.fromkeys(map(units.share, (min(busy), max(busy)))))
+        which = "The GPU computes" if len(busy) == 1 else f"The {len(busy)} GPUs compute"
+        return f"{which} {' to '.join(shares)} of the time."
     if findings:
         return findings[0].message
-    if wait is not None:
-        return f"{units.share(wait.share)} of each step waits for data."
-    if log.stages:
-        return f"{log.stages[0].name} takes {units.share(log.stages[0].share)} of {len(log.stages)} stages."
     return "Nothing in this file says how fast it trains." if log.read.streams else ""
 
 
@@ -198,37 +189,23 @@ def _memory(log: Log) -> Section | None:
 
 
 def _gpus(log: Log) -> Section | None:
-    own = [stream for stream in log.read.streams if stream.get("gpu_util") is not None]
-    if not own:
-        return None
-    lines, data = [], {}
-    for stream in own[:64]:
-        name = stream.name if stream.name.startswith("GPU") else "GPU"
-        values = _means(stream)
-        lines.append(_gpu_line(name, values))
-        data[name] = values
-    return Section(title="Devices, means over the samples", lines=tuple(lines), data=data)
+    """Means over the samples of each GPU."""
+    data = {}
+    for stream in log.read.streams:
+        if stream.get("gpu_util") is not None:
+            roles = ("gpu_util", "power", "power_limit", "device_bytes", "device_limit", "temperature")
+            means = {role: float(np.nanmean(c)) for role in roles if (c := stream.get(role)) is not None}
+            data[stream.name or "GPU"] = means
+    lines = tuple(f"{name:<6} {_gpu_words(means)}" for name, means in data.items())
+    return Section(title="Devices, means over the samples", lines=lines, data=data) if data else None
 
 
-def _means(stream: Stream) -> dict[str, float]:
-    out = {}
-    for role in ("gpu_util", "power", "power_limit", "device_bytes", "device_limit", "temperature"):
-        column = stream.get(role)
-        if column is not None:
-            out[role] = float(np.nanmean(column))
-    util = stream.columns["gpu_util"]
-    out["idle_share"] = float(np.mean(util[np.isfinite(util)] < 0.1))
-    return out
-
-
-def _gpu_line(name: str, values: dict[str, float]) -> str:
-    parts = [
-        f"busy {units.share(values['gpu_util'])} (idle in {units.share(values['idle_share'])} of samples)"
-    ]
-    if "power" in values:
-        limit = f" of {values['power_limit']:.0f}" if "power_limit" in values else ""
-        parts.append(f"{values['power']:.0f}{limit} W")
-    if "device_bytes" in values:
-        limit = f" of {units.size(values['device_limit'])}" if "device_limit" in values else ""
-        parts.append(f"{units.size(values['device_bytes'])}{limit}")
-    return f"{name:<6} " + ", ".join(parts)
+def _gpu_words(means: dict[str, float]) -> str:
+    parts = [f"busy {units.share(means['gpu_util'])}"]
+    for role, most, words in (
+        ("power", "power_limit", "{:.0f} W".format),
+        ("device_bytes", "device_limit", units.size),
+    ):
+        if role in means:
+            parts.append(words(means[role]) + (f" of {words(means[most])}" if most in means else ""))
+    return ", ".join(parts)

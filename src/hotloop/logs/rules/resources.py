@@ -1,4 +1,4 @@
-"""``input/``, ``memory/`` and ``device/``: what the step waits for, what grows, how busy the device is."""
+"""``input/``, ``memory/`` and ``device/``: what the step waits for, what grows, which stage takes most."""
 
 from __future__ import annotations
 
@@ -42,24 +42,11 @@ def _data_wait(log: Log) -> Iterator[Finding]:
             f"data time {units.duration(wait.s_per_step)} of {units.duration(step_s)} per step, over "
             f"{found[0].num_rows:,} lines",
             known,
-            *_uneven(found[1]),
         ),
         found[0].columns["line"][0],
         share=wait.share,
         remedies=("num-workers",) if single else (),
         data={"num_workers": workers} if workers is not None else {},
-    )
-
-
-def _uneven(values: Floats) -> tuple[str, ...]:
-    good = values[np.isfinite(values)]
-    if len(good) < 20:
-        return ()
-    middle, high = float(np.median(good)), float(np.quantile(good, 0.95))
-    if high < 4 * max(middle, 1e-6):
-        return ()
-    return (
-        f"unevenly: the median is {units.duration(middle)}, one line in twenty has {units.duration(high)}",
     )
 
 
@@ -157,13 +144,11 @@ def _near_limit(log: Log) -> Iterator[Finding]:
 
 
 _HOT = 0.30
-_BUSY = 0.70
-_POWER = 0.35
 _MODULE = re.compile(r"stage|layer|block|module|fus|head|backbone|encoder|decoder|attn|attention|conv|neck")
 
 
 def device(log: Log) -> Iterator[Finding]:
-    """The stage that takes most; a device that is busy and draws little power."""
+    """The stage that takes most."""
     stages = log.stages
     if len(stages) >= 4 and stages[0].share >= _HOT and _MODULE.search(stages[0].name):
         top = stages[0]
@@ -179,22 +164,3 @@ def device(log: Log) -> Iterator[Finding]:
             severity="info",
             data={"stage": top.name, "share": top.share},
         )
-    yield from _low_intensity(log)
-
-
-def _low_intensity(log: Log) -> Iterator[Finding]:
-    busy, drawn = log.column("gpu_util"), log.column("power_ratio")
-    if busy is None or drawn is None:
-        return
-    half = len(busy[1]) // 2
-    used, power = float(np.nanmean(busy[1][half:])), float(np.nanmean(drawn[1][half:]))
-    if half < 5 or used < _BUSY or power >= _POWER:
-        return
-    yield log.finding(
-        "device/low-intensity",
-        f"The device is busy {units.share(used)} of the time but draws {units.share(power)} of its power "
-        "limit.",
-        (f"means of the second half of {len(busy[1]):,} samples",),
-        busy[0].columns["line"][half],
-        data={"gpu_util": used, "power_ratio": power},
-    )

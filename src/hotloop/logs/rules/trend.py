@@ -10,7 +10,7 @@ from hotloop import stats, units
 from hotloop.findings import Finding
 from hotloop.logs.averages import may_fall_by_construction
 from hotloop.logs.log import Log
-from hotloop.logs.rates import Series, by_epochs, seconds, steps
+from hotloop.logs.rates import Series, by_epochs
 from hotloop.logs.words import changed_along
 
 #: What the last level must lose against the best one before it.
@@ -20,16 +20,15 @@ _SHORT = 100
 
 
 def check(log: Log) -> Iterator[Finding]:
-    """Decay, averages read as rates, timers that miss time."""
+    """Decay, and averages read as rates."""
     series = log.series
     if series is not None:
         yield from _average(log, series)
         yield from _decay(log, series)
-    yield from _timer(log)
 
 
 def _decay(log: Log, series: Series) -> Iterator[Finding]:
-    """The rate ends lower than it was, at a level or on a slope, and does not come back."""
+    """The rate ends lower than it was, and does not come back."""
     levels, starts = log.levels, log.starts
     if len(levels) < 2:
         return
@@ -43,19 +42,16 @@ def _decay(log: Log, series: Series) -> Iterator[Finding]:
         return
     if series.verdict == "unknown" and series.undated and may_fall_by_construction(series.rate):
         return  # the log does not tell whether the rate falls, or how the number is made
-    falls = np.diff(levels[best:])
-    gradual = len(falls) >= 3 and bool((falls < 0).all())
     turn = starts[best + 1]
     unit, at = series.unit, f"step {series.step[turn]:,.0f}"
     along = changed_along(log, series, turn)
     # Seconds per unit of work beyond those of the best level, as a share of all seconds.
     took = 1.0 / series.rate
     share = float((took[turn:] - 1.0 / levels[best]).clip(0).sum() / took.sum())
-    words = "falls steadily" if gradual else "falls"
     yield log.finding(
         "trend/throughput-decay",
-        f"Throughput {words} from {units.rate(levels[best])} to {units.rate(last)} {unit} "
-        f"(-{units.share(1 - last / levels[best])}) {'from' if gradual else 'at'} {at} on.",
+        f"Throughput falls from {units.rate(levels[best])} to {units.rate(last)} {unit} "
+        f"(-{units.share(1 - last / levels[best])}) at {at} on.",
         (
             f"levels: {', '.join(units.rate(v) for v in levels[:8])} {unit} from steps "
             f"{', '.join(f'{series.step[i]:,.0f}' for i in starts[:8])}",
@@ -63,7 +59,7 @@ def _decay(log: Log, series: Series) -> Iterator[Finding]:
             *along,
         ),
         series.line[turn],
-        advice=_advice(along, gradual),
+        advice=_advice(along),
         share=share,
         data={"before": levels[best], "after": last, "step": float(series.step[turn]), "unit": unit},
     )
@@ -75,17 +71,13 @@ def _spread(log: Log, series: Series) -> float:
     return stats.robust_deviation(np.log(series.rate) - np.log(np.repeat(log.levels, sizes)), around=0.0)
 
 
-def _advice(along: tuple[str, ...], gradual: bool) -> str:
+def _advice(along: tuple[str, ...]) -> str:
     joined = " ".join(along)
     if "data time" in joined:
         return "Look at what feeds the loop there: storage, a cache that ran full, workers that died."
     if "memory" in joined:
         return "Look at what is kept from step to step there: memory grows where the rate falls."
-    if gradual:
-        return "Look for what grows with every step: a list walked through, losses kept with their graph."
-    return (
-        "Look at what happened at that step: other jobs on the machine, storage, clocks, a phase of training."
-    )
+    return "Look at what happened at that step, and for what grows with every step: lists, kept losses."
 
 
 def _average(log: Log, series: Series) -> Iterator[Finding]:
@@ -120,36 +112,4 @@ def _average(log: Log, series: Series) -> Iterator[Finding]:
         series.line[0] if len(series.line) else 1,
         advice="Divide the samples since the last print by the time since the last print.",
         data={"kind": kind, "printed_first": first, "printed_last": last, "rate": now},
-    )
-
-
-def _timer(log: Log) -> Iterator[Finding]:
-    """Step times that, added up, are far less than what the clock says passed between the lines."""
-    found = log.column("time")
-    if found is None or found[0].bar or found[0].get("clock") is None or found[0].get("step") is None:
-        return
-    stream, times = found
-    clock, position = seconds(stream), steps(stream)
-    if clock is None or len(times) < 9:
-        return
-    done, took = np.diff(position), np.diff(clock)
-    resolved = (done > 0) & (took >= 0) & np.isfinite(times[1:])
-    if resolved.sum() < 8 or float(took[resolved].sum()) < 20:
-        return
-    real, stated = float(np.median(took[resolved] / done[resolved])), float(np.median(times[1:][resolved]))
-    total = float(np.quantile(took[resolved], 0.75)), float(np.median(done[resolved]))
-    if real < 1.5 * stated or total[0] < 2 or real * total[1] - stated * total[1] < 2:
-        return
-    yield log.finding(
-        "trend/misleading-metric",
-        f"The printed step time ({units.duration(stated)}) misses most of what a step takes by the log's own "
-        f"clock ({units.duration(real)}).",
-        (
-            f"{int(resolved.sum())} intervals between lines: median {units.duration(real)} per step by the "
-            f"clock, {units.duration(stated)} printed",
-        ),
-        stream.columns["line"][1],
-        advice="Time from the end of one step to the end of the next, the wait for the batch included, and "
-        "synchronize the device before reading the clock.",
-        data={"kind": "timer-misses-time", "stated_s": stated, "clock_s": real},
     )

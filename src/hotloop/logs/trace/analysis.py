@@ -65,7 +65,6 @@ class Device:
     capability: int  # CUDA compute capability's first number, 0 unknown
     num_devices: int
     num_kernels: int
-    busy_s: float
     compute_s: float
     matrix_s: float  # in gemm, conv and attention kernels
     compute_by_phase: npt.NDArray[np.float64]  # by column of hotloop.phases, sums to compute_s
@@ -75,7 +74,7 @@ class Device:
     idle: Pieces
     kernels: tuple[Row, ...]
     copies: tuple[Row, ...]
-    plain_float32_ratio: float | None  # of matrix_s
+    plain_float32_s: float  # of matrix_s
 
     @property
     def idle_s(self) -> float:
@@ -192,13 +191,13 @@ def _device(trace: Trace, host: Host, main: int, window: Window) -> Device | Non
     busy = union(events)
     duration = events.end - events.start
     matrix = np.isin(family, kernels.MATRIX)
+    plain = _by_label(trace, kernels.is_plain_float32)[events.label]
     properties = _properties(trace, chosen)
     return Device(
         name=str(properties.get("name", "")),
         capability=int(properties.get("computeMajor", 0) or 0),
         num_devices=len(devices),
         num_kernels=int((~copying).sum()),
-        busy_s=busy.total_ns / 1e9,
         compute_s=computing.total_ns / 1e9,
         matrix_s=int(duration[matrix].sum()) / 1e9,
         compute_by_phase=_phases_of(host, events.where(~(copying | collective)), computing.total_ns / 1e9),
@@ -208,9 +207,7 @@ def _device(trace: Trace, host: Host, main: int, window: Window) -> Device | Non
         idle=idle_pieces(host, main, mine, busy.gaps(window.start, window.end)),
         kernels=_event_rows(trace, events.where(~copying)),
         copies=_event_rows(trace, events.where(copying)),
-        plain_float32_ratio=_ratio(
-            _by_label(trace, kernels.is_plain_float32)[events.label], duration, matrix
-        ),
+        plain_float32_s=int(duration[matrix & plain].sum()) / 1e9,
     )
 
 
@@ -235,11 +232,6 @@ def _operators(trace: Trace, host: Host, window: Window) -> tuple[Row, ...]:
 def _by_label(trace: Trace, classify: Callable[[str], str | bool]) -> npt.NDArray[Any]:
     """What a function of the name gives for every label."""
     return np.array([classify(label.name) for label in trace.labels])
-
-
-def _ratio(flag: npt.NDArray[Any], ns: Ints, among: npt.NDArray[Any]) -> float | None:
-    whole = int(ns[among].sum())
-    return int(ns[among & flag].sum()) / whole if whole else None
 
 
 def _rows(
@@ -268,12 +260,8 @@ def _event_rows(trace: Trace, events: Events) -> tuple[Row, ...]:
 def _properties(trace: Trace, device: int) -> dict[str, Any]:
     """What the header says about a device."""
     known = trace.reading.header.get("deviceProperties")
-    found = (
-        [one for one in known if isinstance(one, dict) and one.get("id") == device]
-        if isinstance(known, list)
-        else []
-    )
-    return found[0] if found else {}
+    found = known if isinstance(known, list) else []
+    return next((one for one in found if isinstance(one, dict) and one.get("id") == device), {})
 
 
 def _number(text: str) -> int:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.logs.trace.table import RUNTIME, Events, Ints, Label, Trace
+from hotloop.logs.trace.table import RUNTIME, TELLING, Events, Ints, Label, Trace
 from hotloop.phases import COLUMN
 
 #: The phase of whatever encloses the event; without an enclosing phase an operator is forward work, and an
@@ -43,11 +43,6 @@ _OPERATORS: Final = (
     (r"^autograd::engine::evaluate_function|^torch::autograd::|Backward\d*$", "backward"),
     (r"^c10d::|^(nccl|gloo):", "collective"),
     (r"^aten::_?pin_memory$", "transfer"),
-)
-#: Functions of the Python tracer (with_stack=True) that tell a phase.
-_FUNCTIONS: Final = (
-    (r"^torch/serialization\.py\(\d+\): save$", "checkpoint"),
-    (r"^torch/utils/tensorboard/writer\.py", "logging"),
 )
 #: torch copies with non_blocking=False as a copy and a wait, one right after the other.
 _COPY_TO_WAIT_NS: Final = 50_000
@@ -112,7 +107,7 @@ def _by_name(label: Label) -> int:
     if label.category == "user_annotation":
         return _first(_ANNOTATIONS, label.name, TRANSPARENT)
     if label.category == "python_function":
-        return _first(_FUNCTIONS, label.name, TRANSPARENT)
+        return _first(TELLING, label.name, TRANSPARENT)
     return _first(_OPERATORS, label.name, TRANSPARENT if label.name.startswith("ProfilerStep") else OPERATOR)
 
 

@@ -234,13 +234,14 @@ def _collectives(analysis: Analysis) -> Iterator[Finding]:
 
 def _precision(analysis: Analysis) -> Iterator[Finding]:
     device = analysis.device
-    if device is None or (device.plain_float32_ratio or 0.0) < _ALL_FLOAT32:
+    if device is None or device.plain_float32_s < _ALL_FLOAT32 * device.matrix_s:
         return
     computing = device.compute_s / analysis.window.span_s
     if computing < _DEVICE_BOUND or device.matrix_s < _MATRIX_SHARE * device.compute_s:
         return
     evidence = [
-        f"{share(device.plain_float32_ratio or 0.0)} of matrix kernels' time in float32 without tensor cores",
+        f"{share(device.plain_float32_s / device.matrix_s)} of matrix kernels' time in float32 without "
+        "tensor cores",
         f"computing {share(computing)} of the time",
     ]
     if device.capability >= 7:

@@ -44,8 +44,11 @@ _MAX_DIGITS: Final = 19
 _MAX_NS: Final = 2**61
 #: A function of the script's own, as the Python tracer names it.
 _FUNCTION: Final = re.compile(r"(?P<file>[^<>]*\.py)\((?P<line>\d+)\): (?P<function>.+)")
-#: Functions of torch that say what the host is about.
-_TELLING: Final = re.compile(r"torch/(serialization\.py\(\d+\): save$|utils/tensorboard/writer\.py)")
+#: Functions of torch, as the Python tracer names them (with_stack=True), and the phase that they tell.
+TELLING: Final = (
+    (r"^torch/serialization\.py\(\d+\): save$", "checkpoint"),
+    (r"^torch/utils/tensorboard/writer\.py", "logging"),
+)
 _LIBRARY: Final = re.compile(r"(^|/)(site-packages|dist-packages|torch|lib/python3[.\d]*)/")
 
 
@@ -129,7 +132,7 @@ def _kind(category: str, name: str) -> int:
     if kind == RUNTIME and _IDLE_CALL.search(name):
         return DROPPED
     if kind == PYTHON and not _is_own(name):
-        return HOST if _TELLING.match(name) else DROPPED
+        return HOST if any(re.match(pattern, name) for pattern, _ in TELLING) else DROPPED
     return kind
 
 

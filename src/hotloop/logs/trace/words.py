@@ -129,7 +129,6 @@ def _device(analysis: Analysis, device: Device) -> Section:
     data = {
         "device": device.name,
         "num_devices": device.num_devices,
-        "busy_s": device.busy_s,
         "compute_s": device.compute_s,
         "collective_s": device.collective_s,
         "collective_alone_s": device.collective_alone_s,
