@@ -22,8 +22,6 @@ from hotloop.record import rows as row
 PART_OF_STEP_RATIO = 0.5
 #: With fewer steps a frequency says nothing.
 LEAST_STEPS = 4
-#: A mark this close to an evaluation belongs to it (ns): switching modes of a large model takes milliseconds.
-MARK_REACH_NS = 25_000_000
 #: Evaluations do not grow over rows of these: a figure is reported as one.
 _DRAWS = tuple(row.LOG_OPS.index(name) for name in ("image", "figure"))
 
@@ -178,10 +176,8 @@ def _after_socket(spans: Spans, events: Events) -> Bools:
     return np.asarray(trained[spans.obj] & asked[np.searchsorted(spans.start[items], spans.start)])
 
 
-def regions_of(
-    spans: Spans, events: Events, lives: Lives, eval_forward: Bools, marks: Table, collects: Bools
-) -> Regions:
-    """Runs of evaluation rows that no training row interrupts, widened to the mode marks beside them.
+def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, collects: Bools) -> Regions:
+    """Runs of evaluation rows that no training row interrupts.
 
     ``collects``: forwards that make what is trained on.
     """
@@ -210,11 +206,6 @@ def regions_of(
     tops = spans.top[items]
     start = spans.start[spans.top[first]]
     end = np.array([spans.end[tops[a:b]].max() for a, b in zip(opens, closes, strict=True)], np.int64)
-    previous = np.where(opens > 0, spans.end[items[np.maximum(opens - 1, 0)]], 0)
-    following = np.where(
-        closes < len(items), spans.start[items[np.minimum(closes, len(items) - 1)]], np.iinfo(np.int64).max
-    )
-    start, end = _widen(spans, marks, start, end, previous, following)
     return Regions(start=start, end=end, first=first)
 
 
@@ -224,26 +215,6 @@ def _followed_by_forward(spans: Spans, forward: Bools, items: Ints, closes: Ints
     following = np.append(items, len(spans))[np.minimum(closes, len(items))]
     modelled = np.append(0, np.cumsum(forward))
     return np.asarray(modelled[following] > modelled[np.minimum(last, len(spans))])
-
-
-def _widen(
-    spans: Spans, marks: Table, start: Ints, end: Ints, previous: Ints, following: Ints
-) -> tuple[Ints, Ints]:
-    """To ``model.eval()`` before and ``model.train()`` directly after."""
-    if not len(marks):
-        return start, end
-    to_training = (marks.flags & row.FORWARD_TRAINING) != 0
-    off, on = marks.start[~to_training], marks.start[to_training]
-    if len(off):
-        at = np.searchsorted(off, previous)
-        mark = off[np.minimum(at, len(off) - 1)]
-        start = np.where((at < len(off)) & (mark >= previous) & (mark < start), mark, start)
-    if len(on):
-        at = np.searchsorted(on, end)
-        mark = on[np.minimum(at, len(on) - 1)]
-        near = (at < len(on)) & (mark <= following) & (mark - end <= MARK_REACH_NS)
-        end = np.where(near & (mark > end), mark, end)
-    return outside_spans(spans, start, -1), outside_spans(spans, end, 1)
 
 
 def outside_spans(spans: Spans, times: Ints, side: int) -> Ints:

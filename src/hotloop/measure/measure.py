@@ -116,7 +116,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     named = named_evaluation(spans, places, (process.first("process").get("env") or {}).get(EVALUATION, ""))
     sorted_out = untrained(spans, events, lives, stepping, flagged, named, acting)
     evaluates, acts = sorted_out.evaluates & ~collects, sorted_out.acts | collects
-    regions = regions_of(spans, events, lives, evaluates, of_kind(process, row.MODE), acts)
+    regions = regions_of(spans, events, lives, evaluates, acts)
     regions = widened(regions, spans, events, lives, evaluates, samples, places)
     saves = saves_of(spans)
     if piece.until is None:
