@@ -52,9 +52,9 @@ IN_PROCESS = {
         __init__ caches checkpoints fingerprint handed inputs logged losses trained_state
     """,
     "remedy/live": """
-        __init__ allocator applying arguments autocast batches checkpoint checkpointing compiled every_nth
-        flags form layout loader logged memoize optimizer outermost packed persistent
-        results ring rows shelf strides transfer trial
+        __init__ applying arguments autocast checkpoint checkpointing collecting compiled
+        flags form loader memoize optimizer outermost packed persistent results ring rows shelf
+        throttled transfer trial
     """,
     "whatif/live": """
         __init__ ahead arms blocks board feeder schedule session sibling

@@ -19,7 +19,6 @@ from hotloop.remedy.live import loader as loader_forms
 from hotloop.remedy.live import ring as ring_forms
 from hotloop.remedy.live.compiled import Compile
 from hotloop.remedy.live.flags import CudnnBenchmark, Tf32
-from hotloop.remedy.live.layout import ChannelsLast
 from hotloop.remedy.live.optimizer import Foreach, FusedOptimizer
 from hotloop.remedy.live.ring import CacheSamples
 from hotloop.remedy.live.transfer import NonBlocking
@@ -71,55 +70,15 @@ def convolution() -> nn.Conv2d:
     return nn.Conv2d(3, 8, 3)
 
 
-def lies_last(model: nn.Conv2d) -> bool:
-    weight = model.weight
-    return weight.is_contiguous(memory_format=torch.channels_last) and not weight.is_contiguous()
-
-
-def trained(before_step: Callable[[int, nn.Conv2d], None], *, fused: bool, set_to_none: bool = True) -> Any:
+def trained(before_step: Callable[[int, nn.Conv2d], None], *, fused: bool) -> Any:
     model = convolution()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01, fused=fused)
     for step, batch in enumerate(images()):
         before_step(step, model)
         model(batch).square().mean().backward()
         optimizer.step()
-        optimizer.zero_grad(set_to_none=set_to_none)
+        optimizer.zero_grad()
     return model.weight.detach().contiguous()
-
-
-def nothing(step: int, model: nn.Conv2d) -> None:
-    return None
-
-
-@pytest.mark.parametrize("set_to_none", [True, False])
-def test_weights_laid_out_between_fused_steps_train_as_before(context: Any, set_to_none: bool) -> None:
-    wanted = trained(nothing, fused=True)
-    form = ChannelsLast(context, None)
-    form.active = False
-    form.install()
-    last = []
-
-    def switch(step: int, model: nn.Conv2d) -> None:
-        last.append(lies_last(model))
-        if step in (3, 6):
-            (form.on if step == 3 else form.off)()
-
-    torch.testing.assert_close(
-        trained(switch, fused=True, set_to_none=set_to_none), wanted, rtol=1e-3, atol=1e-4
-    )
-    assert last == [False] * 4 + [True] * 3 + [False]
-    assert form.status() == "in effect"
-
-
-def test_a_script_that_has_channels_last_is_left_alone(context: Any) -> None:
-    form = ChannelsLast(context, None)
-    form.install()
-    model = convolution().to(memory_format=torch.channels_last)
-    nn.Sequential(model, nn.ReLU())(images(1)[0])
-    nn.MSELoss()(torch.zeros(1), torch.zeros(1))
-    assert form.status() == "the script has it already"
-    form.off()
-    assert lies_last(model)
 
 
 def test_a_fused_step_goes_with_state_of_other_strides(context: Any) -> None:
@@ -168,7 +127,7 @@ def test_multi_tensor_kernels_that_round_differently_are_refused(context: Any, n
     assert not optimizer.param_groups[0]["foreach"]
 
 
-@pytest.mark.parametrize("kind", [ChannelsLast, FusedOptimizer, Compile])
+@pytest.mark.parametrize("kind", [FusedOptimizer, Compile])
 def test_models_and_optimizers_of_the_script_are_let_go(
     context: Any, kind: type, request: pytest.FixtureRequest
 ) -> None:

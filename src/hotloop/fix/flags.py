@@ -16,10 +16,12 @@ from hotloop.fix.waiting import loop_of
 from hotloop.measure.places import Frame
 from hotloop.measure.settings import same
 from hotloop.record import rows as row
-from hotloop.remedy.live.allocator import NAME, NAMES, SETTING, expandable, has_no_segments, is_set
 from hotloop.source.code import Code
 from hotloop.source.flow import loops_around
 from hotloop.source.nodes import Loop, last_name
+
+_NAME: Final = "PYTORCH_CUDA_ALLOC_CONF"
+_SETTING: Final = "expandable_segments:True"
 
 
 def cudnn_benchmark(plan: Plan, value: Any) -> None:
@@ -192,29 +194,28 @@ def expandable_segments(plan: Plan, value: Any) -> None:
     if plan.scene.device != "cuda":
         raise Cannot("the run has seen no CUDA device: nothing else has segments")
     known = plan.scene.process.first("process").get("env") or {}
-    environ = {name: str(known[name]) for name in NAMES if known.get(name)}
-    if any(map(has_no_segments, environ.values())):
+    environ = {name: str(known[name]) for name in ("PYTORCH_ALLOC_CONF", _NAME) if known.get(name)}
+    if any("cudaMallocAsync" in words for words in environ.values()):
         raise Cannot("cudaMallocAsync is chosen, which has no segments")
-    if environ and all(map(is_set, environ.values())):
+    if environ and all(_SETTING in words for words in environ.values()):
         raise Already("segments grow already")
     for code in plan.scene.codes("ALLOC_CONF"):
-        if is_set(code.text.text):
+        if _SETTING in code.text.text:
             raise Already("segments grow already", str(code.path), 1)
-        raise Cannot("the file sets the allocator already", str(code.path), 1, write=f"{SETTING} among it")
+        raise Cannot("the file sets the allocator already", str(code.path), 1, write=f"{_SETTING} among it")
     if environ:
-        write = " ".join(f"{name}={words}" for name, words in expandable(environ).items())
-        raise Cannot(f"{' and '.join(environ)} is set in the environment", write=f"{write} in its place")
+        raise Cannot(f"{' and '.join(environ)} is set in the environment", write=f"{_SETTING} among it")
     main = plan.scene.main
     if main is None or "-m" in (plan.scene.process.first("process").get("orig_argv") or ()):
         words = "what loads torch first cannot be told"
-        raise Cannot(words, str(main or ""), write=f"{NAME}={SETTING} in the environment")
+        raise Cannot(words, str(main or ""), write=f"{_NAME}={_SETTING} in the environment")
     code = plan.scene.code(main)
     first = next((one for one in code.module.body if not _is_before(plan, code.path, one)), None)
     if first is None:
         raise Cannot("the script imports nothing", str(main))
     has_os = any(one.imported == "os" and one.node.lineno < first.lineno for one in code.global_names("os"))  # type: ignore[attr-defined]
     newline, start = code.text.newline, code.line_start(code.span(first)[0])
-    lines = [*([] if has_os else ["import os", ""]), f'os.environ.setdefault("{NAME}", "{SETTING}")', ""]
+    lines = [*([] if has_os else ["import os", ""]), f'os.environ.setdefault("{_NAME}", "{_SETTING}")', ""]
     above = code.text.text[:start]
     gap = newline if above.strip() and not above.endswith(newline * 2) and has_os else ""
     plan.insert(code, start, gap + "".join(line + newline for line in lines), lines[-2])

@@ -5,20 +5,16 @@ from __future__ import annotations
 import difflib
 import importlib
 import json
-import os
 import pkgutil
 import textwrap
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any
 
 from hotloop.errors import UsageError
 from hotloop.remedy import fixes
 from hotloop.remedy.remedy import Remedy
-
-#: Names by which remedies were known before.
-ALIASES: Final = {"keep-results": "memoize", "use-precomputed-targets": "memoize"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +52,6 @@ def get(remedy_id: str) -> Remedy:
     """The remedy of this id. Raises UsageError that names the nearest ones."""
     known = {remedy.id: remedy for remedy in remedies()}
     wanted = remedy_id.strip().replace("_", "-").lower()
-    wanted = ALIASES.get(wanted, wanted)
     if wanted in known:
         return known[wanted]
     raise unknown("remedy", wanted, known)
@@ -91,12 +86,7 @@ def environment(applied: Iterable[Applied]) -> dict[str, str]:
         require_live(one)
         wanted[one.remedy.id] = one
     entries = [[one.remedy.id, one.value, one.remedy.live] for one in wanted.values()]
-    found = {"HOTLOOP_APPLY": json.dumps(entries)} if entries else {}
-    for one in wanted.values():
-        if one.remedy.environment:
-            module, _, name = one.remedy.environment.partition(":")
-            found |= getattr(importlib.import_module(module), name)(os.environ)
-    return found
+    return {"HOTLOOP_APPLY": json.dumps(entries)} if entries else {}
 
 
 def require_live(one: Applied) -> None:

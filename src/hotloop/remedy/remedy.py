@@ -68,12 +68,10 @@ class Remedy:
     more than the live form does, ``depends`` where the script then imports hotloop, ``indexed`` where
     samples need a number, which those of an iterable dataset have not, ``stores`` where it writes files that
     stay, ``rewrites`` where the source form computes the same by other code, as losses can show,
-    ``environment`` (``module:function``) gives what the environment of a command must hold for the live form,
-    beside what it holds, ``where_named`` where a finding that
-    it answers has other causes too, and names it only for this one. ``config_keys`` are the
-    meanings (``torch_facts.py``) of configuration keys that hold its value. ``excludes`` names
-    remedies that cannot be applied beside it. ``words`` is what to tell a
-    person, ``{value}`` being the value.
+    ``where_named`` where a finding that it answers has other causes too, and names it only for this one.
+    ``config_keys`` are the meanings (``torch_facts.py``) of configuration keys that hold its value.
+    ``excludes`` names remedies that cannot be applied beside it. ``words`` is what to tell a person,
+    ``{value}`` being the value.
     """
 
     id: str
@@ -90,7 +88,6 @@ class Remedy:
     indexed: bool = False
     stores: bool = False
     rewrites: bool = False
-    environment: str = ""
     where_named: bool = False
     config_keys: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()

@@ -79,7 +79,6 @@ CHANNELS_LAST = Remedy(
     effect="numeric",
     alters="other kernels round differently; dropout draws other masks",
     answers=("device/channels-last-off",),
-    live="hotloop.remedy.live.layout:ChannelsLast",
     source="hotloop.fix.models:channels_last",
     words=("model = model.to(memory_format=torch.channels_last), and the same for the input images"),
 )

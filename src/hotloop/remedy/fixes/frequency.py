@@ -4,6 +4,13 @@ from __future__ import annotations
 
 from hotloop.remedy.remedy import Parameter, Remedy
 
+
+def _every(words: str, default: int | None) -> Parameter:
+    return Parameter(
+        name="every", kind="count", words=words, default=default, minimum=1, finding_key="every_nth"
+    )
+
+
 DEFER_ITEM = Remedy(
     id="defer-item",
     summary="Read losses and metrics a few steps late, so that no step waits for the device.",
@@ -25,13 +32,7 @@ LESS_FREQUENT_EVALUATION = Remedy(
     effect="semantic",
     alters="the best checkpoint is chosen among fewer evaluations",
     answers=("cadence/evaluation",),
-    parameter=Parameter(
-        name="every",
-        kind="count",
-        words="run each Nth evaluation",
-        minimum=1,
-        finding_key="every_nth",
-    ),
+    parameter=_every("run each Nth evaluation", None),
     source="hotloop.fix.cadence:rarer",
     words="keep one evaluation in {value}, or evaluate on a fixed subset between full ones",
 )
@@ -41,14 +42,7 @@ LESS_FREQUENT_CHECKPOINT = Remedy(
     effect="semantic",
     alters="more work is lost when the run dies",
     answers=("cadence/checkpoint",),
-    parameter=Parameter(
-        name="every",
-        kind="count",
-        words="write each Nth checkpoint",
-        default=4,
-        minimum=1,
-        finding_key="every_nth",
-    ),
+    parameter=_every("write each Nth checkpoint", 4),
     source="hotloop.fix.cadence:rarer",
     words="keep one checkpoint in {value}",
 )
@@ -69,10 +63,7 @@ FEWER_IMAGES = Remedy(
     effect="semantic",
     alters="fewer pictures are kept; wandb's own step axis gets shorter where calls give no step",
     answers=("cadence/images",),
-    parameter=Parameter(
-        name="every", kind="count", words="log each Nth time", default=10, minimum=1, finding_key="every_nth"
-    ),
-    live="hotloop.remedy.live.logged:FewerImages",
+    parameter=_every("log each Nth time", 10),
     source="hotloop.fix.each_nth:images",
     words="log images one time in {value}",
 )
@@ -83,15 +74,7 @@ FEWER_PRINTS = Remedy(
     alters="what the steps in between would have printed is missing on the screen and in redirected output",
     answers=("cadence/progress-output",),
     where_named=True,
-    parameter=Parameter(
-        name="every",
-        kind="count",
-        words="print in each Nth step that prints",
-        default=50,
-        minimum=1,
-        finding_key="every_nth",
-    ),
-    live="hotloop.remedy.live.every_nth:FewerPrints",
+    parameter=_every("print in each Nth step that prints", 50),
     source="hotloop.fix.each_nth:prints",
     words="print every {value} steps",
 )
@@ -104,15 +87,7 @@ THROTTLED_LOGGING = Remedy(
         "give no step"
     ),
     answers=("cadence/logging",),
-    parameter=Parameter(
-        name="every",
-        kind="count",
-        words="log each Nth time, or after N updates",
-        default=10,
-        minimum=1,
-        finding_key="every_nth",
-    ),
-    live="hotloop.remedy.live.logged:FewerScalars",
+    parameter=_every("log each Nth time, or after N updates", 10),
     source="hotloop.fix.each_nth:logging",
     words="log every {value} steps",
 )
@@ -122,7 +97,7 @@ THROTTLED_PROGRESS = Remedy(
     effect="exact",
     answers=("cadence/progress-output",),
     where_named=True,
-    live="hotloop.remedy.live.logged:ThrottledProgress",
+    live="hotloop.remedy.live.throttled:ThrottledProgress",
     source="hotloop.fix.calls:throttled_progress",
     words="give tqdm mininterval=1.0, and read the loss only when it is shown",
 )
@@ -150,9 +125,7 @@ RARER_GC_COLLECT = Remedy(
     ),
     answers=("host/gc-pauses",),
     where_named=True,
-    parameter=Parameter(
-        name="every", kind="count", words="collect each Nth time, or after N updates", default=500, minimum=1
-    ),
-    live="hotloop.remedy.live.every_nth:RarerCollections",
+    parameter=_every("collect in each Nth update", 500),
+    live="hotloop.remedy.live.collecting:RarerCollections",
     words="before: gc.collect() in each step; after: if step % {value} == 0: gc.collect(), or none at all",
 )

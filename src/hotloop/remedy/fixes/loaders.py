@@ -142,7 +142,7 @@ BATCH_SIZE = Remedy(
     parameter=Parameter(
         name="batch_size", kind="count", words="samples per batch", minimum=1, finding_key="wanted_batch_size"
     ),
-    live="hotloop.remedy.live.batches:BatchSize",
+    live="hotloop.remedy.live.loader:BatchSize",
     config_keys=("batch_size",),
     source="hotloop.fix.loaders:setting",
     words=("batch_size={value}, and the learning rate multiplied by the same factor, with a warm-up"),

@@ -9,8 +9,6 @@ EXPANDABLE_SEGMENTS = Remedy(
     summary="Let torch's allocator grow its segments, against fragmentation.",
     effect="exact",
     answers=("memory/fragmentation",),
-    live="hotloop.remedy.live.allocator:ExpandableSegments",
-    environment="hotloop.remedy.live.allocator:expandable",
     source="hotloop.fix.flags:expandable_segments",
     words=("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment, before torch starts"),
 )

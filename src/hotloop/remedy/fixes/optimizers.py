@@ -4,6 +4,12 @@ from __future__ import annotations
 
 from hotloop.remedy.remedy import Remedy
 
+_AVERAGED = (
+    "before: for e, p in zip(ema.parameters(), model.parameters()): e.mul_(d).add_(p, alpha=1 - d); "
+    "after: torch._foreach_lerp_(list(ema.parameters()), list(model.parameters()), 1 - d); of other "
+    "loops each operation on lists of tensors (torch._foreach_mul_, torch._foreach_add_, ...)"
+)
+
 FOREACH = Remedy(
     id="foreach",
     summary="Update all parameters with multi-tensor kernels.",
@@ -22,11 +28,7 @@ FOREACH_LOOP = Remedy(
     where_named=True,
     source="hotloop.fix.averages:foreach_loop",
     rewrites=True,
-    words=(
-        "before: for e, p in zip(ema.parameters(), model.parameters()): e.mul_(d).add_(p, alpha=1 - d); "
-        "after: torch._foreach_lerp_(list(ema.parameters()), list(model.parameters()), 1 - d); of other "
-        "loops each operation on lists of tensors (torch._foreach_mul_, torch._foreach_add_, ...)"
-    ),
+    words=_AVERAGED,
     excludes=("foreach-lerp",),
 )
 FOREACH_LERP = Remedy(
@@ -41,11 +43,7 @@ FOREACH_LERP = Remedy(
     where_named=True,
     source="hotloop.fix.averages:foreach_lerp",
     rewrites=True,
-    words=(
-        "before: for e, p in zip(ema.parameters(), model.parameters()): e.mul_(d).add_(p, alpha=1 - d); "
-        "after: torch._foreach_lerp_(list(ema.parameters()), list(model.parameters()), 1 - d); of other "
-        "loops each operation on lists of tensors (torch._foreach_mul_, torch._foreach_add_, ...)"
-    ),
+    words=_AVERAGED,
 )
 FUSED_OPTIMIZER = Remedy(
     id="fused-optimizer",

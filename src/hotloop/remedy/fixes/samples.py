@@ -95,9 +95,9 @@ MEMOIZE = Remedy(
     effect="exact",
     alters=(
         "kept results take memory, up to a quarter of what is free; what the function reads besides its "
-        "arguments is looked at when an epoch begins, and as often besides as 2 % of the time allow; one in "
-        "16 of the hits, later in 64, is computed all the same and the first other result ends it: kept ones "
-        "count till then"
+        "arguments is looked at when an epoch begins, and as often besides as 2 % of the time allow (files "
+        "are not); one in 16 of the hits, later in 64, is computed all the same and the first other result "
+        "ends it: kept ones count till then"
     ),
     answers=(
         "host/recomputed-targets",

@@ -10,10 +10,6 @@ if TYPE_CHECKING:
 
 #: What a form says of a run in which it was never asked to do anything.
 MET_NOTHING: Final = "nothing in this run that it applies to"
-#: How the words of one end that sees what is left to its source form.
-LEFT_TO_SOURCE: Final = "is left to hotloop fix"
-#: Why a cache gives up.
-CHANGES: Final = "the dataset, or what it reads, changes between epochs"
 
 
 class Form:
@@ -34,11 +30,6 @@ class Form:
         self.active = True
         self.count = 0
         self._why = ""
-
-    @property
-    def group(self) -> int:
-        """Steps that only together cost what one does on average."""
-        return 1
 
     @property
     def name(self) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.remedy.live.form import Form
@@ -251,15 +251,31 @@ class PinMemory(LoaderForm):
         return {"pin_memory": True}
 
 
+class BatchSize(LoaderForm):
+    """Another number of samples per batch, from the script's own sampler."""
+
+    switchable = False  # a step is then another number of samples
+
+    def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
+        """The size, and torch's batch sampler of that size around the same sampler."""
+        batches = settings.get("batch_sampler")
+        if batches is None or type(batches).__module__ != "torch.utils.data.sampler":
+            self.say("the script makes its batches itself")
+            return None
+        if batches.batch_size == self.value:
+            return {}
+        made = type(batches)(batches.sampler, self.value, batches.drop_last)
+        return {"batch_size": self.value, "batch_sampler": made}
+
+
 class OutOfOrder(LoaderForm):
     """Batches as they become ready."""
 
     switchable = False
-    min_workers: ClassVar[int] = 2
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """Off, where there are several workers and torch knows the setting."""
-        if settings["num_workers"] < self.min_workers:
+        if settings["num_workers"] < 2:
             self.say("the loader has fewer than two workers")
             return None
         return {"in_order": False}

@@ -6,7 +6,6 @@ import sys
 from typing import Any
 
 from hotloop.remedy.live.form import Form
-from hotloop.remedy.live.strides import align, fits
 from hotloop.state.identity import Known
 
 _FUSED = ("Adam", "AdamW", "SGD", "Adagrad")
@@ -113,13 +112,13 @@ class FusedOptimizer(_Groups):
                 if gradient.is_sparse:
                     self.refuse(optimizer, _SPARSE)
                     return
-                if not fits(parameter, gradient):
-                    align(self.torch, optimizer)
+                if not _fits(parameter, gradient):
+                    _align(self.torch, optimizer)
 
     def changed(self, optimizer: Any, on: bool) -> None:
         """Fused kernels keep the number of steps on the device, and look at no strides."""
         if on:
-            align(self.torch, optimizer)
+            _align(self.torch, optimizer)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 step = (optimizer.state.get(parameter) or {}).get("step")
@@ -147,3 +146,28 @@ class Foreach(_Groups):
         if first.get("fused") or first.get("foreach"):
             return "the script asks for it, or for fused, already"
         return "a differentiable optimizer is left alone" if first.get("differentiable") else ""
+
+
+def _fits(parameter: Any, other: Any) -> bool:
+    """Whether a tensor lies in memory as a parameter of its shape does; other shapes have no say.
+
+    Fused kernels pair the memory of a weight, its gradient and its state element by element: on a CPU
+    without a look at strides, on CUDA after refusing other ones.
+    """
+    if other.is_sparse or other.shape != parameter.shape or other.stride() == parameter.stride():
+        return True
+    pairs = zip(parameter.shape, parameter.stride(), other.stride(), strict=True)
+    return all(mine == theirs for size, mine, theirs in pairs if size > 1)
+
+
+def _align(torch: Any, optimizer: Any) -> None:
+    """Lay gradients and state out as their parameters are; values stay."""
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            gradient = parameter.grad
+            state = optimizer.state.get(parameter)
+            values = list(state.values()) if isinstance(state, dict) else []
+            for value in (gradient, *values):
+                if isinstance(value, torch.Tensor) and not _fits(parameter, value):
+                    data = value.data
+                    value.data = data.new_empty_strided(data.shape, parameter.stride()).copy_(data)

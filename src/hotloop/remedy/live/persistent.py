@@ -12,7 +12,7 @@ import random
 import sys
 import weakref
 from types import FrameType
-from typing import Any, ClassVar
+from typing import Any
 
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.remedy.live.loader import LoaderForm, changes_of
@@ -59,7 +59,6 @@ class PersistentWorkers(LoaderForm):
     """Keeps workers of map-style loaders between epochs."""
 
     switchable = False  # it makes no difference within an epoch
-    min_workers: ClassVar[int] = 1
     _anew = 0  # epochs that got fresh workers
 
     def _join(self, module: Any) -> None:
@@ -77,7 +76,7 @@ class PersistentWorkers(LoaderForm):
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """On, where fresh workers would see nothing that kept ones do not."""
-        if settings["num_workers"] < self.min_workers:
+        if not settings["num_workers"]:
             self.say("the loader has no workers to keep")
             return None
         if loader.persistent_workers and loader not in self._states:

@@ -10,13 +10,13 @@ import time
 import weakref
 from typing import Any, Final
 
-from hotloop.remedy.live.form import CHANGES
 from hotloop.remedy.live.loader import LoaderForm, changes_of
 from hotloop.state.snapshot import EXACT, snapshot
 
 #: Samples that are read again before an epoch, and the part of the time that may take.
 _READ_AGAIN: Final = 3
 _READ_PART: Final = 0.02
+_CHANGES: Final = "refused: the dataset, or what it reads, changes between epochs"
 
 
 class RingLoader(LoaderForm):
@@ -84,7 +84,7 @@ class CacheSamples(LoaderForm):
         if kept is None or kept.dataset is not settings["dataset"]:
             made = self._made(settings["dataset"])
         else:
-            made = kept.stopped() or (kept if kept.holds() else f"refused: {CHANGES}")
+            made = kept.stopped() or (kept if kept.holds() else _CHANGES)
         if isinstance(made, str):
             self.fail(made)
             self._caches.clear()

@@ -25,7 +25,6 @@ class Arm:
 
     name = "baseline"
     refused = ""
-    group = 1  # steps that only together cost what one does on average
 
     def settle(self, iterator: Any) -> int:
         """Its workers' first batches, and two steps."""
@@ -94,7 +93,7 @@ class FormArm(Arm):
     """A switchable live form."""
 
     def __init__(self, name: str, form: Form) -> None:
-        self.name, self._form, self.group = name, form, form.group
+        self.name, self._form = name, form
         self._tried = False
         form.active = False
         form.guard(form.install)()

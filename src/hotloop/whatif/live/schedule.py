@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from math import ceil, gcd, lcm, log
+from math import ceil, gcd, log
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
@@ -76,8 +76,7 @@ class Schedule:
         """``max(6, 3 W)`` steps and 0.3 s; whole updates; no more than may be held."""
         workers = int(getattr(iterator, "_num_workers", 0))
         wanted = max(LEAST_STEPS, 3 * workers, ceil(LEAST_S / max(step_s, 1e-6)))
-        per_update = max(1, round((self._step - 1) / max(1, self._updates)))
-        group = per_update * lcm(*(arm.group for arm in self._arms))
+        group = max(1, round((self._step - 1) / max(1, self._updates)))
         epoch = self._epoch_length() if iterator is not None else 0
         self._short = 0 < epoch < 2 * LEAST_STEPS + 8
         if self._short:
