@@ -54,7 +54,7 @@ class Limit:
 
     def holds(self, value: float) -> bool:
         """Whether a value is within."""
-        return _SIGNS[self.sign](value, self.edge)
+        return bool(_SIGNS[self.sign](value, self.edge))
 
 
 @dataclass(frozen=True, kw_only=True)
