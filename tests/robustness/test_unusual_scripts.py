@@ -117,6 +117,53 @@ SCRIPTS: dict[str, tuple[str, str, int]] = {
         "[1, 2]\n",
         8,
     ),
+    "waits for a signal, and reads which came": (
+        """
+        import signal, threading
+        epoch(); signal.signal(signal.SIGUSR1, lambda *_: None)
+        read, write = os.pipe(); os.set_blocking(write, False); signal.set_wakeup_fd(write)
+        threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGUSR1)).start(); signal.pause()
+        print(list(os.read(read, 99)) == [signal.SIGUSR1])
+        """,
+        "True\n",
+        8,
+    ),
+    "ends what takes too long by an exception": (
+        """
+        import signal
+        class Late(Exception): pass
+        raised = caught = 0
+        ignored = []
+        epoch()
+        def late(*_): global raised; raised += 1; raise Late
+        signal.signal(signal.SIGALRM, late); sys.unraisablehook = ignored.append
+        for turn in range(200):
+            try:
+                signal.setitimer(signal.ITIMER_REAL, 0.0005 + turn / 1e5)
+                while raised == turn: epoch()
+            except Late: caught += 1
+            torch.set_grad_enabled(True)
+        print(raised - caught - len(ignored) < 3)
+        """,
+        "True\n",
+        8,
+    ),
+    "has functions that fail, and a length that draws": (
+        """
+        import pickle, time, unittest.mock as mock
+        class Dear(TensorDataset):
+            asked = 0
+            def __len__(self): Dear.asked += 1; return 64
+        loader = DataLoader(Dear(*data.tensors), batch_size=8, shuffle=True)
+        for name in "os.getpid", "os.pread", "os.fstat", "os.stat", "time.thread_time_ns", "sys._getframe":
+            with mock.patch(name, side_effect=RuntimeError(name)): epoch(loader)
+        call = torch.nn.Module.__call__
+        pickle.dumps(sys.modules["torch.optim.optimizer"]._global_optimizer_pre_hooks)
+        print(Dear.asked, pickle.loads(pickle.dumps(call)) is call)
+        """,
+        "26 True\n",
+        48,
+    ),
     "closes every descriptor": (
         """
         epoch(); os.closerange(3, 256); epoch(); print("trained")
