@@ -57,7 +57,7 @@ IN_PROCESS = {
         throttled transfer trial
     """,
     "whatif/live": """
-        __init__ ahead arms blocks board feeder schedule session sibling
+        __init__ ahead arms blocks feeder schedule session sibling
     """,
     "record": "__init__ rows writer",
     "": "__init__ clock errors fast phases stats torch_facts",

@@ -22,6 +22,8 @@ from hotloop.remedy.remedy import Remedy
 from hotloop.report import json as report_json
 from hotloop.report.values import plain
 from hotloop.whatif.estimate import TOLD, WhatIf, estimate, interventions
+from hotloop.whatif.live.blocks import Board
+from hotloop.whatif.words import progress
 
 FREE_DATA: Final = "free-data"
 _TOGETHER: Final = "together"
@@ -72,6 +74,7 @@ def what_if(
         folder,
         env={"HOTLOOP_WHAT_IF": json.dumps(plan)},
         stdout=sys.stderr,
+        watch_tick=progress(Board(str(board)), budget_s),
         throw_away=throw_away,
     )
     if throw_away:

@@ -1,14 +1,20 @@
-"""A what-if run as a table for the terminal."""
+"""A what-if run in words: lines of progress, and a table for the terminal."""
 
 from __future__ import annotations
 
+import sys
 import textwrap
+import time
+from collections.abc import Callable
 
 from hotloop.units import duration, share
 from hotloop.whatif.estimate import EPOCH_START, Row, WhatIf
+from hotloop.whatif.live.blocks import Board
 
 #: An interval whose edges are further apart than this does not even tell that there is no gain.
 _TELLING = 1.5
+#: Seconds between two lines of progress.
+_EVERY_S = 5.0
 
 _LIMITS = {
     "input": "the input: alone, with the cores to itself, it needs {loader} for a step's batches",
@@ -16,6 +22,29 @@ _LIMITS = {
     "transfer": "copies to the device, inside a step of {step} with batches for free",
     "cores": "the cores: a step and its batch are {cores} of CPU work on the cores this run may use",
 }
+
+
+def progress(board: Board, budget_s: float) -> Callable[[], None]:
+    """What is to be called now and then: says after each cycle of blocks how far they are.
+
+    In lines on a terminal too: the command's own output goes there.
+    """
+    said_s, cycle = time.monotonic(), 0
+    _say(f"measuring for up to {duration(budget_s)}, from the first training steps on")
+
+    def tick() -> None:
+        nonlocal said_s, cycle
+        if time.monotonic() - said_s < _EVERY_S or (last := board.last()).get("cycle", 0) <= cycle:
+            return
+        said_s, cycle = time.monotonic(), last["cycle"]
+        pairs = ", ".join(f"{name} {number}" for name, number in last["pairs"].items())
+        _say(f"{duration(last['spent_s'])} of {duration(budget_s)}, pairs of blocks: {pairs}")
+
+    return tick
+
+
+def _say(words: str) -> None:
+    print(f"hotloop: {words}", file=sys.stderr, flush=True)
 
 
 def render(result: WhatIf, width: int = 80) -> str:

@@ -8,7 +8,7 @@ go on, and all draw indices from the one sampler.
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -22,7 +22,6 @@ from hotloop.whatif.live.ahead import Ahead, hold, most_batches, release
 from hotloop.whatif.live.sibling import Sibling, made_beside
 
 if TYPE_CHECKING:
-    from hotloop.hooks.registry import Hooks
     from hotloop.probe.probe import Probe
 
 _NEXT = """
@@ -50,21 +49,6 @@ class _Asked:
     count: int = 0
     apart: int = 0
     updates: int = -1
-
-
-def patch_next_data(
-    hooks: Hooks, module: Any, observer: str, fetch: Callable[[Any, Any], Any], but: Collection[Any] = ()
-) -> None:
-    """Have ``fetch(iterator, original)`` give the batches of torch's two iterators in the recorded thread,
-    of all ``but`` these.
-    """
-    switch = hooks.switch(observer)
-    for kind in (module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter):
-        hooks.patch(
-            kind,
-            "_next_data",
-            lambda original: compile_beside(original, _NEXT, fetch=fetch, switch=switch, siblings=but),
-        )
 
 
 class Feeder:
@@ -114,7 +98,13 @@ class Feeder:
         made = hooks.guard(_NAME, self._made)
         base = module._BaseDataLoaderIter
         hooks.patch(base, "__init__", lambda original: compile_beside(original, _MADE, made=made))
-        patch_next_data(hooks, module, _NAME, self._fetch, self.siblings)
+        names: dict[str, Any] = {
+            "fetch": self._fetch,
+            "switch": hooks.switch(_NAME),
+            "siblings": self.siblings,
+        }
+        for kind in (module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter):
+            hooks.patch(kind, "_next_data", lambda original: compile_beside(original, _NEXT, **names))
         hooks.around(module.DataLoader, "__iter__", _NAME, lambda *_: (None, self.gap_ns), self._passed)
         many = module._MultiProcessingDataLoaderIter
         hooks.around(many, "_shutdown_workers", _NAME, lambda args, *_: (args[0], self.gap_ns), self._passed)

@@ -17,9 +17,9 @@ from hotloop.whatif.live.blocks import (
     MOST_STEPS,
     PILOT,
     Block,
+    Board,
     log_ratios,
 )
-from hotloop.whatif.live.board import Board
 from hotloop.whatif.live.feeder import Feeder
 
 if TYPE_CHECKING:
@@ -134,8 +134,8 @@ class Schedule:
 
     def _announce(self, block: Block) -> None:
         self._next = block
-        known = [arm.name for i, arm in enumerate(self._arms) if i and log_ratios(self._done, i)]
-        self._board.write(block, spent_s=time.monotonic() - self._begun_s, known=known)
+        pairs = {self._arms[i].name: len(log_ratios(self._done, i)) for i in self._open_arms()}
+        self._board.write(block, spent_s=time.monotonic() - self._begun_s, pairs=pairs)
 
     def _count_cpu(self, block: Block, iterator: Any) -> None:
         # Steps left out of the block would count in its time on the cores and not in its seconds.
