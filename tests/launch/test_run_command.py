@@ -32,7 +32,7 @@ for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):  # ignored where t
 from pathlib import Path
 from hotloop.launch.command import run_command
 o = run_command([sys.executable, "-S", {str(tmp_path / "child.py")!r}], raw_dir=Path({str(tmp_path)!r}),
-    src_dir=Path({str(SRC)!r}), tick_s=0.05)
+    src_dir=Path({str(SRC)!r}))
 os.write(1, (json.dumps([o.exit_code, o.signal, o.abandoned, o.pid]) + "\\n").encode())
 """
     path = os.pathsep.join(entry for entry in sys.path if entry)
@@ -75,8 +75,8 @@ def at_a_terminal(tmp_path: Path, command: str) -> tuple[int, int]:
 import sys
 from pathlib import Path
 from hotloop.launch.command import run_command
-raise SystemExit(run_command({command}, raw_dir=Path({str(tmp_path)!r}), src_dir=Path({str(SRC)!r}),
-    tick_s=0.05).exit_code)
+raw, src = Path({str(tmp_path)!r}), Path({str(SRC)!r})
+raise SystemExit(run_command({command}, raw_dir=raw, src_dir=src).exit_code)
 """
     pid, terminal = pty.fork()
     if pid == 0:
@@ -214,9 +214,7 @@ def test_ticks_come_while_the_command_runs_and_once_after_its_end(tmp_path: Path
         seen.append((pid, Path(f"/proc/{pid}").exists()))
         flag.touch()
 
-    outcome = run(
-        "sh", "-c", f"until test -e {flag}; do sleep 0.01; done", tmp_path=tmp_path, on_tick=tick, tick_s=0.05
-    )
+    outcome = run("sh", "-c", f"until test -e {flag}; do sleep 0.01; done", tmp_path=tmp_path, on_tick=tick)
     assert {pid for pid, _ in seen} == {outcome.pid}
     assert seen[0][1]
     assert not seen[-1][1]
