@@ -94,14 +94,18 @@ def run_observed(
 
 
 def hotloop(
-    *words: object, folder: Path, env: Mapping[str, str] | None = None, timeout: float = 240
+    *words: object,
+    folder: Path,
+    env: Mapping[str, str] | None = None,
+    timeout: float = 240,
+    warm: bool = True,
 ) -> subprocess.CompletedProcess[str]:
     """``hotloop WORDS`` in ``folder``; it and the files that it runs are children of a warm process."""
     arguments = list(map(str, words))
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("HOTLOOP_")}
     surroundings |= {"OMP_NUM_THREADS": "1", **(env or {})}
     surroundings.pop("PYTHONPATH", None)
-    if _WARM.suits(surroundings):
+    if warm and _WARM.suits(surroundings):
         return _WARM.run("", arguments, folder=folder, env=surroundings, timeout=timeout)
     return subprocess.run(
         [sys.executable, "-m", "hotloop", *arguments],

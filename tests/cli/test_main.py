@@ -18,8 +18,8 @@ from hotloop.cli.main import main
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 
-def hotloop(*arguments: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
-    return running.hotloop(*arguments, folder=cwd or Path.cwd())
+def hotloop(*arguments: str, cwd: Path | None = None, warm: bool = True) -> subprocess.CompletedProcess[str]:
+    return running.hotloop(*arguments, folder=cwd or Path.cwd(), warm=warm)
 
 
 def test_version_goes_to_standard_output() -> None:
@@ -167,7 +167,7 @@ def test_a_run_without_a_step_says_where_it_stood(tmp_path: Path, workers: int, 
 def test_a_python_without_torch_is_named_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libtorch_cpu.so: cannot open it')\n")
     (tmp_path / "train.py").write_text("import torch\n")
-    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path)
+    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path, warm=False)
     assert done.returncode == 1
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["without_torch"] == [sys.executable]
@@ -187,7 +187,7 @@ def test_what_keeps_a_torch_that_is_there_from_being_imported_is_named(tmp_path:
     name = file.removesuffix(".py")
     (own / "torch.py").write_text(f"import {name}\n{name}.Random\n" if file else "{}['a b']\n")
     (own / "train.py").write_text("import torch\n")
-    done = hotloop("run", "--out", "run", "--", sys.executable, "own/train.py", cwd=tmp_path)
+    done = hotloop("run", "--out", "run", "--", sys.executable, "own/train.py", cwd=tmp_path, warm=False)
     assert done.returncode == 1
     words = " ".join(done.stderr.split())
     shadowed = f"Import torch raised AttributeError: module '{name}' has no attribute 'Random'."

@@ -52,7 +52,7 @@ def part(text: str) -> float:
     return value
 
 
-def size(text: str | None, option: str = "--memory", whole_bytes: float | None = None) -> float | None:
+def size(text: str | None, whole_bytes: float | None = None) -> float | None:
     """The bytes of ``64GiB``, ``256GB`` or ``50%``, a part of this machine's memory or of ``whole_bytes``."""
     if text is None:
         return None
@@ -62,7 +62,7 @@ def size(text: str | None, option: str = "--memory", whole_bytes: float | None =
     try:
         return float(named_bytes(text, total))
     except ValueError as error:
-        raise UsageError(f"{option}: {error}", hint="write 64GiB, 64GB or 50%") from None
+        raise UsageError(f"--memory: {error}", hint="write 64GiB, 64GB or 50%") from None
 
 
 def add_command(parser: argparse.ArgumentParser, usage: str) -> None:
@@ -125,6 +125,14 @@ def add_throw_away(parser: argparse._ActionsContainer) -> None:
     """``--throw-away``."""
     parser.add_argument(
         "--throw-away", action="store_true", help="drop what the command writes (Linux); reads are real"
+    )
+
+
+def add_allow(parser: argparse._ActionsContainer, words: str) -> None:
+    """``--allow EFFECT``."""
+    effects = ("exact", "numeric", "semantic")
+    parser.add_argument(
+        "--allow", choices=effects, default=effects[0], help=f"{words} (default: exact, nothing)"
     )
 
 

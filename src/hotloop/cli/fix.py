@@ -43,12 +43,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="write this remedy, num-workers=4 for instance, instead of what the findings ask for",
     )
-    parser.add_argument(
-        "--allow",
-        choices=("exact", "numeric", "semantic"),
-        default="exact",
-        help="what the findings' remedies may alter (default: exact, nothing)",
-    )
+    arguments.add_allow(parser, "what the findings' remedies may alter")
     parser.add_argument("--write", action="store_true", help="write the change into the files")
     parser.add_argument("--no-check", action="store_true", help="do not run a patched copy")
     parser.add_argument(

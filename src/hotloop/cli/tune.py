@@ -7,7 +7,6 @@ import json
 import shlex
 import sys
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,12 +35,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=600.0,
         help="for all (default: 10m)",
     )
-    parser.add_argument(
-        "--allow",
-        choices=("exact", "numeric", "semantic"),
-        default="exact",
-        help="what a remedy may alter (default: exact, nothing)",
-    )
+    arguments.add_allow(parser, "what a remedy may alter")
     parser.add_argument(
         "--sweep", choices=("batch-size",), help="throughput and memory against batch size, instead"
     )
@@ -82,24 +76,14 @@ def main(options: argparse.Namespace) -> int:
         if made:
             drop_if_empty(folder)
         if isinstance(error, KeyboardInterrupt) and folder.exists():
-            say(f"this goes on where it was:\n    {shlex.join(_again(options, folder, command))}")
+            again = ["hotloop", "tune", "--out", str(folder), *sys.argv[2:]]
+            say(f"this goes on where it was:\n    {shlex.join(again)}")
         raise
     finally:
         progress.close()
     sys.stdout.write(json.dumps(answer.document, indent=2) + "\n" if options.json else answer.words)
     print(f"tune: {folder / 'tune.json'}", file=sys.stderr)
     return 0
-
-
-def _again(options: argparse.Namespace, folder: Path, command: Sequence[str]) -> list[str]:
-    """The command that goes on with a tuning."""
-    words = ["hotloop", "tune", "--out", str(folder), "--budget", f"{options.budget:g}s"]
-    words += ["--allow", options.allow] if options.allow != "exact" else []
-    words += ["--sweep", options.sweep] if options.sweep else []
-    words += ["--memory", options.memory] if options.memory else []
-    words += ["--in-place"] if options.in_place else []
-    words += ["--json"] if options.json else []
-    return [*words, "--", *command]
 
 
 class _Progress(Bar):
