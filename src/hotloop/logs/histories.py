@@ -18,7 +18,7 @@ from hotloop.logs.pauses import Piece
 from hotloop.logs.reading import chunks
 from hotloop.logs.shapes import number as number_of
 from hotloop.logs.shapes import worth_reading
-from hotloop.logs.streams import Stream
+from hotloop.logs.streams import Floats, Stream
 from hotloop.logs.text import Read, note_losses
 
 _NUMBER: Final = re.compile(r"\s*([-+]?[\d.,]+(?:[eE][-+]?\d+)?)")
@@ -26,6 +26,8 @@ _DECODER: Final = json.JSONDecoder()
 #: Records of event files that are handed on at once.
 _BATCH: Final = 20_000
 Record = Mapping[str, Any]
+#: What a record of evaluation has as well.
+_ALONE: Final = {"step", "epoch", "clock", "elapsed", "lr"}
 
 
 class _Rows:
@@ -60,18 +62,36 @@ class _Rows:
             if known is not None and known[0] not in found and value != "":
                 role, factor = known
                 found[role] = _value(value, role) * factor
-        alone = found.keys() <= {"step", "epoch", "clock", "elapsed", "lr"}
-        return {} if alone and any(map(evaluating, record)) else found
+        return {} if found.keys() <= _ALONE and any(map(evaluating, record)) else found
+
+    def add_numbers(self, header: list[str], rows: list[tuple[int, list[str]]]) -> bool:
+        """Rows of a table at once, which is much faster; False where a cell that counts is no number."""
+        known = {name: found for name in reversed(header) if (found := _key_role(name)) is not None}
+        place = {role: (header.index(name), factor) for name, (role, factor) in known.items()}
+        if "mode" in header or place.keys() <= _ALONE:
+            return False
+        try:
+            columns = {
+                role: np.fromiter((float(cells[at]) for _, cells in rows), float, len(rows)) * factor
+                for role, (at, factor) in place.items()
+            }
+        except ValueError:
+            return False
+        self._add_columns({**columns, "line": np.array([line for line, _ in rows], float)}, "train")
+        return True
 
     def _add(self, rows: list[tuple[int, dict[str, float]]], mode: str) -> None:
         roles = list(dict.fromkeys(role for _, values in rows for role in values))
-        if not worth_reading(roles):
-            return
         columns = {role: np.array([values.get(role, np.nan) for _, values in rows]) for role in roles}
         columns["line"] = np.array([line for line, _ in rows], dtype=float)
         columns["has_loss"] = np.array([float("loss" in values) for _, values in rows])
+        self._add_columns(columns, mode)
+
+    def _add_columns(self, columns: dict[str, Floats], mode: str) -> None:
+        if not worth_reading(list(columns)) or not len(columns["line"]):
+            return
         note_losses(self._read, columns)
-        starts = np.zeros(len(rows), dtype=np.int64)
+        starts = np.zeros(len(columns["line"]), dtype=np.int64)
         self._read.pauses.watch([Piece(mode=mode, starts=starts, columns=columns)], b"")
         gpus = columns.pop("gpu", np.zeros(0))
         for gpu in np.unique(gpus[np.isfinite(gpus)]) if len(gpus) else [None]:
@@ -166,7 +186,7 @@ def read_csv(path: Path, read: Read) -> Read:
             header = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
             if any(name.startswith(("utilization.gpu", "power.draw", "memory.used")) for name in header):
                 header = ["gpu index" if name == "index" else name for name in header]  # nvidia-smi's
-        records: list[tuple[int, Record]] = []
+        table: list[tuple[int, list[str]]] = []
         for number, text in lines:
             cells = (
                 text.split(delimiter) if '"' not in text else next(csv.reader([text], delimiter=delimiter))
@@ -174,8 +194,9 @@ def read_csv(path: Path, read: Read) -> Read:
             if len(cells) != len(header):
                 read.damage.skipped += 1
             elif cells[0] != header[0]:
-                records.append((number, dict(zip(header, cells, strict=True))))
-        rows.add(records)
+                table.append((number, cells))
+        if not rows.add_numbers(header, table):
+            rows.add([(number, dict(zip(header, cells, strict=True))) for number, cells in table])
     return read
 
 
