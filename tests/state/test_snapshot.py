@@ -90,6 +90,7 @@ def test_nothing_that_can_be_referred_to_weakly_is_kept_alive() -> None:
 
 
 NOISE = 0.1
+rows = 3  # of this name is an attribute of the dataset as well
 options = SimpleNamespace(shift=1.0, lr=0.1)
 reads: list[int] = []
 log = logging.getLogger(__name__)
@@ -123,6 +124,7 @@ BESIDE: dict[str, tuple[bool, Any]] = {
     "a tensor in place": (True, lambda data: data.weights.add_(1)),
     "what reading it appends to": (False, lambda data: data[0]),
     "another option": (False, lambda data: setattr(options, "lr", options.lr / 2)),
+    "a global of the name of an attribute": (False, lambda data: globals().update(rows=4)),
     "loggers": (False, lambda data: logging.getLogger(f"{__name__}.more").debug("read")),
 }
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 from collections import deque
 from collections.abc import Iterator
+from opcode import opmap
 from types import CodeType, FunctionType, MethodType, ModuleType
 from typing import Any, Final
 
@@ -17,6 +18,7 @@ _CONTAINERS: Final = (list, dict, set, deque)
 #: What code that names one of these changes by itself is no change of the script's.
 _CHANGING: Final = frozenset(["add", "append", "appendleft", "extend", "insert", "setdefault", "update"])
 _DEPTH: Final = 3
+_GLOBAL, _NAME, _EXTENDED = (opmap[name] for name in ("LOAD_GLOBAL", "LOAD_NAME", "EXTENDED_ARG"))
 
 
 def beside(value: Any) -> Iterator[Any]:
@@ -48,7 +50,7 @@ def named(function: FunctionType) -> Iterator[Any]:
         with contextlib.suppress(ValueError):  # not filled yet
             yield cell.cell_contents
     names = code_names(function.__code__)
-    for name in sorted(names & function.__globals__.keys()):
+    for name in sorted(global_names(function.__code__) & function.__globals__.keys()):
         yield from _parts(function.__globals__[name], names, _DEPTH)
 
 
@@ -71,3 +73,18 @@ def code_names(code: CodeType) -> frozenset[str]:
     """Every name that code, and the functions within it, load by name."""
     inner = (code_names(one) for one in code.co_consts if isinstance(one, CodeType))
     return frozenset(code.co_names).union(*inner)
+
+
+@functools.lru_cache(maxsize=1024)
+def global_names(code: CodeType) -> frozenset[str]:
+    """The names of its module that code, and the functions within it, read: ``epoch``, not ``self.epoch``."""
+    found, above, raw = set[str](), 0, code.co_code
+    for kind, given in zip(raw[::2], raw[1::2], strict=True):
+        number = above | given
+        above = number << 8 if kind == _EXTENDED else 0
+        if kind == _GLOBAL:
+            found.add(code.co_names[number >> 1])
+        elif kind == _NAME:
+            found.add(code.co_names[number])
+    inner = (global_names(one) for one in code.co_consts if isinstance(one, CodeType))
+    return frozenset(found).union(*inner)

@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 from hotloop.remedy.live import packed
-from hotloop.state.code import code_names
+from hotloop.state.code import global_names
 from hotloop.state.generators import random_states, state_of
 from hotloop.state.snapshot import EXACT, PLAIN, QUICK, Snapshot, generators, snapshot
 
@@ -42,7 +42,7 @@ class Arguments:
         self._shared: frozenset[int] = frozenset()  # identities that workers forked from here know too
         self._objects: dict[int, Any] = {}  # known by their identity: it must stay theirs
         self._keys = packed.Keys(self._told)
-        self._names = sorted(code_names(function.__code__))
+        self._names = sorted(global_names(function.__code__))
         self._reads = snapshot(function, EXACT)
         self._version, self._next_look, self._watched = "", 0.0, 0
 
