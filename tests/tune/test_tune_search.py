@@ -661,13 +661,14 @@ def test_a_size_that_does_not_fit_ends_the_sweep_with_its_reason(tmp_path: Path)
 
 def test_what_has_no_live_form_is_tried_as_a_patch() -> None:
     evidence = Scenario(factors(), ())._evidence(frozenset(), 0.04)
-    rare = finding("cadence/evaluation", "less-frequent-evaluation", every_nth=9)
+    rare = finding("cadence/evaluation", "less-frequent-evaluation", every_nth=75)
 
     def told(allow: Effect, cannot: Callable[[Arm], str], have: Arm = ()) -> tuple[list[str], list[str]]:
         found = ideas.ideas(evidence, (rare,), have, Limits(allow=allow), (), cannot=cannot)
         return [one.name for one in found[0]], [one.words for one in found[1]]
 
-    assert told("semantic", lambda _: "") == (["less-frequent-evaluation=9"], [])
+    few = told("semantic", lambda arm: "" if arm[0].value < 10 else "75 times as rarely is never")
+    assert few == (["less-frequent-evaluation=9"], [])
     most = "up to 2.00x, all that cadence/evaluation costs"
     assert told("semantic", lambda _: "no patch: x") == ([], [f"no patch: x; {most}"])
     assert told("numeric", lambda _: "") == ([], [f"semantic: needs --allow semantic; {most}"])

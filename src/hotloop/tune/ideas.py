@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from hotloop.diagnose import Evidence
@@ -68,9 +69,12 @@ def ideas(
                 left.setdefault(remedy.id, why_not)
                 continue
             candidate = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio or None)
-            if edited(tuple(new)) and (why := cannot(candidate.arm)):
-                left.setdefault(remedy.id, _by_hand(remedy, finding, why, ratio))
-                continue
+            if edited(tuple(new)):
+                arm, why = _writable(have, new, cannot)
+                if why:
+                    left.setdefault(remedy.id, _by_hand(remedy, finding, why, ratio))
+                    continue
+                candidate = replace(candidate, arm=arm)
             found.setdefault(candidate.name, candidate)
     if pipeline is not None and any(finding.id.startswith("input/") for finding in findings):
         cache = onto(have, [catalogue.parse("cache-samples")])
@@ -137,6 +141,20 @@ def _why_not(
             remedy, finding, f"{effect}: needs --allow {effect}", ratio if edited((one,)) else 0.0
         )
     return None
+
+
+def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tuple[Arm, str]:
+    """The arm with the largest number asked for that a patch can be made with: half of it, half of that, ...
+
+    With why there is none: a run of twelve evaluations cannot keep one in 75, but one in 9.
+    """
+    arm = onto(have, new)
+    why = first = cannot(arm)
+    while why and len(new) == 1 and isinstance(new[0].value, int) and new[0].value > 3:
+        new = [replace(new[0], value=new[0].value // 2)]
+        arm = onto(have, new)
+        why = cannot(arm)
+    return arm, first if why else ""
 
 
 def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:
