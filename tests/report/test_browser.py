@@ -149,7 +149,7 @@ def test_an_analysis_opens_and_draws(browser: Chromium, tmp_path: Path) -> None:
     path.write_text(analysis_html.render(analyze([log])), encoding="utf-8")
     browser.open(path)
     assert browser.problems() == []
-    assert browser.run("document.querySelectorAll('#chart-throughput-0 path.line').length") == 2
+    assert browser.run("document.querySelectorAll('#chart-throughput-0 path.line').length") == 1
     assert browser.run("document.documentElement.scrollWidth <= window.innerWidth")
 
 
