@@ -8,6 +8,7 @@ import weakref
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator
+from ctypes import c_char
 from dataclasses import dataclass
 from itertools import islice
 from time import perf_counter
@@ -206,21 +207,26 @@ class _Walk:
 
     def _of_tensor(self, value: Any) -> Any:
         torch = sys.modules["torch"]
-        with torch._C.DisableTorchFunction(), torch._C._DisableTorchDispatch():  # no mode of the script's
+        with torch._C.DisableTorchFunction():
             if torch.Tensor.is_shared(value):
                 return None
             version = attribute(value, "_version")
             if type(value) is not torch.Tensor or value.device.type != "cpu":
                 return version, None
-            data = value.detach().numpy()  # who writes by its memory leaves the version as it is
-        return version, self._of_array(data)
+            size, address = value.numel() * value.element_size(), value.data_ptr()
+            if not size or not address or not value.is_contiguous():
+                return version, None
+        # Who writes by its memory leaves the version as it is. No operation of torch's: profilers see those.
+        return version, self._of_bytes(memoryview((c_char * size).from_address(address)).cast("B"))
 
     def _of_array(self, value: Any) -> Any:
         if type(value).__module__ != "numpy" or value.dtype.hasobject or _is_shared(value):
             return None
         if not value.flags.c_contiguous or not value.nbytes:
             return value.shape, None
-        view = memoryview(value).cast("B")
+        return self._of_bytes(memoryview(value).cast("B"))
+
+    def _of_bytes(self, view: memoryview) -> int:
         if len(view) <= self._limits.array_bytes:
             return zlib.crc32(view)
         return zlib.crc32(bytes(view[:: max(1, len(view) // _SAMPLED) | 1]))
