@@ -13,36 +13,37 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "hotloop"
 
-#: Lines of Python of every package and module of ``src/hotloop``.
+#: Lines of Python of every package and module of ``src/hotloop``; ``cli``, ``flow`` and ``modules`` rose once, for
+#: ``hotloop docs`` and ``hotloop.load``.
 BUDGETS = {
-    "audit": 3583,
-    "bootstrap": 307,
-    "cli": 2026,
-    "compare": 2312,
-    "diagnose": 8190,
-    "doctor": 685,
-    "feed": 11368,
-    "findings": 727,
-    "fix": 4999,
-    "flow": 1297,
-    "footprint": 901,
-    "hooks": 585,
-    "launch": 2023,
-    "logs": 5380,
-    "measure": 4457,
+    "audit": 3363,
+    "bootstrap": 303,
+    "cli": 2049,
+    "compare": 1949,
+    "diagnose": 7925,
+    "doctor": 548,
+    "feed": 10734,
+    "findings": 700,
+    "fix": 4973,
+    "flow": 1332,
+    "footprint": 724,
+    "hooks": 508,
+    "launch": 1791,
+    "logs": 5025,
+    "measure": 4052,
     "model": 795,
-    "modules": 636,
-    "probe": 7060,
-    "record": 2430,
-    "remedy": 4680,
-    "report": 2739,
-    "source": 2253,
+    "modules": 648,
+    "probe": 6502,
+    "record": 2168,
+    "remedy": 3995,
+    "report": 2697,
+    "source": 2167,
     "state": 643,
-    "tune": 3787,
-    "whatif": 1842,
+    "tune": 3539,
+    "whatif": 1843,
 }
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 42_150, 142
+TESTS, GOLDEN_FILES = 41_284, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
