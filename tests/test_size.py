@@ -13,8 +13,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "hotloop"
 
-#: Lines of Python of every package and module of ``src/hotloop``; ``cli``, ``flow`` and ``modules`` rose once, for
-#: ``hotloop docs`` and ``hotloop.load``.
+#: Lines of Python of every package and module of ``src/hotloop``. For ``hotloop docs`` and ``load`` some rose.
 BUDGETS = {
     "audit": 3363,
     "bootstrap": 303,
@@ -43,7 +42,7 @@ BUDGETS = {
     "whatif": 1843,
 }
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 41_284, 137
+TESTS, GOLDEN_FILES = 41_290, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
