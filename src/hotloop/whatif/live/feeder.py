@@ -98,7 +98,8 @@ class Feeder:
         made = hooks.guard(_NAME, self._made)
         base = module._BaseDataLoaderIter
         hooks.patch(base, "__init__", lambda original: compile_beside(original, _MADE, made=made))
-        names = {"fetch": self._fetch, "switch": hooks.switch(_NAME), "siblings": self.siblings}
+        names: dict[str, Any] = {"fetch": self._fetch, "switch": hooks.switch(_NAME)}
+        names["siblings"] = self.siblings
         for kind in (module._SingleProcessDataLoaderIter, module._MultiProcessingDataLoaderIter):
             hooks.patch(kind, "_next_data", lambda original: compile_beside(original, _NEXT, **names))
         hooks.around(module.DataLoader, "__iter__", _NAME, lambda *_: (None, self.gap_ns), self._passed)
