@@ -66,7 +66,7 @@ def clips() -> dict[str, float]:
     frames = Frames(make_data("links", voxels=True), "train", SENSOR)
     live, stored = (FloatClips(frames, CLIP_LEN, CROP, None, kind) for kind in (False, True))
     keys = [(97 * number, 12345 * number) for number in range(22)]
-    store = cached(FrameBytes(frames), 22 * CLIP_LEN * 8_100_000, copy=False)
+    store = cached(FrameBytes(frames), 22 * CLIP_LEN * 8_100_000)
     cured = ByteClips(frames, CLIP_LEN, CROP, store)
     batch = torch.utils.data.default_collate([cured[keys[0]]])
     expand = Expand(frames, CROP, torch.device("cpu"))
@@ -113,7 +113,7 @@ def cache(fraction: float, workers: int) -> dict[str, Any]:
     whole = len(plain) * sum(value.nbytes for value in plain[0].values())
     without = held(plain, workers, 1)
     budget = int(fraction * whole)
-    found = held(cached(FrameBytes(frames), budget, copy=False), workers, 3)
+    found = held(cached(FrameBytes(frames), budget), workers, 3)
     return {
         "set_bytes": whole,
         "budget_bytes": budget,

@@ -16,33 +16,33 @@ PACKAGE = ROOT / "src" / "hotloop"
 #: Lines of Python of every package and module of ``src/hotloop``; some rose once, for ``hotloop docs``.
 BUDGETS = {
     "audit": 3363,
-    "bootstrap": 303,
+    "bootstrap": 305,
     "cli": 2049,
-    "compare": 1949,
+    "compare": 1998,
     "diagnose": 7925,
-    "doctor": 548,
+    "doctor": 554,
     "feed": 10734,
     "findings": 700,
-    "fix": 4973,
+    "fix": 4975,
     "flow": 1332,
     "footprint": 724,
-    "hooks": 508,
-    "launch": 1791,
+    "hooks": 516,
+    "launch": 1800,
     "logs": 5025,
     "measure": 4052,
     "model": 795,
     "modules": 648,
-    "probe": 6502,
-    "record": 2168,
+    "probe": 6483,
+    "record": 2180,
     "remedy": 3995,
-    "report": 2697,
+    "report": 2696,
     "source": 2167,
     "state": 643,
     "tune": 3539,
     "whatif": 1844,
 }
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 41_290, 137
+TESTS, GOLDEN_FILES = 41_292, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -124,7 +124,7 @@ class Bytes(Feed):
                 "byte_cache needs hotloop.feed: pip install hotloop, or --ablate byte_cache"
             ) from None
         try:
-            kept = cached(dataset, copy=False)
+            kept = cached(dataset)
         except FeedError as error:
             raise SetupError(f"the cache of pictures: {error}") from None
         pin_memory = self.device.type == "cuda"

@@ -395,6 +395,6 @@ def shared(frames, config):
     config.choice("DATA.CACHE_POLICY", "keep", ("keep",))
     size = int(config.number("DATA.CACHE_SIZE_GB", 4.0) * GIB)
     try:
-        return cached(store, size, copy=False)
+        return cached(store, size)
     except FeedError as error:
         raise ConfigError(f"{config.path}: DATA.CACHE_SIZE_GB: {error}") from None

@@ -79,12 +79,12 @@ def _base(path: Path, text: str) -> ConfigFile | None:
 
 
 def _yaml(text: str) -> Iterator[Entry]:
-    seen: set[int] = set()  # what an alias names is looked at once
     for document in yaml.compose_all(text, Loader=yaml.SafeLoader):
-        yield from _composed(document, (), seen)
+        yield from _composed(document, (), set())
 
 
 def _composed(node: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Entry]:
+    """The entries below a node; what an alias names is looked at once."""
     if id(node) in seen:
         return
     seen.add(id(node))

@@ -89,6 +89,8 @@ def judge(
                 hint="record it with: hotloop run --evidence -- COMMAND",
             )
     enough = _ENOUGH[wanted]
+    if wanted == "exact" and not all(_repeats(base.trace, run.trace) for run in baselines):
+        enough = _ENOUGH["numeric"]  # bits cannot be asked of a change to a run that does not repeat its own
     pace = speed([base, *(a for a, _ in repeats)], [candidate, *(b for _, b in repeats)])
     parity, checks = compare_results(base, candidate, baselines, enough)
     return Verdict(
@@ -156,18 +158,28 @@ def _rank(
         if fed.outcome == "differs" and loss.outcome != "bit-equal":
             words = "the two runs saw other batches, so losses cannot be compared: see order, content"
             loss = Check(outcome="not-measured", words=words)
+    strange = banded and computed.other_samples(base, candidate, baselines)
     # Where everything that was computed is the same, it does not matter what else was in the batches.
     same = loss.outcome == "bit-equal" and parameters.outcome == "equal"
     alike = "differs" not in enough
     required = alike and not same and not banded
     need_bits = "within-noise" not in enough
     checks = [
-        _item("order", fed, required=required),
+        _item("order", fed, required=required or (alike and strange)),
         _item("content", held, required=required),
         _loss_item(loss, enough, need_bits),
         _item("parameters", parameters, required=need_bits or (alike and parameters.missed)),
     ]
+    if strange:
+        return "differs", checks
     return _parity(fed.outcome, held.outcome, loss, parameters, banded=banded), checks
+
+
+def _repeats(base: Trace, again: Trace) -> bool:
+    """Whether a second run over the same batches has the same losses; True where it saw other batches."""
+    if "differs" in (computed.order(base, again).outcome, computed.content(base, again).outcome):
+        return True
+    return losses.seeded(base, again).outcome in ("bit-equal", "indistinct")
 
 
 def _parity(order: str, content: str, loss: Check, parameters: Check, *, banded: bool) -> Parity:

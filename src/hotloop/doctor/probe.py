@@ -59,8 +59,13 @@ def device(torch: Any, index: int, quick: bool) -> dict[str, Any]:
     found: dict[str, Any] = {"name": torch.cuda.get_device_name(index)}
     try:
         with torch.cuda.device(index):
-            found.update({} if quick else {**copies(torch), "tflop_per_s": matmuls(torch)})
-    except RuntimeError as error:  # no memory, or no kernels for it
+            torch.ones(1, device="cuda").add_(1)  # fails where this torch has no kernels for the device
+            if not quick:
+                found.update(copies(torch))
+                found["tflop_per_s"] = matmuls(torch)
+    except torch.cuda.OutOfMemoryError:
+        found["busy"] = True
+    except RuntimeError as error:
         found["error"] = str(error).strip().partition("\n")[0]
     return found
 

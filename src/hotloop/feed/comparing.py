@@ -54,12 +54,12 @@ def _difference(first: Encoded, second: Encoded, position: int) -> str:
 
 def _equal(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> bool:
     """Equality by the objects' own word, as pickles of equal objects may differ."""
-    first, second = pickle.loads(old.tobytes()), pickle.loads(new.tobytes())
-    if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
-        return bool(torch.equal(first, second))
     try:
+        first, second = pickle.loads(old.tobytes()), pickle.loads(new.tobytes())
+        if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
+            return bool(torch.equal(first, second))
         return bool(first == second)
-    except (TypeError, ValueError, RuntimeError):
+    except Exception:  # the objects' own: what cannot be compared is not the same
         return False
 
 

@@ -215,6 +215,8 @@ class _Writer:
             if self._in_step(read) and not ends and not is_rare(code, read, self._loop):
                 raise self._cannot(f"{name.id} is read in every step", read)
             above = code.parents[read]
+            if isinstance(above, ast.FormattedValue) and "=" in code.source(above).partition(":")[0]:
+                raise self._cannot(f"{name.id} is shown with its name", read)
             if not (isinstance(above, ast.Call) and code.builtin(above.func) == kind):
                 change.texts.append((read, f"{kind}({name.id})"))
         return change

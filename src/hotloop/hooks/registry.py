@@ -19,12 +19,12 @@ from hotloop.hooks.wrapping import AROUND, RAISED, Begin, End, compile_beside
 Report = Callable[[str, BaseException], None]
 
 _MISSING = object()
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def handler_in(error: BaseException) -> types.TracebackType | None:
     """Where a traceback enters a signal handler of the script's; None where it does not."""
-    codes = {getattr(signal.getsignal(one), "__code__", None) for one in signal.valid_signals()}
+    codes = {_code_of(signal.getsignal(one)) for one in signal.valid_signals()}
     trace = error.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
@@ -32,6 +32,14 @@ def handler_in(error: BaseException) -> types.TracebackType | None:
             break
         trace = trace.tb_next
     return trace
+
+
+def _code_of(handler: Any) -> types.CodeType | None:
+    """The code that a signal runs: of a function, a method, a partial, an object that is called."""
+    while isinstance(handler, functools.partial):
+        handler = handler.func
+    called = vars(type(handler)).get("__call__")
+    return getattr(handler, "__code__", None) or getattr(called, "__code__", None)
 
 
 class Hooks:

@@ -187,7 +187,7 @@ class _Wait:
         self.passed_on.append(number)
         if not self._group.was_hit(number):
             self.process.send_signal(number)
-        else:
+        if self._group.ended:
             self._group.close()
             self._group = GroupSentinel()
         if number == signal.SIGTERM:

@@ -85,6 +85,11 @@ class GroupSentinel:
         except subprocess.TimeoutExpired:
             return False
 
+    @property
+    def ended(self) -> bool:
+        """Whether the silent process is gone, by whatever signal."""
+        return self._process is not None and self._process.poll() is not None
+
     def close(self) -> None:
         """End the silent process."""
         if self._process is not None:

@@ -285,14 +285,18 @@ def _below(path: Path, layers: Iterable[Path]) -> bool:
 # -- what they took in ---------------------------------------------------------------------------------------
 
 
-def changes(upper: Path, folder: Path) -> Iterator[tuple[Kind, Path]]:
-    """What ``upper`` holds over ``folder``, unsorted; compiled Python files are left out."""
+def changes(upper: Path, folder: Path, opaque: bool = False) -> Iterator[tuple[Kind, Path]]:
+    """What ``upper`` holds over ``folder``, unsorted; compiled Python files are left out.
+
+    ``opaque``: a folder above was deleted and made again, so nothing of ``folder`` shows through.
+    """
     for entry in _entries(upper):
         path, target = Path(entry.path), folder / entry.name
         mode = entry.stat(follow_symlinks=False).st_mode
         if stat.S_ISDIR(mode) and entry.name != "__pycache__":
-            inside = list(changes(path, target))
-            if _is_opaque(path):  # it was deleted, and another made in its place
+            new = opaque or _is_opaque(path)
+            inside = list(changes(path, target, new))
+            if new:  # it was deleted, and another made in its place
                 names = {one.name for one in _entries(path)}
                 lost = (one.name for one in _entries(target) if one.name not in names)
                 inside += [("deleted", target / name) for name in lost]

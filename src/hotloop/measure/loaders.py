@@ -221,14 +221,14 @@ def _batch_notes(process: Process, lives: Lives, number: int) -> list[Note]:
 
 
 def _workers_of(process: Process, ids: Iterable[int]) -> dict[int, list[Process]]:
-    """Loader id -> its worker processes, by the pids its iterators noted, else by the workers' own notes."""
+    """Loader id -> its worker processes, by the pids its iterators noted; all of them of an only loader."""
     loader_of = {}
     for note in process.notes.get("iterator", ()):
         for pid in note.get("workers") or ():
             loader_of[pid] = note.get("loader")
     found: dict[int, list[Process]] = {number: [] for number in ids}
     for worker in process.workers:
-        number = loader_of.get(worker.pid) or worker.last("worker_stat").get("loader")
+        number = loader_of.get(worker.pid, next(iter(found)) if len(found) == 1 else None)
         if isinstance(number, int) and number in found:
             found[number].append(worker)
     return found

@@ -95,10 +95,12 @@ def failure_facts(is_user: Callable[[CodeType], bool]) -> dict[str, Any]:
         message = str(sys.last_value)
     except Exception:  # an exception of the script's own that cannot be shown
         message = ""
+    memory: dict[str, int] = {}
     try:
-        memory = {**status_bytes("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"), **_limits()}
-    except MemoryError:  # there is none left to ask with
-        memory = {}
+        memory.update(status_bytes("VmPeak", "VmSize", "VmHWM", "VmRSS", "VmData"))
+        memory.update(_limits())
+    except (MemoryError, ImportError, OSError):  # there is none left to ask with
+        pass
     if len(message) > _MAX_MESSAGE:  # a worker's exception: its traceback comes first, what it says last
         message = f"{message[: _MAX_MESSAGE // 4]} ... {message[-_MAX_MESSAGE * 3 // 4 :]}"
     place: dict[str, Any] | None = None
@@ -120,7 +122,7 @@ def _limits() -> dict[str, int]:
     import resource
 
     found = {name: resource.getrlimit(getattr(resource, name))[0] for name in ("RLIMIT_AS", "RLIMIT_DATA")}
-    return {name: limit for name, limit in found.items() if limit != resource.RLIM_INFINITY}
+    return {name: limit for name, limit in found.items() if 0 <= limit < 1 << 62}
 
 
 def source_text(file: str) -> tuple[str, str] | None:

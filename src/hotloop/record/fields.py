@@ -17,12 +17,12 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
         t id pid ppid parent_main_pid rank local_rank world_size line end_line col end_col func_line site
         where via loader iterator num_workers prefetch_factor batch_size len num_batches num_params depth
         steps arm number cycle first_step last_step warm epoch version count hits misses entries updates
-        start_ns end_ns exit_code cpu_count index open_files layout stages.samples compile.frames num_groups
-        conv_ndim pcie_gen pcie_width pcie_gen_max pcie_width_max threads interop_threads device_count
+        start_ns end_ns exit_code cpu_count index open_files layout compile.frames
+        conv_ndim pcie_gen pcie_width pcie_gen_max pcie_width_max threads device_count
     """),
     (float, """
         bytes param_bytes trainable_bytes buffer_bytes num_trainable timeout seconds share wall_s start_unix_s
-        device_allocated device_reserved device_peak alloc_retries forward_bytes host_rss cpu_s read_bytes
+        device_allocated device_reserved device_peak alloc_retries host_rss cpu_s read_bytes
         rchar minor_faults major_faults io_wait_s mean_s wait_s startup_s device_s device_busy_ratio
         launch_gap_ratio tensor_core_ratio avg_backward_comm_s avg_backward_compute_s overlap_s cores
         ram_bytes memory_limit_bytes shm_bytes shm_free_bytes free_bytes memory_bytes power_limit_w
@@ -45,7 +45,7 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
     (dict, "machine storage patch loader.dataset module.place exit.place"), ({str: str}, "env"),
     ({str: [float]}, "held"), ({str: (_ITEM, str, int)}, "set_by"),
     (_ITEM, "config.given config.value raw generators.python"),
-    ([[_ITEM]], "stack frames"), ([(str, str, int, float)], "stages"), ((str, int), "kept.place"),
+    ([[_ITEM]], "stack frames"), ((str, int), "kept.place"),
     ([((str, int), float, float)], "lines"), ([(str, float, float)], "types"),
     ([(str, str, str, int, int)], "containers"), ([(str, _ITEM, str, [int])], "items"),
     ([(str, str, None)], "checkpoint.entries"),
@@ -61,7 +61,6 @@ _NEEDED: Final = {
     "trained": "of items", "checkpoint": "path layout", "cache": "id hits misses",
     "metric": "name count last?", "growth": "seconds steps lines types containers",
     "draws": "dataset generators", "kept": "dataset holder name entries bytes_each hits misses new",
-    "stages": "dataset samples stages",
 }  # fmt: skip
 _BAD: Final = object()
 

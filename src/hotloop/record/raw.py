@@ -46,10 +46,14 @@ class Observed:
     def read_on(self, folder: Path, *, live: bool = False, most: int | None = None) -> bool:
         """Take in what its files hold beyond what is read, ``most`` rows or all; whether there was any."""
         before = (self.rows_read, self.notes_read)
-        notes, self.notes_read, bad = read_notes(folder / f"{self.facts.key}.notes", self.notes_read)
-        self.bad_notes += bad
-        self.facts.learn(notes)
-        self.notes += notes
+        while True:
+            notes, at, bad = read_notes(folder / f"{self.facts.key}.notes", self.notes_read)
+            if at == self.notes_read:
+                break
+            self.notes_read = at
+            self.bad_notes += bad
+            self.facts.learn(notes)
+            self.notes += notes
         while most is None or sum(map(len, self.rows)) < most:
             rows, at = read_rows(folder / f"{self.facts.key}.rows", self.rows_read, live=live)
             if at == self.rows_read:
@@ -70,6 +74,14 @@ def find(folder: Path) -> list[Facts]:
     return [
         Facts(key=f"{pid}-{start}", pid=pid, start_ns=start, last_ns=start) for start, pid in sorted(keys)
     ]
+
+
+def keys(folder: Path) -> set[str]:
+    """The processes that have raw files in ``folder``; none where it cannot be read."""
+    try:
+        return {facts.key for facts in find(folder)}
+    except OSError:
+        return set()
 
 
 def with_what_is_left(stored: Iterable[Observed], folder: Path, warnings: list[str]) -> list[Observed]:

@@ -27,6 +27,7 @@ def open_recording(path: Path | str) -> Recording:
     if not os.path.isdir(folder):  # noqa: PTH112
         raise RecordingError(f"{path} does not exist, or is no folder", hint=_WAY_OUT)
     run, warnings = runfile.read(folder)
+    waiting = set() if alone else raw.keys(folder / "raw")
     observed: list[Observed] = []
     damaged: list[RecordingError] = []
     for file in [path] if alone else files_of(folder):
@@ -38,6 +39,8 @@ def open_recording(path: Path | str) -> Recording:
             damaged.append(error)
     if not alone:
         observed = raw.with_what_is_left(observed, folder / "raw", warnings)
+        if waiting - raw.keys(folder / "raw"):  # a process ended, and its rows went where was read before
+            return open_recording(path)
     if damaged and not observed:
         raise damaged[0]
     if not observed and (alone or not run):

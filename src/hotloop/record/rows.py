@@ -126,8 +126,7 @@ SAVE: Final = 13
 LOG: Final = 14
 LOG_OPS: Final = ("scalar", "image", "figure", "text", "progress", "tracker", "histogram", "other")
 
-#: Zero-length mark: ``Module.train(mode)`` on a top-level module. obj = module id; flags:
-#: FORWARD_TRAINING when mode is True.
+#: Not written any more: marks of ``Module.train``.
 MODE: Final = 15
 
 #: A socket was polled, read or written by the training thread. obj: 1 accept/select, 2 recv, 3 send.
@@ -170,10 +169,9 @@ LOSS: Final = 25
 #: Zero-length, ``--evidence``: the batch that follows. value = crc32 of its sample indices in order; extra =
 #: their sum modulo 2^16; obj = loader id.
 ORDER: Final = 26
-#: Zero-length, ``--evidence``: one leaf of a batch. value = crc32 of its values, sampled, or of all
-#: (CONTENT_ALL); extra = leaf number; obj = loader id, 0 for what a module was called with.
+#: Zero-length, ``--evidence``: one leaf of a batch. value = crc32 of its values, sampled;
+#: extra = leaf number; obj = loader id, 0 for what a module was called with.
 CONTENT: Final = 27
-CONTENT_ALL: Final = 0x01
 
 KIND_NAMES: Final = {
     FETCH: "fetch", ITER: "iter", SHUTDOWN: "shutdown", FORWARD: "forward", BACKWARD: "backward",

@@ -22,7 +22,6 @@ from hotloop.record.rows import (
     LOG_OPS,
     LOSS,
     MAKE,
-    MODE,
     MODULE,
     MODULE_BACKWARD,
     SAMPLE,
@@ -41,7 +40,7 @@ Rows = npt.NDArray[Any]
 #: Kinds with an operation in ``obj``.
 _OPERATIONS: Final[Mapping[int, tuple[str, ...]]] = {SYNC: SYNC_OPS, LOG: LOG_OPS, COLLECTIVE: COLLECTIVE_OPS}
 #: Kinds that are no span of the thread.
-_NO_SPAN: Final = (SAMPLE, DEVICE, LOSS, MODE)
+_NO_SPAN: Final = (SAMPLE, DEVICE, LOSS)
 _NUM_COUNTS: Final = 4000
 
 

@@ -94,8 +94,10 @@ def _is_taken():
 
     module = sys.modules.get("hotloop")
     spec = PathFinder.find_spec("hotloop") if module is None else module.__spec__
-    origin = getattr(spec, "origin", None)
-    return origin is not None and not isdir(dirname(origin) + "/bootstrap")
+    if spec is None:
+        return False
+    folders = list(spec.submodule_search_locations or ()) or [dirname(spec.origin or "")]
+    return not any(isdir(folder + "/bootstrap") for folder in folders)
 
 
 def _start_hotloop(torch, import_start_ns):

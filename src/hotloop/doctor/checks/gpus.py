@@ -60,10 +60,11 @@ def _driver(gpu: Mapping[str, Any]) -> Iterator[Line]:
 def _measured(device: Mapping[str, Any], gpus: list[Mapping[str, Any]]) -> Iterator[Line]:
     topic = f"gpu {device['name']}"
     if "error" in device:
-        advice = (
-            "Another process has its memory (nvidia-smi shows which), or this torch was built for others."
-        )
+        advice = "This torch may be built for other GPUs: install one with kernels for this one."
         yield Line(topic=topic, name="measured", value=device["error"], state="bad", advice=advice)
+    if device.get("busy"):
+        advice = "Another process has its memory: nvidia-smi shows which."
+        yield Line(topic=topic, name="measured", value="no memory", state="unknown", advice=advice)
     if "pinned_gb_per_s" in device:
         yield _copies(topic, device, gpus)
     for dtype, value in (device.get("tflop_per_s") or {}).items():

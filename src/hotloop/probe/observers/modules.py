@@ -18,7 +18,6 @@ from hotloop.record.rows import (
     FORWARD_GRAD,
     FORWARD_PARAMS,
     FORWARD_TRAINING,
-    MODE,
 )
 from hotloop.state.identity import Known
 from hotloop.state.modules import parameters
@@ -92,14 +91,13 @@ class Entry(fast.Entry):
 
 
 class Modules:
-    """Observes ``Module.__call__`` and ``Module.train``."""
+    """Observes ``Module.__call__``."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
         self._known: Known[Entry] = Known()
         self._alike: dict[tuple[str, int], list[int]] = {}
         self._count = 0
-        self._in_train = False
         self.num_autocast = 0  # training forwards under autocast
         self.autocast: dict[str, Any] = {}  # device and dtype, as first seen
         torch = probe.torch
@@ -116,7 +114,6 @@ class Modules:
         self._known.clear()
         self._alike.clear()
         self._count = 0
-        self._in_train = False
         self.num_autocast = 0
 
     # -- __call__ ------------------------------------------------------------------------------------------
@@ -204,22 +201,6 @@ class Modules:
         alike.append(self._count)
         return self._count
 
-    # -- train() -------------------------------------------------------------------------------------------
-
-    def begin_train(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
-        """Only the call on the module itself: ``train`` goes down to every child."""
-        if self._in_train or self._probe.inside[0] or not self._probe.writer.opened:
-            return None
-        self._in_train = True
-        return args[0], self._probe.site(frame)
-
-    def end_train(self, token: Any, start: int, stop: int, result: Any) -> None:
-        """Mark the change of mode."""
-        self._in_train = False
-        module, site = token
-        flags = FORWARD_TRAINING if module.training else 0
-        self._probe.emit(MODE, start, 0, 0, site, self.entry(module).id, 0, flags)
-
     # -- notes ---------------------------------------------------------------------------------------------
 
     def _note(self, module: Any, entry: Entry) -> None:
@@ -277,7 +258,6 @@ def install(probe: Probe) -> None:
     probe.modules = modules
     hooks.patch(cls, "__call__", modules.make_call)
     hooks.patch(cls, "_wrapped_call_impl", lambda _: vars(cls)["__call__"])  # pickled under this name
-    hooks.around(cls, "train", NAME, modules.begin_train, modules.end_train)
     probe.on_fork(NAME, modules.restart)
     probe.on_exit(NAME, modules.at_exit)
     probe.on_second(NAME, modules.each_second)

@@ -140,7 +140,6 @@ class Optimizers:
             foreach=first.get("foreach"),
             capturable=first.get("capturable"),
             num_params=sum(len(group["params"]) for group in groups),
-            num_groups=len(groups),
             lr=lr if isinstance(lr, (int, float)) else None,
             held=self._held(optimizer),
             site=site,

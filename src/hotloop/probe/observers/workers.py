@@ -191,7 +191,7 @@ class Maker:
         """Write what this worker has used so far."""
         self._next_stat = now_ns() + STAT_EVERY_NS
         if self._worker and not self._fresh:
-            self._probe.note("worker_stat", worker=self._worker - 1, loader=None, **usage())
+            self._probe.note("worker_stat", worker=self._worker - 1, **usage())
             self._probe.write_sources()  # a worker that is terminated has no end
 
     def _enter_process(self) -> None:

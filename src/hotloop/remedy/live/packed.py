@@ -50,8 +50,8 @@ class _Results(pickle.Pickler):
         number = numpy is not None and isinstance(value, numpy.generic)
         if not (number or is_array(value) or is_tensor(value)):
             raise Unpackable(f"a {type(value).__name__}")
-        if getattr(value, "requires_grad", False):
-            raise Unpackable("a tensor with a gradient")
+        if getattr(value, "requires_grad", False) or getattr(value, "__dict__", None):
+            raise Unpackable("a tensor with a gradient, or with attributes of its own")
         layouts = importlib.import_module("hotloop.feed.layout")
         layout, (payload,) = layouts.encode(value)
         (field,) = layout.fields
