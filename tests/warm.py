@@ -42,6 +42,8 @@ _READ_AT_START = (
 
 #: How ``launch.throwaway`` starts what it starts first.
 _WITHIN = "-ISB"
+#: Each takes the memory of an imported torch.
+_MOST_SERVERS = 3
 #: The scripts of a hotloop that begin warm; it starts further ones itself.
 _READY = 4
 
@@ -50,21 +52,21 @@ _NAME = "<warm>"
 
 
 class Warm:
-    """The server of this test process; started at the first script.
+    """The servers of this test process, one for each environment that Python begins with, up to three;
+    started at the first script.
 
     ``inject``: the folder of hotloop's own ``sitecustomize`` leaves the module search path at once.
     """
 
     def __init__(self, inject: Path) -> None:
         self._inject = str(inject)
-        self._server: subprocess.Popen[str] | None = None
-        self._began_with: dict[str, str] = {}
+        self._servers: dict[str, subprocess.Popen[str]] = {}
 
     def suits(self, env: Mapping[str, str]) -> bool:
         """Whether a child of the server has the environment that a script is to start in."""
         if os.environ.get("HOTLOOP_TESTS_COLD"):
             return False
-        return not self._began_with or self._at_start(env) == self._began_with
+        return len(self._servers) < _MOST_SERVERS or self._at_start(env) in self._servers
 
     def run(
         self, script: str, args: list[str], *, folder: Path, env: Mapping[str, str], timeout: float
@@ -84,7 +86,7 @@ class Warm:
             server.stdin.flush()
             answer = server.stdout.readline()
             if not answer:
-                self._server = None
+                self._servers = {key: one for key, one in self._servers.items() if one is not server}
                 raise RuntimeError("the warm process ended")
             code = json.loads(answer)
             texts = [path.read_text() if path.exists() else "" for path in (out, err)]
@@ -94,33 +96,33 @@ class Warm:
         return subprocess.CompletedProcess(command, code, texts[0], texts[1])
 
     def _started(self, env: Mapping[str, str]) -> subprocess.Popen[str]:
-        if self._server is None:
-            self._began_with = self._at_start(env)
+        key = self._at_start(env)
+        if key not in self._servers:
+            if not self._servers:
+                atexit.register(self._stop)
             bare = {name: value for name, value in env.items() if not name.startswith("HOTLOOP_")}
-            self._server = subprocess.Popen(
+            self._servers[key] = subprocess.Popen(
                 [sys.executable, "-c", f"exec(compile(open({__file__!r}).read(), {_NAME!r}, 'exec'))"],
                 env=bare,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 text=True,
             )
-            atexit.register(self._stop)
-        return self._server
+        return self._servers[key]
 
     def _stop(self) -> None:
-        if self._server is not None and self._server.stdin is not None and self._server.stdout is not None:
-            self._server.stdin.close()
-            self._server.wait()
-            self._server.stdout.close()
-            self._server = None
+        for server in self._servers.values():
+            if server.stdin is not None and server.stdout is not None:
+                server.stdin.close()
+                server.wait()
+                server.stdout.close()
+        self._servers = {}
 
-    def _at_start(self, env: Mapping[str, str]) -> dict[str, str]:
+    def _at_start(self, env: Mapping[str, str]) -> str:
         found = {name: value for name, value in env.items() if name.startswith(_READ_AT_START)}
         paths = found.pop("PYTHONPATH", "").split(os.pathsep)
-        return {
-            **found,
-            "PYTHONPATH": os.pathsep.join(path for path in paths if path not in (self._inject, "")),
-        }
+        found["PYTHONPATH"] = os.pathsep.join(path for path in paths if path not in (self._inject, ""))
+        return json.dumps(found, sort_keys=True)
 
 
 # -- the server ------------------------------------------------------------------------------------------
