@@ -1,0 +1,88 @@
+"""Public training scripts beside a truth that was written before hotloop saw them.
+
+    python benchmarks/public/run.py FOLDER [--only REGEX] [--out FILE.md] [--timeout 150]
+
+``scripts.json`` has, for each script, repository and commit, the edits that let it run on a CPU, the program
+that makes its data, its command, and the truth: first cause, place, bottleneck and accepted answers, from the
+source and from py-spy. The scripts are others' and are not kept here: FOLDER holds one folder a script, named
+as in ``scripts.json``, with the code fetched and edited, and a file COMMAND where another Python is needed.
+Prints verdict and truth side by side; a person judges. Every run is one launch.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("folder", type=Path)
+    parser.add_argument("--only", default="", help="only scripts whose name matches this regular expression")
+    parser.add_argument("--out", type=Path, help="write the table as Markdown")
+    parser.add_argument("--timeout", type=float, default=150.0, help="seconds per script")
+    options = parser.parse_args()
+    lines = ["| script | truth | hotloop: bottleneck, first finding | verdict |", "|---|---|---|---|"]
+    with tempfile.TemporaryDirectory() as scratch:
+        for script in json.loads((HERE / "scripts.json").read_text()):
+            place = options.folder / script["name"]
+            if not place.is_dir() or not re.search(options.only, script["name"]):
+                continue
+            run = Path(scratch, script["name"])
+            report = observed(script, place, run, options.timeout)
+            lines.append(row(script, report))
+            print(lines[-1], flush=True)
+            if options.out:
+                options.out.write_text("\n".join(lines) + "\n")
+    return 0
+
+
+def observed(script: dict[str, Any], place: Path, run: Path, timeout: float) -> dict[str, Any]:
+    command = place / "COMMAND"
+    words = shlex.split(command.read_text() if command.exists() else script["command"])
+    hotloop = [sys.executable, "-m", "hotloop", "run", "--out", str(run), "--", *words]
+    subprocess.run(
+        ["timeout", str(timeout), *hotloop],
+        cwd=place,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+    )
+    report: dict[str, Any] = {}
+    if (run / "report.json").exists():
+        report = json.loads((run / "report.json").read_text())
+    return report
+
+
+def row(script: dict[str, Any], report: dict[str, Any]) -> str:
+    truth = script["truth"]
+    wanted = f"{truth['bottleneck']}: {truth['first_cause']} ({truth['where']})"
+    told = [one for one in report.get("findings", ()) if one["severity"] != "info"]
+    first = "nothing above info"
+    if told:
+        where = told[0].get("where") or {}
+        place = f" at {Path(where['file']).name}:{where['line']}" if where else ""
+        first = f"{told[0]['id']} {told[0]['severity']} {told[0]['share']:.0%}{place}"
+    found = f"{report.get('bottleneck', 'no report')}; {first}"
+    return (
+        " | ".join(["", script["name"], wanted, found, report.get("verdict", ""), ""])
+        .strip()
+        .replace("\n", " ")
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())
