@@ -316,7 +316,7 @@ def test_a_gather_in_memory_is_only_worth_running_beside_the_step(source, wait_s
 
 def test_a_line_that_computes_the_step_as_well_makes_no_batch() -> None:
     made = line(18, 5.0, file=TRAIN, role="input", source="grads, loss = step(params, x[rows])")
-    computes = line(18, 2.0, file=TRAIN, phase="forward", source=made.source)
+    computes = line(18, 6.0, file=TRAIN, phase="forward", source=made.source)
     assert "input/slow-sample" in found(get_batch([made]))
     assert "input/slow-sample" not in found(get_batch([made, computes]))
 

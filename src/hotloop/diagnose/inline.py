@@ -25,8 +25,6 @@ from hotloop.units import duration, share
 #: Libraries in which a loop waits for what another thread or process makes.
 _HAND_OVER = ("queue", "threading", "multiprocessing", "selectors")
 _TRAINS = ("forward", "backward", "optimizer")
-#: Of the time of a line that makes batches, what samples at the border of two phases may put into the step.
-_TRAINING_RATIO = 0.1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,10 +134,10 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
 
 
 def _trains(steps: Steps, hot: LineGroup) -> bool:
-    """Whether the line takes a visible part of the step, too: what computes the step makes no batch."""
+    """Whether the line takes more of the step than of the input: what computes the step makes no batch."""
     there = [line for line in steps.lines if line.place.at_line == hot.place.at_line]
     step = seconds_of(line for line in there if line.phase in _TRAINS)
-    return step > _TRAINING_RATIO * seconds_of(line for line in there if line.role == "input")
+    return step > seconds_of(line for line in there if line.role == "input")
 
 
 def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:

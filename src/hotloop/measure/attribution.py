@@ -261,8 +261,20 @@ def _add(
     return np.bincount(phase[in_span], weights=length[in_span], minlength=width)
 
 
-def uncovered_ns(samples: Table, begin: int, until: int) -> int:
-    """ns between two times that no sample's weight reaches; ``samples`` are tiled."""
-    ends = np.append(begin, np.maximum(samples.start, begin))
-    starts = np.append(samples.start - samples.duration, until)
-    return int(np.maximum(0, np.minimum(starts, until) - ends).sum())
+def uncovered_ns(samples: Table, gaps: Gaps, exit_ns: int | None) -> int:
+    """ns of open gaps that no sample's weight reaches; after ``exit_ns`` the interpreter is winding down."""
+    last = np.iinfo(np.int64).max if exit_ns is None else exit_ns
+    end = samples.start
+    start = np.maximum(end - samples.duration, np.append(0, np.maximum.accumulate(end)[:-1]))
+    start = np.minimum(start, end)
+    covered = np.append(0, np.cumsum(end - start))
+
+    def until(times: Ints) -> Ints:
+        at = np.searchsorted(end, times, side="right")
+        into = np.zeros(len(times), np.int64)
+        more = at < len(end)
+        into[more] = np.maximum(times[more] - start[at[more]], 0)
+        return np.asarray(covered[at] + into)
+
+    starts, ends = np.minimum(gaps.start[gaps.open], last), np.minimum(gaps.end[gaps.open], last)
+    return int((ends - starts - (until(ends) - until(starts))).sum())

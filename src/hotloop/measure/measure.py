@@ -141,7 +141,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
     # What follows a piece's last sample is the weight of one in the next piece.
     told_until = (exit_ns or wall) if piece.until is None or not len(samples) else int(samples.start[-1])
-    uncovered = uncovered_ns(samples, max(piece.begin, stepping.ready), told_until)
+    uncovered = uncovered_ns(samples, gaps, told_until)
     unaccounted = min(uncovered / 1e9, max(0.0, float(totals[COLUMN["other"]])))
     pauses = of_kind(process, row.GC)
     paused = _phase_of(pauses, spans, phase, sampled, gaps)
