@@ -73,6 +73,18 @@ def in_span(evidence: Evidence, pid: int) -> tuple[Floats, Floats]:
     return seconds[inside], values[inside]
 
 
+def paced(evidence: Evidence, seconds: Floats) -> Floats:
+    """The same times as if all steps had taken equally long: memory grows with steps, and steps do not keep
+    pace.
+    """
+    steps = evidence.steps
+    start, end = evidence.span
+    if steps.num_steps < 2:
+        return seconds
+    done = np.interp(seconds - start + steps.span[0], steps.end_s, np.arange(1.0, steps.num_steps + 1))
+    return np.asarray(start + done * (end - start) / steps.num_steps, float)
+
+
 def limit_of(machine: Mapping[str, Any]) -> float | None:
     """What the run may use: the tighter of the machine's memory and the cgroup's limit."""
     known = [machine.get(name) for name in ("ram_bytes", "memory_limit_bytes")]

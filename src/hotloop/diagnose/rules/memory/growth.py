@@ -15,6 +15,7 @@ from hotloop.diagnose.memory_use import (
     device_notes,
     growth,
     in_span,
+    paced,
     room_bytes,
     severity_by_time,
 )
@@ -31,7 +32,7 @@ def host_growth(evidence: Evidence) -> Iterator[Finding]:
     steps = evidence.steps
     place = kept_graph(evidence)
     seconds, values = in_span(evidence, steps.pid)
-    found = growth(seconds, values, goes_on=place is None)
+    found = growth(paced(evidence, seconds), values, goes_on=place is None)
     if found is None or found.grown_bytes < evidence.limits.growth_bytes:
         return
     room = room_bytes(evidence)
