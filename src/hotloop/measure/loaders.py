@@ -89,10 +89,12 @@ def _use(
     ready[ready == row.U16_MAX] = np.nan
     asked, first = np.unique(lives.of_row[fetch], return_index=True)
     fed = (spans.flags[fetch] & row.FETCH_WORKERS) != 0
-    delivered = waits[(ready >= 1) & fed]
     batches = lives.num_batches[chosen]
     settings = {k: v for k, v in note.items() if k not in NO_SETTINGS}
     num_workers = settings.get("num_workers")
+    # What a worker has put may wait in it for Python's lock while it computes: only a full queue is ready.
+    full = max(1, int(num_workers or 0) * int(settings.get("prefetch_factor") or 2))
+    delivered = waits[(ready >= full) & fed]
     batch = _batch_notes(process, lives, number)
     dataset = note.get("dataset")
     fields = tuple(batch[0].get("fields") or ()) if batch else ()
