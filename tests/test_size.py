@@ -42,7 +42,7 @@ BUDGETS = {
     "whatif": 1844,
 }
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 40866, 137
+TESTS, GOLDEN_FILES = 41_295, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
