@@ -71,7 +71,7 @@ class Probe:
         for (_, called), kept in zip(self._called, self._kept, strict=True):
             called.clear()
             called.update(kept) if isinstance(kept, dict) else called.extend(kept)
-        self._sampler._schedule(time.perf_counter_ns(), self._sampler._interval)
+        self._sampler._schedule(time.perf_counter_ns(), self._sampler._interval, slower=False)
 
 
 def training(features: int, hidden: int, batch: int, workers: int) -> tuple[Any, Callable[[Any, Any], None]]:

@@ -1,12 +1,13 @@
 """Public training scripts beside a truth that was written before hotloop saw them.
 
-    python benchmarks/public/run.py FOLDER [--only REGEX] [--out FILE.md] [--timeout 150]
+    python benchmarks/public/run.py FOLDER [--only REGEX] [--out FILE.md] [--keep RUNS [--again]]
 
 ``scripts.json`` has, for each script, repository and commit, the edits that let it run on a CPU, the program
 that makes its data, its command, and the truth: first cause, place, bottleneck and accepted answers, from the
 source and from py-spy. The scripts are others' and are not kept here: FOLDER holds one folder a script, named
 as in ``scripts.json``, with the code fetched and edited, and a file COMMAND where another Python is needed.
-Prints verdict and truth side by side; a person judges. Every run is one launch.
+Prints verdict and truth side by side; a person judges. Every run is one launch. With ``--keep`` recordings
+stay, and ``--again`` judges them by the rules as they are now.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import json
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -33,37 +35,51 @@ def main() -> int:
     parser.add_argument("--only", default="", help="only scripts whose name matches this regular expression")
     parser.add_argument("--out", type=Path, help="write the table as Markdown")
     parser.add_argument("--timeout", type=float, default=150.0, help="seconds per script")
+    parser.add_argument("--keep", type=Path, help="keep the recordings in this folder")
+    parser.add_argument("--again", action="store_true", help="judge the recordings kept there, run nothing")
     options = parser.parse_args()
+    if options.again and not options.keep:
+        parser.error("--again needs --keep RUNS: the folder of the recordings")
     lines = ["| script | truth | hotloop: bottleneck, first finding | verdict |", "|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as scratch:
         for script in json.loads((HERE / "scripts.json").read_text()):
             place = options.folder / script["name"]
             if not place.is_dir() or not re.search(options.only, script["name"]):
                 continue
-            run = Path(scratch, script["name"])
-            report = observed(script, place, run, options.timeout)
-            lines.append(row(script, report))
+            run = (options.keep or Path(scratch)).absolute() / script["name"]
+            if options.again:
+                hotloop("report", str(run))
+            else:
+                observe(script, place, run, options.timeout)
+            lines.append(row(script, report_of(run)))
             print(lines[-1], flush=True)
             if options.out:
                 options.out.write_text("\n".join(lines) + "\n")
     return 0
 
 
-def observed(script: dict[str, Any], place: Path, run: Path, timeout: float) -> dict[str, Any]:
+def observe(script: dict[str, Any], place: Path, run: Path, timeout: float) -> None:
     command = place / "COMMAND"
     words = shlex.split(command.read_text() if command.exists() else script["command"])
-    hotloop = [sys.executable, "-m", "hotloop", "run", "--out", str(run), "--", *words]
+    shutil.rmtree(run, ignore_errors=True)
+    hotloop("run", "--out", str(run), "--", *words, cwd=place, timeout=timeout)
+
+
+def hotloop(*words: str, cwd: Path | None = None, timeout: float = 600.0) -> None:
+    """Its exit code is the script's, and a timeout of the script is as good an end as any."""
     subprocess.run(
-        ["timeout", str(timeout), *hotloop],
-        cwd=place,
+        ["timeout", str(timeout), sys.executable, "-m", "hotloop", *words],
+        cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         check=False,
     )
-    report: dict[str, Any] = {}
-    if (run / "report.json").exists():
-        report = json.loads((run / "report.json").read_text())
+
+
+def report_of(run: Path) -> dict[str, Any]:
+    path = run / "report.json"
+    report: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
     return report
 
 
