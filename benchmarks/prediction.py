@@ -24,7 +24,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
-from hotloop import flow  # noqa: E402
+from hotloop.flow.examine import examine, read  # noqa: E402
 from hotloop.model import Pipeline, Setup, predict  # noqa: E402
 from hotloop.tune.calibrate import calibrate  # noqa: E402
 
@@ -141,7 +141,7 @@ def measure(case: Case, folder: Path, seconds: float) -> list[dict[str, Any]]:
     )
     if done.returncode:
         raise SystemExit(f"{case.name}: {done.stderr[-2000:]}")
-    evidence = flow.examine(flow.read(folder)).evidence
+    evidence = examine(read(folder)).evidence
     assert evidence is not None
     pipeline = calibrate(evidence)
     settings = (case.recorded, *case.settings)

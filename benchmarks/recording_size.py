@@ -14,7 +14,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from hotloop import flow
+from hotloop.flow.examine import examine, publish, read
+from hotloop.flow.observe import new_run_folder, observe
 
 LIMIT_BYTES = 200
 #: The second recording for the report's memory is so many times as long.
@@ -48,9 +49,10 @@ for x, y in DataLoader(data, batch_size=8, shuffle=True, num_workers=workers):
 REPORT = """
 import resource, sys
 from pathlib import Path
-from hotloop import flow
-examination = flow.examine(flow.read(Path(sys.argv[1])))
-flow.publish(examination, Path(sys.argv[1]))
+from hotloop.flow.examine import examine, publish, read
+from hotloop.flow.observe import new_run_folder, observe
+examination = examine(read(Path(sys.argv[1])))
+publish(examination, Path(sys.argv[1]))
 print(examination.ranks[0].num_steps, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024)
 """
 
@@ -90,8 +92,8 @@ def recorded(scratch: Path, workers: int, work_s: float, steps: int) -> Path:
     """Run a loop under observation."""
     script = scratch / "train.py"
     script.write_text(SCRIPT.format(steps=steps, workers=workers, work_s=work_s))
-    folder = flow.new_run_folder(scratch / "run", [sys.executable, str(script)])
-    flow.observe([sys.executable, str(script)], folder)
+    folder = new_run_folder(scratch / "run", [sys.executable, str(script)])
+    observe([sys.executable, str(script)], folder)
     return folder
 
 
@@ -99,8 +101,8 @@ def measure(workers: int, work_s: float, steps: int) -> tuple[int, dict[str, flo
     """Number of steps seen, bytes by content, and all bytes of the SQLite files."""
     with tempfile.TemporaryDirectory() as scratch:
         folder = recorded(Path(scratch), workers, work_s, steps)
-        examination = flow.examine(flow.read(folder))
-        flow.publish(examination, folder)
+        examination = examine(read(folder))
+        publish(examination, folder)
         whole = sum(path.stat().st_size for path in folder.glob("*.sqlite"))
         return examination.ranks[0].num_steps, weigh(folder), whole
 

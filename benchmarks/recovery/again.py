@@ -20,8 +20,9 @@ sys.path[:0] = [str(HERE), str(HERE.parents[1] / "src")]
 
 from table import table  # noqa: E402
 
-from hotloop import flow  # noqa: E402
-from hotloop.diagnose import Limits, evidence_of  # noqa: E402
+from hotloop.diagnose.evidence import evidence_of  # noqa: E402
+from hotloop.diagnose.limits import Limits  # noqa: E402
+from hotloop.flow.examine import examine, read  # noqa: E402
 from hotloop.model import gain  # noqa: E402
 from hotloop.record.publish import write_text_atomic  # noqa: E402
 from hotloop.remedy import catalogue  # noqa: E402
@@ -56,7 +57,7 @@ def predicted(row: Mapping[str, Any], folder: Path) -> tuple[float, float, float
     """(ratio, low, high) of the winner; None where no model speaks of it, or nothing was kept."""
     if not row.get("measured") or not (folder / "first").exists():
         return None
-    found = flow.examine(flow.read(folder / "first"))
+    found = examine(read(folder / "first"))
     steps = lead(found.ranks)
     if steps is None:
         return None

@@ -41,7 +41,8 @@ from cures import CURES, cured  # noqa: E402
 from results import Results  # noqa: E402
 from table import HEADING, line, summary  # noqa: E402
 
-from hotloop import flow  # noqa: E402
+from hotloop.flow.examine import examine  # noqa: E402
+from hotloop.record.read import open_recording  # noqa: E402
 from hotloop.remedy import catalogue  # noqa: E402
 from hotloop.report.ranks import lead  # noqa: E402
 from hotloop.tune.ratios import Ratio, unpaired  # noqa: E402
@@ -248,7 +249,7 @@ def launch(
     start = [*pin, *HOTLOOP, "run", "--throw-away", "--out", str(out), *(options or [])]
     done = call([*start, "--", *command], 600)
     try:
-        examination = flow.examine(flow.read(out))
+        examination = examine(open_recording(out))
     except Exception as error:
         row["failures"].append(f"{out.name}: {error}: {done.stderr[-200:]}")
         return None

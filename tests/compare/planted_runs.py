@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from tests import running
 
-from hotloop import flow
 from hotloop.compare.checkpoint import _ask
+from hotloop.flow.observe import new_run_folder, observe
 
 SCRIPT = """
     import os, random, sys, time
@@ -108,9 +108,9 @@ def run(kind: str, *, evidence: bool = True, number: int = 0) -> Path:
     os.chdir(ROOT)
     try:
         with Path(os.devnull).open("w") as nowhere:
-            flow.observe(
+            observe(
                 words,
-                flow.new_run_folder(out, words),
+                new_run_folder(out, words),
                 env={
                     "OMP_NUM_THREADS": "1",
                     "CHECKPOINT": f"{out.name}.pt",

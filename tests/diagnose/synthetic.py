@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.diagnose import diagnose
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.evidence import Evidence, evidence_of
 from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding, Place

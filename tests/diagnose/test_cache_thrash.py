@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from synthetic import evidence, input_run
 
-from hotloop.diagnose import diagnose
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.findings import Finding
 from hotloop.record.recording import ROW_DTYPE, Process
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic import TRAIN, found, line, loader, steps
 
-from hotloop.diagnose import bottleneck
+from hotloop.diagnose.bottleneck import bottleneck
 from hotloop.findings import Place
 from hotloop.measure.steps import Interval, SiteCost, Steps
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from synthetic import TRAIN, evidence, found, loader, on_accelerator, steps
 
-from hotloop.diagnose import diagnose
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.findings import Place
 from hotloop.measure.steps import Configured, Setting, Steps
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic import TRAIN, evidence, line, loader, steps
 
-from hotloop.diagnose import diagnose
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse, LineCost, ModuleCost, Setting, Steps
 

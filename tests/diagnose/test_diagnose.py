@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from synthetic import evidence, input_run, line, on_accelerator, steps
 
-from hotloop.diagnose import bottleneck, diagnose, verdict
-from hotloop.diagnose.diagnose import by_cost
+from hotloop.diagnose.bottleneck import bottleneck, verdict
+from hotloop.diagnose.diagnose import by_cost, diagnose
 from hotloop.diagnose.discovery import RuleEntry, rules
 from hotloop.diagnose.limits import Limits
 from hotloop.diagnose.overlaps import OVERLAPS, resolved

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from synthetic import TRAIN, evidence, line, loader, steps
 
-from hotloop.diagnose import diagnose
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import SiteCost, Steps

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from synthetic import evidence, steps
 
-from hotloop.diagnose import doubt, verdict
+from hotloop.diagnose.bottleneck import verdict
+from hotloop.diagnose.doubt import doubt
 from hotloop.measure.steps import Steps
 
 QUIET = steps({"forward": 0.3, "backward": 0.6}, num_steps=40)

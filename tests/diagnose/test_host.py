@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic import TRAIN, evidence, line, loader, on_accelerator, steps
 
-from hotloop.diagnose import diagnose
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.line_kinds import by_rows
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse, LineCost, SiteCost, Steps

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from synthetic import DATASET, TRAIN, evidence, found, input_run, line, loader, on_accelerator, steps
 
-from hotloop.diagnose import diagnose
 from hotloop.diagnose.bottleneck import bottleneck, verdict
 from hotloop.diagnose.costs import feed_of
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
 from hotloop.fix.scene import Scene

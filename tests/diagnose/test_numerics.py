@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from synthetic import found, loader, steps
 
-from hotloop.diagnose import verdict
+from hotloop.diagnose.bottleneck import verdict
 from hotloop.measure.steps import Steps
 
 MODEL = {"forward": 0.02, "backward": 0.03}

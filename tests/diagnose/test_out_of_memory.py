@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from synthetic import evidence, steps
 
-from hotloop.diagnose import diagnose
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.failures import read_failure
 from hotloop.findings import Finding
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from synthetic import DATASET, TRAIN, evidence, input_run, line, steps
 
-from hotloop.diagnose import diagnose
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.repeating import may_be_kept
 from hotloop.findings import Place
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from synthetic import DATASET, TRAIN, evidence, line, loader, on_accelerator, steps
 
-from hotloop.diagnose import diagnose
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse, SiteCost, Steps
 

@@ -33,10 +33,10 @@ LIMIT_BYTES = 300
 REPORT = r"""
 import re, sys
 from pathlib import Path
-from hotloop import flow
+from hotloop.flow.examine import examine, publish, read
 folder = Path(sys.argv[1])
-examination = flow.examine(flow.read(folder))
-flow.publish(examination, folder)
+examination = examine(read(folder))
+publish(examination, folder)
 # Not ru_maxrss: that one is inherited from whoever started this process.
 peak = re.search(r"VmHWM:\s*(\d+) kB", Path("/proc/self/status").read_text())[1]
 print(examination.ranks[0].num_steps, int(peak) * 1024)

@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from hotloop import flow
 from hotloop.cli.main import main
+from hotloop.flow.examine import examine, read
 from hotloop.model import Setup, predict
 from hotloop.tune.calibrate import OTHERS, calibrate
 
-SRC = Path(flow.__file__).resolve().parents[2]
+SRC = Path(__file__).resolve().parents[2] / "src"
 
 pytestmark = pytest.mark.alone  # what it measures is time
 
@@ -85,7 +85,7 @@ def plan(run: Path, *arguments: str, capsys: pytest.CaptureFixture[str]) -> dict
 
 
 def test_a_run_is_explained_by_its_own_model(run: Path) -> None:
-    evidence = flow.examine(flow.read(run)).evidence
+    evidence = examine(read(run)).evidence
     assert evidence is not None
     pipeline = calibrate(evidence)
     assert float(pipeline.make_s.mean()) >= 0.040  # ten samples that sleep 4 ms

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from hotloop.compare.trace import Trace
-from hotloop.diagnose import Evidence, Limits, evidence_of
+from hotloop.diagnose.evidence import Evidence, evidence_of
+from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse, Steps
 from hotloop.phases import PHASES

@@ -92,10 +92,10 @@ def main(options: argparse.Namespace) -> int:
 
 def _of_run(folder: Path) -> tuple[dict[str, Any], list[Path], list[Path]]:
     """The report of a run, the files that it loaded, and the configuration files that it read."""
-    from hotloop import flow
+    from hotloop.flow.examine import build_report, examine, read
 
-    recording = flow.read(folder)
-    report = flow.build_report(flow.examine(recording))
+    recording = read(folder)
+    report = build_report(examine(recording))
     notes = [process.notes for process in recording.ranks]
     named = {str(file) for kinds in notes for note in kinds.get("files", ()) for file in note["files"]}
     read = {

@@ -98,9 +98,9 @@ def gate(comparisons: Sequence[Comparison], limit: float, *, strict: bool) -> in
 
 
 def _groups(words: Sequence[str]) -> list[Group]:
-    from hotloop import flow
     from hotloop.compare.comparison import Group
     from hotloop.compare.run import measured
+    from hotloop.flow.examine import examine, read
 
     named: dict[str, list[Path]] = {}
     for word in words:
@@ -116,7 +116,7 @@ def _groups(words: Sequence[str]) -> list[Group]:
         for label, paths in named.items():
             runs = []
             for path in paths:
-                examination = flow.examine(flow.read(path))
+                examination = examine(read(path))
                 runs.append(
                     measured(examination.recording, str(path), examination.ranks, examination.findings)
                 )

@@ -90,12 +90,12 @@ def _numbers(options: argparse.Namespace) -> dict[str, Any]:
 
 def _with_numbers(runs: list[Path], options: argparse.Namespace, numbers: dict[str, Any]) -> int:
     """The dataset of a run as it would be with other numbers."""
-    from hotloop import flow
+    from hotloop.flow.examine import read
     from hotloop.footprint.recorded import dataset
 
     if len(runs) > 1:
         raise UsageError(f"{len(runs)} runs given with {', '.join(numbers)}", hint="numbers are for one run")
-    recording = flow.read(runs[0])
+    recording = read(runs[0])
     found = dataset(recording) if recording.ranks else None
     if found is None or not found.stages:
         raise UsageError(
@@ -107,11 +107,11 @@ def _with_numbers(runs: list[Path], options: argparse.Namespace, numbers: dict[s
 def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
     if len(runs) > 2:
         raise UsageError(f"{len(runs)} runs given", hint="one run, or two of one command at two batch sizes")
-    from hotloop import flow
+    from hotloop.flow.examine import build_report, examine, read
     from hotloop.footprint.batch import batch_words, compare
 
-    examined = [flow.examine(flow.read(run)) for run in runs]
-    reports = [flow.build_report(examination) for examination in examined]
+    examined = [examine(read(run)) for run in runs]
+    reports = [build_report(examination) for examination in examined]
     if len(runs) == 2:
         first, second = (
             (examination.recording, float(report["memory"].get("run_peak_bytes") or 0.0))
@@ -127,10 +127,11 @@ def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
 
 
 def _run(options: argparse.Namespace) -> int:
-    from hotloop import flow
+    from hotloop.flow.examine import examine, publish, read
+    from hotloop.flow.observe import new_run_folder, observe
 
-    folder = flow.new_run_folder(options.out, options.what)
-    outcome = flow.observe(
+    folder = new_run_folder(options.out, options.what)
+    outcome = observe(
         options.what,
         folder,
         steps=options.steps,
@@ -138,8 +139,8 @@ def _run(options: argparse.Namespace) -> int:
         memory_every=options.every,
         stdout=sys.stderr if options.json else None,
     )
-    examination = flow.examine(flow.read(folder))
-    report = flow.publish(examination, folder)
+    examination = examine(read(folder))
+    report = publish(examination, folder)
     # Standard output is the command's own, unless JSON was asked for: then that has moved.
     _write_run(report, options, sys.stdout if options.json else sys.stderr)
     print(f"hotloop: the run is in {folder}; 'hotloop memory {folder}' shows this again", file=sys.stderr)

@@ -12,7 +12,7 @@ from hotloop.cli.output import progress, terminal_width
 from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
-    from hotloop.diagnose import Evidence
+    from hotloop.diagnose.evidence import Evidence
     from hotloop.tune.plans import Machine
 
 
@@ -40,14 +40,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Returns 0 where there are plans."""
-    from hotloop import flow
+    from hotloop.flow.examine import examine, read
     from hotloop.report.plan import render
     from hotloop.tune import plans
     from hotloop.tune.calibrate import calibrate
     from hotloop.tune.plans.document import document
 
     run = arguments.run_of(options.run)
-    examination = flow.examine(flow.read(run))
+    examination = examine(read(run))
     evidence = examination.evidence
     if evidence is None:
         raise UsageError(f"{run} holds no training process", hint="run the training command first")

@@ -28,14 +28,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Returns 0 where the recording could be read."""
-    from hotloop import flow
+    from hotloop.flow.examine import build_report, examine, read
     from hotloop.report import html, json, perfetto, terminal
 
     run, to = options.run, options.json
     if run is None and to not in (None, "-"):  # --json RUN
         run, to = Path(to), "-"
-    examination = flow.examine(flow.read(arguments.run_of(run)))
-    report = flow.build_report(examination)
+    examination = examine(read(arguments.run_of(run)))
+    report = build_report(examination)
     if options.html:
         publish(options.html, html.render(report))
     if options.perfetto:

@@ -46,9 +46,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns the command's own exit code."""
     command = arguments.command_of(options.command, _USAGE)
-    from hotloop import flow  # not at the top: --help and --version stay fast
     from hotloop.fix import in_force
-    from hotloop.flow.observe import say_dropped
+    from hotloop.flow.observe import new_run_folder, observe, say_dropped  # --help and --version stay fast
     from hotloop.remedy import catalogue
 
     patch = in_force.read(options.patch, command) if options.patch else None
@@ -57,8 +56,8 @@ def main(options: argparse.Namespace) -> int:
         env["HOTLOOP_EVALUATION"] = ",".join(options.evaluation)
     if options.evidence:
         env["HOTLOOP_EVIDENCE"] = "1"
-    folder = flow.new_run_folder(options.out, command)
-    outcome = flow.observe(
+    folder = new_run_folder(options.out, command)
+    outcome = observe(
         command,
         folder,
         steps=options.steps,
@@ -70,9 +69,11 @@ def main(options: argparse.Namespace) -> int:
         throw_away=options.throw_away,
     )
     say_dropped(outcome)
+    from hotloop.flow.examine import examine, publish, read  # takes a while: not before the command
+
     try:
-        examination = flow.examine(flow.read(folder))
-        report = flow.publish(examination, folder)
+        examination = examine(read(folder))
+        report = publish(examination, folder)
     except Exception as error:
         # The command ran and its exit code is what the caller waits for: say what failed and keep both.
         _say_report_failed(error, folder)

@@ -10,7 +10,11 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.diagnose import Evidence, Limits, bottleneck, diagnose, doubt, evidence_of, verdict
+from hotloop.diagnose.bottleneck import bottleneck, verdict
+from hotloop.diagnose.diagnose import diagnose
+from hotloop.diagnose.doubt import doubt
+from hotloop.diagnose.evidence import Evidence, evidence_of
+from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding
 from hotloop.measure import measure
 from hotloop.measure.jobs import main_job

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Final
 
-from hotloop.diagnose import Evidence
+from hotloop.diagnose.evidence import Evidence
 from hotloop.errors import UsageError
 from hotloop.feed.throughput import Setting
 from hotloop.model import Pipeline, Setup, gain, predict

@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
-from hotloop.diagnose import Evidence
+from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.remedy import catalogue

@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import numpy as np
 
 from hotloop.compare.trace import Trace
-from hotloop.diagnose import Evidence
+from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 from hotloop.fix.in_force import InForce
 from hotloop.measure.steps import Steps
