@@ -43,6 +43,7 @@ class _Part:
         where = site.place if site is not None else group.hottest.place if group is not None else None
         samples = sum(line.num_samples for line in lines)
         per_step, of_span = duration(seconds / steps.num_steps), share(seconds / steps.span_s)
+        free = share(evidence.limits.logging_free_ratio)
         count = site.count if site is not None else 0
         call_s = site.seconds / max(1, site.count) if site is not None else 0.0
         numbers = [f"{per_step} per step, {of_span} of the training span"]
@@ -54,7 +55,7 @@ class _Part:
         yield cause(
             evidence,
             self.id,
-            message=f"{self.what} takes {per_step} of every step ({of_span}){at(where)}.",
+            message=f"{self.what} takes {per_step} of every step ({of_span}; {free} would do){at(where)}.",
             advice=self.advice,
             numbers=numbers,
             cost_s=cost,

@@ -72,7 +72,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         evidence,
         "cadence/evaluation",
         message=(
-            f"Evaluation takes {share(seconds / steps.span_s)} of the training time"
+            f"Evaluation takes {share(seconds / steps.span_s)} of the training time ({share(free)} would do)"
             + (f": it runs every {_steps(every)}{at(where)}." if inside else ".")
         ),
         advice=" ".join(first),
@@ -171,8 +171,8 @@ def checkpoint(evidence: Evidence) -> Iterable[Finding]:
         evidence,
         "cadence/checkpoint",
         message=(
-            f"Writing checkpoints takes {share(seconds / steps.span_s)} of the training time: "
-            f"one every {every:.0f} steps{at(where)}."
+            f"Writing checkpoints takes {share(seconds / steps.span_s)} of the training time "
+            f"({share(limits.checkpoint_free_ratio)} would do): one every {every:.0f} steps{at(where)}."
         ),
         advice=(
             "Write checkpoints less often (by time rather than by step), "
