@@ -28,8 +28,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     crafted.write(store.raw_dir, pid, notes=notes)
     store.take_in(([{"t_ns": 1}], [{"t_ns": 1, "pid": 7.0, "rss_bytes": 1e9}]))
     store.finish(crafted.Ended())
-    times = np.array([1, 2])
-    store.write_steps(pid, {"start_ns": times, "end_ns": times + 1, "data_wait_ns": times, "samples": times})
     return path
 
 

@@ -211,29 +211,6 @@ def test_system_samples_come_back_as_columns_in_seconds_since_the_start(tmp_path
     np.testing.assert_allclose(recording.process_system[8]["t_s"], [0.5, 1.5], atol=1e-9)
 
 
-def test_the_steps_table_is_plain_sql(tmp_path: Path) -> None:
-    store = begun(tmp_path)
-    pid = crafted.gone_pid()
-    crafted.write(store.raw_dir, pid)
-    store.finish(crafted.Ended())
-    columns = {
-        "start_s": np.array([0.5, 1.0]),
-        "data_wait": np.array([0.25, np.nan]),
-        "samples": np.array([32.0, np.nan]),
-        "steady": np.array([False, True]),
-        "end_ns": np.array([7, 8]),
-    }
-    for _ in range(2):  # measuring again replaces the table
-        assert Store(tmp_path).write_steps(pid, columns)
-    assert query(tmp_path / "rank-0.sqlite", "SELECT * FROM steps") == [
-        (0, 500_000_000, 250_000_000, 32.0, 0, 7),
-        (1, 1_000_000_000, None, None, 1, 8),
-    ]
-    found = query(tmp_path / "rank-0.sqlite", "SELECT start_ns, data_wait_ns FROM steps WHERE steady")
-    assert found == [(1_000_000_000, None)]
-    assert not Store(tmp_path).write_steps(1, columns)
-
-
 def test_a_folder_that_cannot_be_made_is_named_with_a_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="file") as caught:

@@ -24,7 +24,6 @@ from hotloop.phases import PHASES
 from hotloop.record.publish import write_text_atomic
 from hotloop.record.read import open_recording as read
 from hotloop.record.recording import Process, Recording
-from hotloop.record.store import Store
 from hotloop.report import html, json, model
 from hotloop.report.ranks import lead
 
@@ -101,7 +100,7 @@ def build_report(examination: Examination) -> dict[str, Any]:
 
 
 def publish(examination: Examination, folder: Path) -> dict[str, Any]:
-    """Write ``report.json``, ``report.html`` and the plain steps tables into the run folder.
+    """Write ``report.json`` and ``report.html`` into the run folder.
 
     On a full disk what was found is still worth reading: the report is returned, and standard error says so.
     """
@@ -109,16 +108,13 @@ def publish(examination: Examination, folder: Path) -> dict[str, Any]:
     try:
         write_text_atomic(folder / "report.json", json.render(report))
         write_text_atomic(folder / "report.html", html.render(report))
-        store = Store(folder)
-        for steps in examination.ranks:
-            store.write_steps(steps.pid, step_columns(steps))
     except OSError as error:
         print(f"hotloop: the report could not be written to {folder}: {error.strerror}", file=sys.stderr)
     return report
 
 
 def step_columns(steps: Steps) -> Mapping[str, np.ndarray[Any, Any]]:
-    """The steps table as columns: start, end and every phase in seconds (stored as ns), samples."""
+    """The steps table as columns: start, end and every phase in seconds, samples."""
     return {
         "start_s": steps.start_s,
         "end_s": steps.end_s,

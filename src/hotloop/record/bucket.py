@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import sqlite3
-from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.phases import PHASES
 from hotloop.record import schema
 from hotloop.record.fields import is_count, parse_note
 from hotloop.record.owners import Facts
 from hotloop.record.raw import Observed, sound
 from hotloop.record.recording import last_ns
 from hotloop.record.spill import empty_rows, in_turn, release
-
-_STEPS_AT_ONCE: Final = 8192
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -81,52 +76,11 @@ class Bucket:
                 "UPDATE processes SET rank=?, role=CASE role WHEN 'main' THEN ? ELSE role END", (rank, role)
             )
 
-    def holds(self, pid: int) -> bool:
-        """Whether the file is about this training process."""
-        found = self._db.execute("SELECT 1 FROM processes WHERE role='main' AND pid=?", (pid,))
-        return found.fetchone() is not None
-
-    def write_steps(self, columns: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Replace the steps table, see ``Store.write_steps``."""
-        quoted = ", ".join(f'"{_column(name, values)}"' for name, values in columns.items())
-        num_steps = max(map(len, columns.values()), default=0)
-        with self.transaction():
-            self._db.execute("DROP TABLE IF EXISTS steps")
-            self._db.execute(f"CREATE TABLE steps (step INTEGER PRIMARY KEY, {quoted})")
-            marks = ",".join("?" * (len(columns) + 1))
-            for at in range(0, num_steps, _STEPS_AT_ONCE):  # as Python's numbers they are ten times as large
-                piece = slice(at, at + _STEPS_AT_ONCE)
-                lists = [_plain(name, values[piece]) for name, values in columns.items()]
-                self._db.executemany(
-                    f"INSERT INTO steps VALUES ({marks})", zip(itertools.count(at), *lists, strict=False)
-                )
-                for values in columns.values():
-                    release(values)
-
     def close(self) -> None:
         """Close; the file stands alone afterwards."""
         if self._open is not None:
             schema.close(self._open)
             self._open = None
-
-
-def _column(name: str, values: npt.NDArray[Any]) -> str:
-    """The name of a steps column as stored: seconds become whole nanoseconds."""
-    return f"{name.removesuffix('_s')}_ns" if _is_seconds(name, values) else name
-
-
-def _is_seconds(name: str, values: npt.NDArray[Any]) -> bool:
-    return values.dtype.kind == "f" and (name.endswith("_s") or name in PHASES)
-
-
-def _plain(name: str, values: npt.NDArray[Any]) -> list[Any]:
-    """Values as SQLite stores them smallest: an integer takes 0 to 8 bytes there. NaN becomes NULL."""
-    if _is_seconds(name, values):
-        scaled = np.round(values.astype(np.float64) * 1e9)
-        return [int(value) if value == value else None for value in scaled.tolist()]
-    if values.dtype.kind == "b":
-        values = values.astype(np.int64)
-    return [None if value != value else value for value in values.tolist()]
 
 
 def read_bucket(path: Path) -> list[Observed]:

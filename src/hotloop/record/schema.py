@@ -8,7 +8,6 @@ reached torch but did not train, such as torchrun's agent):
   here.
 * ``chunks``: rows in the order they were written, see ``pack``.
 * ``notes``: one JSON object each, ``kind`` is the note's type.
-* ``steps``: the measured table, one row per step; columns in nanoseconds end in ``_ns``.
 
 ``system.sqlite``: ``machine(t_s, ...)`` and ``process(t_s, pid, ...)``; columns are named in
 ``launch.system``.

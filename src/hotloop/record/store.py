@@ -17,11 +17,8 @@ from pathlib import Path
 from time import perf_counter_ns, time
 from typing import Any, Final
 
-import numpy.typing as npt
-
 from hotloop.errors import UsageError
 from hotloop.record import raw, runfile
-from hotloop.record.bucket import Bucket, files_of
 from hotloop.record.intake import Intake
 from hotloop.record.samples import Samples, SystemFile
 
@@ -137,26 +134,6 @@ class Store:
                 path.rmdir() if path.is_dir() else path.unlink(missing_ok=True)
             except OSError:
                 return
-
-    def write_steps(self, pid: int, columns: Mapping[str, npt.NDArray[Any]]) -> bool:
-        """Write the measured steps of a process as a plain table ``steps``; False where that cannot be done.
-
-        Floats in seconds (a name that ends in ``_s``, or a phase) are stored as whole nanoseconds,
-        ``NAME_ns``. The table is for other tools: a folder that cannot be written has no such table and is a
-        recording all the same.
-        """
-        try:
-            for path in files_of(self.folder):
-                bucket = Bucket(path)
-                try:
-                    if bucket.holds(pid):
-                        bucket.write_steps(columns)
-                        return True
-                finally:
-                    bucket.close()
-        except (OSError, sqlite3.Error) as error:
-            self._warn(f"the steps table of process {pid} could not be written: {error}")
-        return False
 
     def _told(self, name: str) -> list[str]:
         """What processes that may have no notes left word of, each line once."""
