@@ -31,7 +31,7 @@ for name in feed.__all__:
     assert not isinstance(getattr(feed, name), types.ModuleType), f"a module hides {name}"
     assert (getattr(feed, name).__doc__ or "").strip(), f"{name} has no docstring"
 rooms = {name.split(".")[1] for name in sys.modules if name.startswith("hotloop.")}
-assert rooms <= {"feed", "errors", "units", "fast", "_fast", "__version__"}, rooms
+assert rooms <= {"feed", "cgroups", "errors", "units", "fast", "_fast", "__version__"}, rooms
 
 class Squares(torch.utils.data.Dataset):
     def __len__(self):

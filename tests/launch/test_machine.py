@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from hotloop import cgroups
 from hotloop.launch import machine, mounts
 from hotloop.launch.gpu import is_visible
 
@@ -34,8 +35,8 @@ def test_quotas_of_both_cgroup_versions(
 ) -> None:
     for name, text in files.items():
         (tmp_path / name).write_text(text + "\n")
-    monkeypatch.setattr(machine, "cgroup_folders", lambda controller: [tmp_path / "none", tmp_path])
-    assert machine.cpu_quota() == cores
+    monkeypatch.setattr(cgroups, "folders", lambda controller, root: [tmp_path / "none", tmp_path])
+    assert cgroups.cpu_quota() == cores
 
 
 def test_the_tightest_memory_limit_counts_and_no_limit_is_none(
@@ -46,7 +47,7 @@ def test_the_tightest_memory_limit_counts_and_no_limit_is_none(
         file = "memory.limit_in_bytes" if name == "v1" else "memory.max"
         (tmp_path / name / file).write_text(text)
     folders = [tmp_path / name for name in ("job", "user", "v1")]
-    monkeypatch.setattr(machine, "cgroup_folders", lambda controller: folders)
+    monkeypatch.setattr(cgroups, "folders", lambda controller, root: folders)
     assert machine.memory_limit_bytes() == 2 << 30
     folders.pop(0)
     assert machine.memory_limit_bytes() is None

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hotloop.launch import machine
+from hotloop import cgroups
 from hotloop.launch.machine import oom_kills, oom_kills_since
 
 
@@ -20,7 +20,7 @@ from hotloop.launch.machine import oom_kills, oom_kills_since
 def test_both_versions_of_cgroups_are_read(
     name: str, text: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(machine, "cgroup_folders", lambda controller: [tmp_path / "none", tmp_path])
+    monkeypatch.setattr(cgroups, "folders", lambda controller, root: [tmp_path / "none", tmp_path])
     before = oom_kills()
     (tmp_path / name).write_text(text)
     assert oom_kills()["cgroup"] == 2
@@ -29,5 +29,5 @@ def test_both_versions_of_cgroups_are_read(
 
 
 def test_a_kernel_without_counts_says_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "cgroup_folders", lambda controller: [tmp_path])
+    monkeypatch.setattr(cgroups, "folders", lambda controller, root: [tmp_path])
     assert "cgroup" not in oom_kills()

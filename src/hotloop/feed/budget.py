@@ -14,10 +14,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-ROOT: Final = Path("/")
-
-#: cgroup v1 says «no limit» with a number near 2^63.
-_NO_LIMIT: Final = 1 << 60
+from hotloop import cgroups
+from hotloop.cgroups import ROOT, read
 
 _UNITS: Final = {
     "": 1, "B": 1,
@@ -42,14 +40,13 @@ def usable_cores(*, world: int | None = None, root: Path = ROOT) -> float:
     """
     ranks = world or local_world_size()
     own, whole = _affinity()
-    quota = min((q for folder in cgroups("cpu", root) if (q := _quota(folder))), default=math.inf)
+    quota = cgroups.cpu_quota(root) or math.inf
     return min(own, max(own, whole) / ranks, quota / ranks)
 
 
 def total_memory_bytes(*, root: Path = ROOT) -> int:
     """Memory there is at all: the machine's, or the tightest cgroup limit."""
-    limits = [limit for folder in cgroups("memory", root) if (limit := _memory_limit(folder)) is not None]
-    return min([_machine_memory("MemTotal", root), *limits])
+    return min([_machine_memory("MemTotal", root), *(limit for limit, _ in cgroups.memory_limits(root))])
 
 
 def usable_memory_bytes(*, root: Path = ROOT) -> int:
@@ -58,10 +55,7 @@ def usable_memory_bytes(*, root: Path = ROOT) -> int:
     A cgroup's inactive file pages count as free: the kernel drops them first.
     """
     room = [_machine_memory("MemAvailable", root), *_rlimit_room(root)]
-    for folder in cgroups("memory", root):
-        limit = _memory_limit(folder)
-        if limit is not None:
-            room.append(limit - _working_set(folder))
+    room += [limit - cgroups.working_set(folder) for limit, folder in cgroups.memory_limits(root)]
     return max(0, min(room))
 
 
@@ -150,32 +144,6 @@ def _affinity() -> tuple[float, float]:
         return float(own), float(own)
 
 
-def _quota(folder: Path) -> float | None:
-    both = read(folder / "cpu.max").split()
-    if len(both) == 2 and both[0] != "max":
-        return int(both[0]) / int(both[1])
-    quota, period = read(folder / "cpu.cfs_quota_us"), read(folder / "cpu.cfs_period_us")
-    if quota and period and int(quota) > 0:
-        return int(quota) / int(period)
-    return None
-
-
-def _memory_limit(folder: Path) -> int | None:
-    limits = []
-    for name in ("memory.max", "memory.high", "memory.limit_in_bytes"):
-        text = read(folder / name)
-        if text and text != "max" and int(text) < _NO_LIMIT:
-            limits.append(int(text))
-    return min(limits, default=None)
-
-
-def _working_set(folder: Path) -> int:
-    """What a cgroup uses and cannot drop: all but inactive file pages (v1 sums children in ``total_*``)."""
-    used = read(folder / "memory.current") or read(folder / "memory.usage_in_bytes") or "0"
-    stat = dict(line.split(" ", 1) for line in read(folder / "memory.stat").splitlines())
-    return max(0, int(used) - int(stat.get("total_inactive_file", stat.get("inactive_file", 0))))
-
-
 def _machine_memory(name: str, root: Path) -> int:
     for line in read(root / "proc/meminfo").splitlines():
         key, _, value = line.partition(":")
@@ -198,29 +166,3 @@ def _rlimit_room(root: Path) -> list[int]:
         if limit != resource.RLIM_INFINITY:
             room.append(limit - used[key])
     return room
-
-
-def cgroups(controller: str, root: Path = ROOT) -> list[Path]:
-    """The folders of this process's cgroup and of all above it, of v2 and of v1's controller."""
-    mount = root / "sys/fs/cgroup"
-    folders: list[Path] = []
-    for line in read(root / "proc/self/cgroup").splitlines():
-        number, controllers, path = line.split(":", 2)
-        if number == "0":
-            roots = [mount, mount / "unified"]
-        elif controller in controllers.split(","):
-            roots = [mount / controllers, mount / controller]
-        else:
-            continue
-        inside = Path(path.lstrip("/"))
-        # Inside a container the path may name the host's tree; its own limits are then at the root.
-        folders += [top / part for top in roots for part in (inside, *inside.parents)]
-    return list(dict.fromkeys(folder for folder in folders if folder.is_dir()))
-
-
-def read(path: Path) -> str:
-    """The text of a file of the kernel, empty where it is missing or refuses."""
-    try:
-        return path.read_text(encoding="ascii").strip()
-    except OSError:
-        return ""

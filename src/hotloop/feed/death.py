@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterable
 from typing import Any
 
-from hotloop.feed import budget
+from hotloop import cgroups
 from hotloop.feed.errors import WorkerError
 from hotloop.feed.ring import COLLATING, FETCHING, STARTING
 
@@ -90,14 +90,7 @@ def _samples(task: Any) -> str:
 
 def count_oom_kills() -> int:
     """How many processes of this control group the kernel has killed for memory; 0 where it does not say."""
-    for folder in budget.cgroups("memory"):
-        words = [
-            *budget.read(folder / "memory.events").split(),
-            *budget.read(folder / "memory.oom_control").split(),
-        ]
-        if "oom_kill" in words:
-            return int(words[words.index("oom_kill") + 1])
-    return 0
+    return cgroups.oom_kills() or 0
 
 
 def _name(number: int) -> str:
