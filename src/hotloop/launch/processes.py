@@ -1,9 +1,8 @@
-"""The command's processes as samples, read from ``/proc`` (psutil where there is none)."""
+"""The command's processes as samples, read from ``/proc``."""
 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,10 +17,10 @@ _PSS_FROM_NS: Final = 2_000_000_000
 #: this share of the time.
 _PSS_COST_RATIO: Final = 0.0005
 
-_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 0.01
-#: A kernel may be built without it, and macOS has no /proc.
+_TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
+#: A kernel may be built without it.
 _HAS_CHILDREN: Final = Path("/proc/self/task", str(os.getpid()), "children").exists()
-_PAGE: Final = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+_PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
 @dataclass
@@ -55,7 +54,7 @@ class Processes:
         return rows
 
     def _row(self, pid: int, now_ns: int) -> dict[str, float] | None:
-        read = _read_proc(pid) if sys.platform == "linux" else _read_psutil(pid)
+        read = _read(pid)
         if read is None:
             self._known.pop(pid, None)
             return None
@@ -69,7 +68,7 @@ class Processes:
         if known.cpu_s >= 0 and now_ns > known.at_ns:
             row["cpu_ratio"] = max(0.0, cpu_s - known.cpu_s) / ((now_ns - known.at_ns) / 1e9)
         known.cpu_s, known.at_ns = cpu_s, now_ns
-        if now_ns >= known.pss_due_ns and sys.platform == "linux":
+        if now_ns >= known.pss_due_ns:
             begin = perf_counter_ns()
             row |= _proportional(pid)
             cost = perf_counter_ns() - begin
@@ -109,7 +108,7 @@ def _children_psutil(pid: int) -> list[int] | None:
         return None
 
 
-def _read_proc(pid: int) -> tuple[float, float, dict[str, float]] | None:
+def _read(pid: int) -> tuple[float, float, dict[str, float]] | None:
     """Start time, CPU seconds and the columns of one process; None when it is gone or a zombie."""
     stat = _text(pid, "stat").rpartition(")")[2].split()
     statm = _text(pid, "statm").split()
@@ -146,20 +145,6 @@ def _proportional(pid: int) -> dict[str, float]:
     sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
     private = sum(sizes.get(f"Private_{kind}", 0) for kind in ("Clean", "Dirty", "Hugetlb"))
     return {"pss_bytes": float(sizes["Pss"]), "uss_bytes": float(private)} if "Pss" in sizes else {}
-
-
-def _read_psutil(pid: int) -> tuple[float, float, dict[str, float]] | None:
-    try:
-        process = psutil.Process(pid)
-        with process.oneshot():
-            cpu = process.cpu_times()
-            row = {
-                "rss_bytes": float(process.memory_info().rss),
-                "num_threads": float(process.num_threads()),
-            }
-            return process.create_time(), cpu.user + cpu.system, row
-    except psutil.Error:
-        return None
 
 
 def _text(pid: int, name: str) -> str:

@@ -97,8 +97,6 @@ def prepare(
 
     Raises Refused where the machine does not allow it.
     """
-    if sys.platform != "linux":
-        raise Refused(f"needs Linux, this is {sys.platform}")
     new = {path.resolve(): data for path, data in (instead or {}).items()}
     needed = [*_needed(command), *(path.parent for path in new)]
     kept = _kept(keep, needed)

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,7 +182,7 @@ def _punch(path: Path, start: int, end: int) -> int:
     taken.
     """
     upto = end - end % _HOLE
-    if upto <= start or sys.platform != "linux":
+    if upto <= start:
         return start
     try:
         handle = os.open(path, os.O_RDWR | os.O_CLOEXEC)

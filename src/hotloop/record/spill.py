@@ -27,7 +27,7 @@ def empty_rows(num_rows: int, folder: Path | None) -> npt.NDArray[Any]:
                 # Reserved before it is mapped: a full disk is an error here and would be SIGBUS later.
                 os.posix_fallocate(file.fileno(), 0, num_bytes)
                 return np.asarray(np.memmap(file, ROW_DTYPE, "r+", shape=(num_rows,)))
-        except (OSError, AttributeError):  # read-only, full; a platform without posix_fallocate
+        except OSError:  # read-only, full
             continue
     return np.empty(num_rows, ROW_DTYPE)
 
