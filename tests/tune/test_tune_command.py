@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -113,9 +112,6 @@ def test_workers_are_found_proven_and_written_as_a_patch(project: Path) -> None:
     assert best["gain"]["ci95"][0] > 1
     assert best["samples_per_s"] > document["baseline"]["samples_per_s"]
     assert {path.name: path.read_bytes() for path in project.iterdir()} == before
-    told = " ".join(done.stderr.split())  # torch may make a folder of its own in a new TMPDIR as well
-    assert re.search(r"would have written \d files, dropped each time: ", told)
-    assert "model.pt" in told
     patch = project.parent / "tuned" / "tune.patch"
     added = [line for line in patch.read_text().splitlines() if line.startswith("+")]
     assert any(f"num_workers={best['settings']['num_workers']}" in line for line in added)

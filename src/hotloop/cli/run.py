@@ -47,7 +47,7 @@ def main(options: argparse.Namespace) -> int:
     """Returns the command's own exit code."""
     command = arguments.command_of(options.command, _USAGE)
     from hotloop.fix import in_force
-    from hotloop.flow.observe import new_run_folder, observe, say_dropped  # --help and --version stay fast
+    from hotloop.flow.observe import new_run_folder, observe, say_why_ended  # --help and --version stay fast
     from hotloop.remedy import catalogue
 
     patch = in_force.read(options.patch, command) if options.patch else None
@@ -68,7 +68,7 @@ def main(options: argparse.Namespace) -> int:
         stdout=sys.stderr if options.json else None,
         throw_away=options.throw_away,
     )
-    say_dropped(outcome)
+    say_why_ended(outcome)
     from hotloop.flow.examine import examine, publish, read  # takes a while: not before the command
 
     try:

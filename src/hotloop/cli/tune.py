@@ -109,21 +109,13 @@ class _Progress(Bar):
 
     def done(self, trial: Trial) -> None:
         """After a launch."""
-        for words in _words_of(trial):
-            self.line(folded(f"hotloop: {words}"))
+        self.line(folded(f"hotloop: {_words_of(trial)}"))
 
 
-def _words_of(trial: Trial) -> list[str]:
+def _words_of(trial: Trial) -> str:
     """A trial in words."""
     what = " + ".join(trial.remedies) or "unmodified"
     told = trial.why or f"{duration(trial.s_per_step or 0.0)} per step"
     if trial.samples_per_s:
         told += f", {rate(trial.samples_per_s)} samples/s"
-    lines = [f"{what}: {told}"]
-    would = trial.more.get("would_write", ())
-    if trial.key == "first" and would:
-        few = ", ".join(words.removeprefix("written ") for words in would[:3]) + ", ..." * (len(would) > 3)
-        lines.append(
-            f"would have written {len(would)} file{'s' * (len(would) > 1)}, dropped each time: {few}"
-        )
-    return lines
+    return f"{what}: {told}"

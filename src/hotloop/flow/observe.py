@@ -29,10 +29,6 @@ from hotloop.record.store import Store
 #: interpreter.
 _INTERPRETERS = re.compile(r"^(python[\d.]*|torchrun|accelerate|launch|sh|bash|env|uv|run|-.*|.*=.*)$")
 
-#: Dropped files named in full; of more the number is said.
-_FEW = 8
-
-
 def new_run_folder(out: Path | None, command: Sequence[str]) -> Path:
     """The folder of a new run, created. An existing one with something in it is refused.
 
@@ -123,7 +119,6 @@ def observe(
             outcome,
             warnings=(*outcome.warnings, *store.warnings),
             ended_for=guard.why if guard is not None else "",
-            dropped=tuple(f"{kind} {path}" for kind, path in room.written()) if room is not None else (),
             started=room is None or outcome.exit_code != REFUSED,
         )
 
@@ -163,14 +158,10 @@ def throwing_away(
         room.close()
 
 
-def say_dropped(outcome: Outcome) -> None:
-    """What the command was ended for, and what it would have written, on standard error."""
+def say_why_ended(outcome: Outcome) -> None:
+    """What the command was ended for, on standard error."""
     if outcome.ended_for:
         _say(f"the command was ended: it {outcome.ended_for}")
-    if dropped := outcome.dropped:
-        more = [f"and {len(dropped) - _FEW} more"] if len(dropped) > _FEW else []
-        lines = ["thrown away, as asked; the command would have", *dropped[:_FEW], *more]
-        _say("\n    ".join(lines))
 
 
 def _say(words: str) -> None:

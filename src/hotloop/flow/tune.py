@@ -139,7 +139,6 @@ def _run(asked: Tuning, request: Request) -> Ran:
         stopped=guard.stopped,
         interrupted=done.interrupted,
         peak_bytes=guard.peak_bytes,
-        would_write=done.dropped,
         last_words=words,
     )
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.flow.examine import Examination, examine, publish, read
-from hotloop.flow.observe import new_run_folder, observe, say_dropped
+from hotloop.flow.observe import new_run_folder, observe, say_why_ended
 from hotloop.launch.command import Outcome
 from hotloop.record.publish import write_text_atomic
 from hotloop.remedy import catalogue
@@ -78,7 +78,7 @@ def what_if(
         throw_away=throw_away,
     )
     if throw_away:
-        say_dropped(outcome)
+        say_why_ended(outcome)
     for leftover in (board, Path(f"{board}.lead")):
         leftover.unlink(missing_ok=True)
     examination = examine(read(folder))

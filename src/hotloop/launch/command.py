@@ -50,7 +50,6 @@ class Outcome:
     passed_on: tuple[int, ...] = ()  # signals hotloop was sent meanwhile
     warnings: tuple[str, ...] = ()
     ended_for: str = ""  # why hotloop ended it
-    dropped: tuple[str, ...] = ()  # what it would have written or deleted, where that is thrown away
     started: bool = True  # False where its writes could not be kept from the user's files after all
 
     @property

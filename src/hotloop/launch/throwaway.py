@@ -16,14 +16,13 @@ import json
 import os
 import re
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from hotloop.errors import HotloopError
 from hotloop.launch import scratch as scratches
@@ -31,8 +30,6 @@ from hotloop.launch.guard import LEAST_DISK_BYTES
 from hotloop.launch.mounts import Mount, mount_of, mounts
 from hotloop.launch.within import REFUSED
 from hotloop.units import size
-
-Kind = Literal["written", "deleted"]
 
 _CHILD: Final = Path(__file__).with_name("within.py")
 #: Libraries' caches, written in every run, and expensive to fill again.
@@ -74,13 +71,6 @@ class Throwaway:
             if one == folder:
                 break
             shutil.copymode(one, upper / one.relative_to(folder))
-
-    def written(self) -> list[tuple[Kind, Path]]:
-        """What would have been written or deleted, sorted by path; temporary files left out."""
-        found: set[tuple[Kind, Path]] = set()
-        for folder, upper, *_ in self.plan["layers"]:
-            found.update(changes(Path(upper), Path(folder)))
-        return sorted((one for one in found if not is_temporary(one[1])), key=lambda change: change[1])
 
     def close(self) -> None:
         """Drop all of it."""
@@ -278,53 +268,3 @@ def _owned(path: Path, layers: Sequence[Path]) -> Path:
 
 def _below(path: Path, layers: Iterable[Path]) -> bool:
     return any(path.is_relative_to(layer) for layer in layers)
-
-
-# -- what they took in ---------------------------------------------------------------------------------------
-
-
-def changes(upper: Path, folder: Path, opaque: bool = False) -> Iterator[tuple[Kind, Path]]:
-    """What ``upper`` holds over ``folder``, unsorted; compiled Python files are left out.
-
-    ``opaque``: a folder above was deleted and made again, so nothing of ``folder`` shows through.
-    """
-    for entry in _entries(upper):
-        path, target = Path(entry.path), folder / entry.name
-        mode = entry.stat(follow_symlinks=False).st_mode
-        if stat.S_ISDIR(mode) and entry.name != "__pycache__":
-            new = opaque or _is_opaque(path)
-            inside = list(changes(path, target, new))
-            if new:  # it was deleted, and another made in its place
-                names = {one.name for one in _entries(path)}
-                lost = (one.name for one in _entries(target) if one.name not in names)
-                inside += [("deleted", target / name) for name in lost]
-            yield from inside or ([] if target.is_dir() else [("written", target)])
-        elif stat.S_ISCHR(mode):
-            yield "deleted", target
-        elif stat.S_ISREG(mode) or stat.S_ISLNK(mode):  # sockets and pipes are nobody's files
-            yield "written", target
-
-
-def is_temporary(path: Path) -> bool:
-    """Whether it is, or lies in, a new entry of a folder for temporary files."""
-    for folder in {Path("/tmp"), Path("/var/tmp"), Path(tempfile.gettempdir()).resolve()}:
-        if path.is_relative_to(folder) and path != folder:
-            return not os.path.lexists(folder / path.relative_to(folder).parts[0])
-    return False
-
-
-def _entries(folder: Path) -> list[os.DirEntry[str]]:
-    """What is in a folder; nothing where a script left it without permission."""
-    try:
-        with os.scandir(folder) as found:
-            return list(found)
-    except OSError:
-        return []
-
-
-def _is_opaque(upper: Path) -> bool:
-    for name in ("trusted.overlay.opaque", "user.overlay.opaque"):
-        with contextlib.suppress(OSError):
-            if os.getxattr(upper, name, follow_symlinks=False) == b"y":
-                return True
-    return False

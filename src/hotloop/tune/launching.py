@@ -148,9 +148,8 @@ class Launcher:
             hint = f"its output is in {self.folder / trial.folder / 'output.log'}"
             if trial.more.get("stopped"):
                 longer = f": --budget {_FIRST_S / _FIRST_PART:.0f}s gives it {duration(_FIRST_S)}"
-                made = "; data that it makes first is dropped each time: run it once before"
-                more = (longer if stop_s < _FIRST_S else "") + (made if trial.more.get("would_write") else "")
-                hint = f"it was ended after {duration(stop_s)}{more}; {hint}"
+                made = "; if it makes data first, run it once before"
+                hint = f"it was ended after {duration(stop_s)}{longer * (stop_s < _FIRST_S)}{made}; {hint}"
             raise CheckFailed(f"the unmodified run gives nothing to tune: {trial.why}", hint=hint)
         self.journal.hold(seen.files)
         self.patches = Patches(seen=seen, command=self.command, cut=bool(trial.more.get("stopped")))

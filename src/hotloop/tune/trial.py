@@ -100,7 +100,6 @@ class Ran:
     interrupted: bool = False
     started: bool = True
     peak_bytes: float = 0.0
-    would_write: tuple[str, ...] = ()
     last_words: str = ""
 
 
@@ -281,8 +280,7 @@ def judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Tri
         folder=f"{folder.parent.name}/{folder.name}",
         seconds=0.0,
         host_bytes=ran.peak_bytes,
-        more={"wall_s": ran.wall_s, "stopped": ran.stopped, "would_write": list(ran.would_write)}
-        | ({} if ran.started else {"started": False}),
+        more={"wall_s": ran.wall_s, "stopped": ran.stopped} | ({} if ran.started else {"started": False}),
     )
     if ran.ended_for:
         return replace(blank, status="ended", why=ran.ended_for)
