@@ -83,20 +83,16 @@ def test_processes_started_side_by_side_without_a_rank_are_counted_and_later_one
 
 
 def test_steps_are_counted_while_rows_come_in() -> None:
-    def rows(*kinds: tuple[int, int, int]) -> np.ndarray[Any, Any]:
+    def rows(*kinds: tuple[int, int]) -> np.ndarray[Any, Any]:
         made = np.zeros(len(kinds), ROW_DTYPE)
-        for i, (kind, obj, flags) in enumerate(kinds):
-            made[i]["kind"], made[i]["obj"], made[i]["flags"] = kind, obj, flags
+        for i, (kind, obj) in enumerate(kinds):
+            made[i]["kind"], made[i]["obj"] = kind, obj
         return made
 
-    fetch, end, backward = (r.FETCH, 1, 0), (r.FETCH, 1, r.FETCH_END), (r.BACKWARD, 0, 0)
-    generator, critic = (r.OPTIMIZER, 1, 0), (r.OPTIMIZER, 2, 0)
-    fed = Facts(key="1-0", pid=1, start_ns=0)
-    fed.look_at(rows(fetch, backward, backward, fetch))  # the next backward comes with the next tick
-    fed.look_at(rows(backward, generator, end, fetch))
-    assert fed.steps == 2
+    backward, generator, critic = (r.BACKWARD, 0), (r.OPTIMIZER, 1), (r.OPTIMIZER, 2)
     unfed = Facts(key="2-0", pid=2, start_ns=0)
-    unfed.look_at(rows(backward, critic, critic, backward, generator, critic))
+    unfed.look_at(rows(backward, critic, critic))
+    unfed.look_at(rows(backward, generator, critic))
     assert unfed.steps == 3
     bare = Facts(key="3-0", pid=3, start_ns=0)
     bare.look_at(rows(backward, backward))

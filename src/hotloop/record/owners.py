@@ -37,15 +37,13 @@ class Facts:
     worker_pids: set[int] = field(default_factory=set)
     active: bool = False  # it left a row of training's work
     last_ns: int = 0  # it was alive at this time
-    fetched: bool = False  # a batch was handed out since the last backward
-    batches: int = 0  # that a backward followed
     backwards: int = 0
     updates: dict[int, int] = field(default_factory=dict)  # optimizer -> steps
 
     @property
     def steps(self) -> int:
-        """Steps so far, counted as the probe counts them (``probe.counting``)."""
-        return max([self.batches, *self.updates.values()]) or self.backwards
+        """Updates so far of the optimizer that made most, without any the backwards."""
+        return max(self.updates.values(), default=self.backwards)
 
     def learn(self, notes: Iterable[Note]) -> None:
         """Take in what its notes say."""
@@ -65,14 +63,7 @@ class Facts:
         kinds = rows["kind"]
         self.last_ns = max(self.last_ns, last_ns(rows))
         self.active = self.active or bool(np.isin(kinds, _WORK).any())
-        ends = (kinds == r.FETCH) & ((rows["flags"] & r.FETCH_END) != 0)
-        picked = kinds[((kinds == r.FETCH) & ~ends) | (kinds == r.BACKWARD)]
-        if len(picked):
-            before = np.concatenate([[r.FETCH if self.fetched else r.BACKWARD], picked[:-1]])
-            backward = picked == r.BACKWARD
-            self.batches += int((backward & (before == r.FETCH)).sum())
-            self.backwards += int(backward.sum())
-            self.fetched = bool(picked[-1] == r.FETCH)
+        self.backwards += int((kinds == r.BACKWARD).sum())
         optimizers, counts = np.unique(rows["obj"][kinds == r.OPTIMIZER], return_counts=True)
         for optimizer, count in zip(optimizers.tolist(), counts.tolist(), strict=True):
             self.updates[optimizer] = self.updates.get(optimizer, 0) + count
