@@ -123,28 +123,6 @@ def test_finders_of_the_scripts_own_find_torch(tmp_path: Path, finder: str, plac
     assert not list(raw.rglob("without-torch"))
 
 
-def test_a_torch_beside_other_modules_in_an_archive(tmp_path: Path) -> None:
-    script = """
-        import importlib.util, sys, zipfile
-        with zipfile.ZipFile("all.zip", "w") as archive:
-            archive.writestr("torch/__init__.py", "x = 1")
-            archive.writestr("mine.py", "y = 2")
-        sys.path.insert(0, "all.zip")
-        importlib.util.find_spec("torch"); importlib.util.find_spec("torch")
-        import mine
-        print(mine.y, "hotloop" in sys.modules)
-        import torch
-        print(torch.x)
-    """
-    path = tmp_path / "train.py"
-    path.write_text(textwrap.dedent(script))
-    raw = tmp_path / "raw"
-    raw.mkdir()
-    env = environment(raw)
-    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, env=env, capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("2 False\n1\n", "")
-
-
 @pytest.mark.parametrize("text", ["import hl_missing\n", "raise RuntimeError('broken torch')\n", None])
 def test_a_torch_that_cannot_be_imported_fails_as_it_would(tmp_path: Path, text: str | None) -> None:
     """A ``torch`` package of the script's own that fails, or none at all."""

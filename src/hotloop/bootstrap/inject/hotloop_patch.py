@@ -87,24 +87,12 @@ def _hook(entry):
         space = sys.modules["__main__"].__dict__
         space.update(__file__=entry, __cached__=None, __loader__=_Loader("__main__", entry))
         code = compile(text, entry, "exec", dont_inherit=True)
-        try:
-            exec(code, space)
-        except KeyboardInterrupt:
-            _interrupted()
-            raise
+        exec(code, space)
 
     run.__code__ = run.__code__.replace(**_MAIN_FRAME)
     _OURS.append(run.__code__)
     runpy._run_module_as_main = run
     return run
-
-
-def _interrupted():
-    """Have the process end as one by SIGINT: before 3.13 only what runs from a text counts."""
-    try:
-        exec("raise KeyboardInterrupt")
-    except KeyboardInterrupt:
-        pass
 
 
 def _print_exception(kind, error, trace):
@@ -114,8 +102,6 @@ def _print_exception(kind, error, trace):
         import traceback
 
         traceback.print_exception(kind, error, trace.tb_next if ours else trace)
-    if ours and issubclass(kind, KeyboardInterrupt):
-        _interrupted()  # again: importing may have evaluated a text
 
 
 _Loader = type(__spec__.loader)

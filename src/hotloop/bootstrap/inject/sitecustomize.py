@@ -48,9 +48,6 @@ def _attach(loader, finder):
         return
 
     def run(module):
-        if module.__name__ != "torch":  # one loader for all that lies in an archive
-            execute(module)
-            return
         vars(loader).pop("exec_module", None)  # torch.__spec__.loader is what it always was
         if finder in sys.meta_path:
             sys.meta_path.remove(finder)
