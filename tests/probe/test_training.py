@@ -201,6 +201,11 @@ class Trainer:
         return DataLoader(self.dataset, batch_size=2)
     def train(self):
         return [len(batch) for batch in self.get_train_dataloader()]
+
+def wrapped(init):
+    def wrapper(obj, *args, **kwargs):
+        init(obj, *args, **kwargs)
+    return wrapper
 """
 
 
@@ -213,6 +218,7 @@ def test_a_loader_that_a_package_builds_says_which_of_its_functions_was_called(t
         import sys
         sys.path.append({str(tmp_path / "site-packages")!r})
         from torch.utils.data import DataLoader, random_split
+        import transformers.trainer
         from transformers.trainer import Trainer
 
         class Own(Trainer):
@@ -221,6 +227,7 @@ def test_a_loader_that_a_package_builds_says_which_of_its_functions_was_called(t
 
         Trainer(list(range(4))).train()
         Own(list(range(4))).train()
+        DataLoader.__init__ = transformers.trainer.wrapped(DataLoader.__init__)  # as Lightning does
         DataLoader(list(range(4)))
         """
     observed = run_observed(script, folder=tmp_path)

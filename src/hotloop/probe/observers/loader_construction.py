@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop.hooks.wrapping import RAISED
 from hotloop.probe.observers.loader_facts import loader_facts
 from hotloop.state.identity import Known
+from hotloop.torch_facts import LOADER_POSITIONS
 
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
@@ -79,7 +80,7 @@ class Construction:
             self._note_loader(*token)
 
     def _constructed_at(self, frame: FrameType | None, loader: Any) -> FrameType | None:
-        while frame is not None and frame.f_code.co_name == "__init__":
+        while frame is not None:  # also a wrapper of it, as Lightning's is
             first = frame.f_code.co_varnames[:1]
             if not first or frame.f_locals.get(first[0]) is not loader:
                 break
@@ -91,8 +92,7 @@ class Construction:
     ) -> int:
         self._num_loaders += 1
         self._loaders.put(loader, self._num_loaders)
-        names = self._module.DataLoader.__init__.__wrapped__.__code__.co_varnames[1:]
-        given = [*names[: len(args)], *kwargs]
+        given = [*LOADER_POSITIONS[: len(args)], *kwargs]
         self._write_loader(loader, self._num_loaders, site, via, by, given)
         return self._num_loaders
 
