@@ -47,6 +47,26 @@ def test_binary_is_named_and_its_lines_counted(tmp_path: Path) -> None:
     assert part.source.skipped > 100
 
 
+REPORT = b"""
+hotloop: [step 100] is next
+hotloop  python train.py --lr 0.1
+
+Input-bound: the training loop spends 58 % of its time waiting for data.
+
+522 steps \xc2\xb7 61.4 ms/step \xc2\xb7 4,178 samples/s
+D data wait          35.6 ms  58 %    E evaluation         4.51 ms   7 %
+loss 3.0 time 9.000s data_time 8.9s
+
+report: hotloop-runs/20261121-150755-train/report.html
+"""
+
+
+def test_hotloops_own_report_behind_a_log_is_no_part_of_it(tmp_path: Path) -> None:
+    alone, with_report = part_of(tmp_path, GOOD), part_of(tmp_path, GOOD + REPORT)
+    assert (with_report.throughput, with_report.phases) == (alone.throughput, alone.phases)
+    assert part_of(tmp_path, REPORT).throughput == part_of(tmp_path, REPORT).phases == ()
+
+
 def test_noise_tells_nothing(tmp_path: Path) -> None:
     for seed in range(3):
         part = part_of(tmp_path, random.Random(seed).randbytes(200_000))
