@@ -12,11 +12,11 @@ import pytest
 SRC = Path(__file__).resolve().parents[2] / "src"
 
 
-def hotloop(*arguments: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+def hotloop(*arguments: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "hotloop", "analyze", *arguments],
         input=stdin,
-        env={"PYTHONPATH": str(SRC), "PATH": "/usr/bin"},
+        env={"PYTHONPATH": str(SRC), "PATH": "/usr/bin", **env},
         capture_output=True,
         text=True,
         timeout=60,
@@ -39,6 +39,7 @@ def test_it_says_when_and_how_much_in_eighty_columns(log: Path) -> None:
     assert any("step 60: 2,052 -> 539 (-74 %)" in line for line in rest)
     assert all(len(line) <= 80 for line in rest)
     assert "\x1b" not in done.stdout
+    assert max(map(len, hotloop(str(log), COLUMNS="60").stdout.splitlines()[1:])) <= 60  # in a pipe too
 
 
 def test_json_has_the_agreed_shape(log: Path) -> None:

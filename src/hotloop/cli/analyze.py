@@ -52,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(plain(done.to_json()), indent=1, ensure_ascii=False) + "\n")
     elif not options.html:
         color = takes_color(sys.stdout)
-        sys.stdout.write(render(done, width=terminal_width() if color else 80, color=color))
+        sys.stdout.write(render(done, width=terminal_width(), color=color))
     return 0 if any(part.verdict for part in done.parts) else 2
 
 

@@ -82,8 +82,10 @@ def main(options: argparse.Namespace) -> int:
     else:
         color = takes_color(sys.stdout)
         if run:
-            sys.stdout.write(text.configured(json.configured(run["settings"]), run["cwd"] or ""))
-        sys.stdout.write(text.render(done, width=terminal_width() if color else 80, color=color))
+            sys.stdout.write(
+                text.configured(json.configured(run["settings"]), run["cwd"] or "", width=terminal_width())
+            )
+        sys.stdout.write(text.render(done, width=terminal_width(), color=color))
     if options.fail_on is None:
         return 0
     worst = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1]

@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from hotloop.cli import arguments
-from hotloop.cli.output import say
+from hotloop.cli.output import say, terminal_width
 
 _USAGE = (
     "hotloop what-if [--budget 2m] [--width 3%] [--go-on] [--throw-away] [--json] [INTERVENTION]... "
@@ -58,7 +58,7 @@ def main(options: argparse.Namespace) -> int:
         throw_away=options.throw_away,
         out=options.out,
     )
-    sys.stdout.write(measured.json if options.json else words.render(measured.result))
+    sys.stdout.write(measured.json if options.json else words.render(measured.result, terminal_width()))
     print(f"what-if: {measured.file}", file=sys.stderr)
     if measured.outcome.interrupted:
         say("interrupted; the blocks up to then are measured")
