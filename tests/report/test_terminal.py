@@ -107,7 +107,10 @@ def test_a_healthy_run_gets_no_advice() -> None:
 def test_a_run_without_steps_says_why_that_may_be() -> None:
     text = terminal.render({**empty(), "exit_code": 3})
     assert "exit code 3 before a step was complete" in text
-    assert "cannot be looked into" in " ".join(text.split())
+    assert "cannot be looked into" not in " ".join(text.split())  # python trian.py
+    for other in ({"exit_code": 0}, {"exit_code": 130}, {"command": ["sudo", "python", "train.py"]}):
+        text = terminal.render({**empty(), "exit_code": 3, **other})
+        assert "cannot be looked into" in " ".join(text.split())
     text = terminal.render({**empty(), "without_torch": ["/usr/bin/python3"]})
     assert "Run the command with the Python that has torch" in text
 

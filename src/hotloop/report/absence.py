@@ -16,7 +16,9 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
     if not report["ranks"]:
         if failed := report.get("torch_failed"):
             return [*found, *(f"{words[0].upper()}{words[1:]}." for words in failed)]
-        return [*found, _WITHOUT_TORCH if report.get("without_torch") else _NOT_SEEN]
+        if report.get("without_torch"):
+            return [*found, _WITHOUT_TORCH]
+        return [*found, _NOT_SEEN if _may_have_trained(report) else _ENDED_BEFORE]
     seconds = {phase["name"]: phase["seconds"] for phase in report["phases"]}
     if seconds.get("forward", 0) + seconds.get("evaluation", 0) > 0 and not seconds.get("optimizer", 0):
         found.append("Forward passes were seen, but no optimizer step: inference or evaluation only.")
@@ -26,8 +28,19 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
         found.append("torch was imported, but no model was run in the observed thread.")
     if report.get("checkpoint_read") and not report["exit_code"]:
         found.insert(0, _RESUMED)
-    found.append("A training thread other than the first one, or a loop outside Python, cannot be seen.")
+    if _may_have_trained(report):
+        found.append("A training thread other than the first one, or a loop outside Python, cannot be seen.")
     return found
+
+
+def _may_have_trained(report: Mapping[str, Any]) -> bool:
+    """Whether it may have trained unseen: it did not fail by itself, or something may have hidden it."""
+    ended = report["exit_code"] in (0, None) or report["exit_code"] > 128
+    return ended or not _HIDING.isdisjoint(word.rpartition("/")[2] for word in report["command"])
+
+
+#: Words of a command behind which a Python may not be seen.
+_HIDING = frozenset(["-E", "-I", "-S", "apptainer", "docker", "env", "podman", "singularity", "ssh", "sudo"])
 
 
 _RESUMED = (
@@ -38,4 +51,5 @@ _RESUMED = (
 _WITHOUT_TORCH = (
     "Run the command with the Python that has torch: activate its environment, or write its interpreter out."
 )
+_ENDED_BEFORE = "It ended before it imported torch. What it printed says why."
 _NOT_SEEN = "Python under sudo, env -i, -I, -E, -S or in a container of its own cannot be looked into."
