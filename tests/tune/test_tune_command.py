@@ -131,6 +131,7 @@ def test_workers_are_found_proven_and_written_as_a_patch(project: Path) -> None:
 )
 def test_samples_that_draw_are_noticed(tmp_path: Path, sample: str, num_workers: int, drawn: bool) -> None:
     (tmp_path / "draws.py").write_text(DRAWS.format(sample=sample, num_workers=num_workers))
+    assert "10 min 0 s: the unmodified run for up to 1 min 30 s, then" in " ".join(done.stderr.split())
     run = new_run_folder(tmp_path / "run", ["draws"])
     observe([sys.executable, str(tmp_path / "draws.py")], run, env={"HOTLOOP_DRAWS": "1"})
     assert draws(examine(read(run))) == (("the dataset's own generator",) if drawn else ())

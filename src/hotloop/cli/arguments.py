@@ -117,7 +117,10 @@ def add_json(parser: argparse._ActionsContainer, words: str) -> None:
 def add_steps(parser: argparse._ActionsContainer) -> None:
     """``--steps N``."""
     parser.add_argument(
-        "--steps", metavar="N", type=positive, help="end the run cleanly after N steady steps"
+        "--steps",
+        metavar="N",
+        type=positive,
+        help="end the run cleanly after N steps; 5 before them are warm-up and do not count",
     )
 
 

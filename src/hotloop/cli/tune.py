@@ -54,10 +54,16 @@ def main(options: argparse.Namespace) -> int:
     command = arguments.command_of(options.command, _USAGE)
     from hotloop.flow.tune import Tuning, drop_if_empty, tune, tuning_folder
     from hotloop.tune.candidate import Limits
-    from hotloop.tune.launching import Say
+    from hotloop.tune.launching import Say, first_s
 
     most_bytes = arguments.size(options.memory)
     folder, made = tuning_folder(options.out, command)
+    first, whole = duration(first_s(options.budget)), duration(options.budget)
+    words = (
+        f"hotloop: tuning for up to {whole}: the unmodified run for up to {first}, then launches in turns, a "
+        "line for each; at least two of them have to fit"
+    )
+    print(folded(words), file=sys.stderr, flush=True)
     progress = _Progress(options.budget)
     asked = Tuning(
         command=command,
@@ -93,8 +99,6 @@ class _Progress(Bar):
         super().__init__("")
         self._budget_s, self._what, self._share = budget_s, "", 0.0
         self._begun_s = 0.0
-        if not sys.stderr.isatty():
-            say(f"tuning for up to {duration(budget_s)}; a line for each launch, the unmodified run first")
 
     def trying(self, what: str, share: float) -> None:
         """Before a launch: what is tried, and the share of the budget that is spent."""

@@ -55,6 +55,11 @@ _SLOWEST: Final = 0.5
 _LEAST_LAUNCHES: Final = 2
 
 
+def first_s(budget_s: float) -> float:
+    """Seconds that the first run may take of a budget."""
+    return min(_FIRST_S, max(_LEAST_FIRST_S, _FIRST_PART * budget_s))
+
+
 class Spent(Exception):  # noqa: N818 - the end of a search
     """A launch was ended that therefore tells nothing and is not kept: by the budget, or a proof."""
 
@@ -141,7 +146,7 @@ class Launcher:
 
         Raises CheckFailed where it fails, UsageError where the budget has no room for so many launches more.
         """
-        stop_s = min(_FIRST_S, max(_LEAST_FIRST_S, _FIRST_PART * self.budget_s))
+        stop_s = first_s(self.budget_s)
         trial = self._trial("first", (), timeout_s=2 * stop_s + _PATIENCE_S, stop_s=stop_s)
         seen = self.examine(trial) if trial.status == "measured" else None
         if seen is None or seen.evidence is None:
