@@ -10,9 +10,13 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from tests import running
+
+from hotloop.fix import check
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -493,3 +497,16 @@ def test_rewritten_code_is_trained_beside_what_it_was(tmp_path: Path, other: str
     else:
         assert done.returncode == 0 and "scaled_dot_product_attention" in text, done.stderr
         assert "losses with the patch and without: " in words_of(done)
+
+
+def test_a_check_by_another_python_than_the_runs_says_so() -> None:
+    def ran(executable: str) -> Any:
+        return SimpleNamespace(first=lambda kind: {"executable": executable})
+
+    def words(*ranks: str, without: tuple[str, ...] = ()) -> str:
+        seen: Any = SimpleNamespace(ranks=[ran(one) for one in ranks], without_torch=without)
+        return check.other_python(ran("/x/.venv/bin/python"), seen)
+
+    assert words("/x/.venv/bin/python3") == words() == ""
+    assert words("/usr/bin/python3").startswith("/usr/bin/python3 ran it, and /x/.venv/bin/python the run")
+    assert words(without=("/usr/bin/python3",)) == words("/usr/bin/python3")

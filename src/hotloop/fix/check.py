@@ -11,7 +11,7 @@ from hotloop.fix.edits import Expected
 from hotloop.fix.patch import Patch
 from hotloop.measure.places import Frame, Places, places_of
 from hotloop.measure.settings import same
-from hotloop.record.recording import Note, Process
+from hotloop.record.recording import Note, Process, Recording
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +45,14 @@ def shown(patch: Patch, ranks: Sequence[Process]) -> Proof | None:
         return None
     shows = f" with {', '.join(words)}" if words else ""
     return Proof(passed=True, words=f"the patched copy runs to its first update{shows}")
+
+
+def other_python(was: Process, seen: Recording) -> str:
+    """Which Python a check ran with where it is of another environment than the run's, in words."""
+    its = str(was.first("process").get("executable") or "")
+    met = [str(one.first("process").get("executable") or "") for one in seen.ranks] or seen.without_torch
+    others = [one for one in met if one and its and Path(one).parent != Path(its).parent]
+    return f"{others[0]} ran it, and {its} the run: activate that environment" if others else ""
 
 
 def _is_in_effect(note: Note) -> bool:

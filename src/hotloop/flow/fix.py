@@ -200,7 +200,11 @@ class _Launch:
     def proof(self) -> Proof:
         """Run the patched files: do they show what the patch changed?"""
         outcome, words = self._run("candidate", patched=True)
-        proof = check.shown(self.patch, read(self.scratch / "candidate").ranks)
+        seen = read(self.scratch / "candidate")
+        proof = check.shown(self.patch, seen.ranks)
+        if other := check.other_python(self.patch.scene.process, seen):
+            words = f"{proof.words}; {other}" if proof and proof.passed else f"the patched copy failed: {other}"
+            return Proof(passed=True if proof and proof.passed else None, words=words)
         if proof is not None:
             return proof
         if not outcome.started:
