@@ -99,16 +99,20 @@ def hotloop(
     env: Mapping[str, str] | None = None,
     timeout: float = 240,
     warm: bool = True,
+    first: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """``hotloop WORDS`` in ``folder``; it and the files that it runs are children of a warm process."""
+    """``hotloop WORDS`` in ``folder``, after the statements ``first``; it and the files that it runs are
+    children of a warm process.
+    """
     arguments = list(map(str, words))
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("HOTLOOP_")}
     surroundings |= {"OMP_NUM_THREADS": "1", **(env or {})}
     surroundings.pop("PYTHONPATH", None)
     if warm and _WARM.suits(surroundings):
-        return _WARM.run("", arguments, folder=folder, env=surroundings, timeout=timeout)
+        return _WARM.run("", arguments, folder=folder, env=surroundings, timeout=timeout, first=first)
+    run = "\nimport runpy; runpy.run_module('hotloop', run_name='__main__')"
     return subprocess.run(
-        [sys.executable, "-m", "hotloop", *arguments],
+        [sys.executable, *(["-c", first + run] if first else ["-m", "hotloop"]), *arguments],
         cwd=folder, env={**surroundings, "PYTHONPATH": str(SRC)},
         capture_output=True, text=True, timeout=timeout,
     )  # fmt: skip

@@ -44,8 +44,8 @@ _READ_AT_START = (
 _WITHIN = "-ISB"
 #: Each takes the memory of an imported torch.
 _MOST_SERVERS = 3
-#: The scripts of a hotloop that begin warm; it starts further ones itself.
-_READY = 4
+#: The scripts of a hotloop that begin warm, and of one that races; it starts further ones itself.
+_READY, _READY_TO_RACE = 4, 16
 
 #: The file name of the server's code: it begins as no file of a user's does.
 _NAME = "<warm>"
@@ -69,10 +69,17 @@ class Warm:
         return len(self._servers) < _MOST_SERVERS or self._at_start(env) in self._servers
 
     def run(
-        self, script: str, args: list[str], *, folder: Path, env: Mapping[str, str], timeout: float
+        self,
+        script: str,
+        args: list[str],
+        *,
+        folder: Path,
+        env: Mapping[str, str],
+        timeout: float,
+        first: str = "",
     ) -> subprocess.CompletedProcess[str]:
         """Run ``folder/script`` to its end, as ``subprocess.run`` with ``capture_output`` does; no script:
-        ``-m hotloop``.
+        ``-m hotloop``, after the statements ``first``.
         """
         server = self._started(env)
         assert server.stdin is not None and server.stdout is not None
@@ -80,7 +87,7 @@ class Warm:
             out, err = Path(scratch, "out"), Path(scratch, "err")
             task = {
                 "script": script, "args": args, "folder": str(folder), "env": dict(env),
-                "out": str(out), "err": str(err), "timeout": timeout,
+                "out": str(out), "err": str(err), "timeout": timeout, "first": first,
             }  # fmt: skip
             server.stdin.write(json.dumps(task) + "\n")
             server.stdin.flush()
@@ -171,7 +178,7 @@ def _become_hotloop(task: dict[str, Any], torch: Any) -> Any:
     """
     _outputs(task)
     waiting: list[tuple[int, socket.socket]] = []
-    for _ in range(_READY):
+    for _ in range(_READY_TO_RACE if task["args"][:1] == ["tune"] else _READY):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         pid = os.fork()
         if pid == 0:
@@ -209,6 +216,7 @@ def _become_hotloop(task: dict[str, Any], torch: Any) -> Any:
     def run() -> None:
         from hotloop.cli.main import main
 
+        exec(task["first"])
         raise SystemExit(main())
 
     return run

@@ -10,9 +10,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.running import hotloop
 
 from hotloop.flow.examine import examine, read
-from hotloop.flow.observe import new_run_folder, observe
 from hotloop.flow.tune import draws
 from hotloop.launch.guard import Guard, free_memory
 from hotloop.launch.throwaway import Refused, prepare
@@ -81,24 +81,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-#: A race of three arms in so many rounds: what a search is worth is tested without launches.
-SHORT = """
-import sys
-from hotloop.cli.main import main
-from hotloop.tune import search
-search._MOST_ARMS, search._MOST_ROUNDS = 3, int(sys.argv.pop(1))
-sys.exit(main())
-"""
-
-
-def tune(
-    project: Path, *words: str, rounds: int = 1, timeout_s: float = 400
-) -> subprocess.CompletedProcess[str]:
-    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, "-c", SHORT, str(rounds), "tune", *words],
-        cwd=project, env=env, capture_output=True, text=True, timeout=timeout_s,
-    )  # fmt: skip
+def tune(project: Path, *words: str, rounds: int = 1) -> subprocess.CompletedProcess[str]:
+    """A race of three arms in so many rounds: what a search is worth is tested without launches."""
+    first = f"from hotloop.tune import search; search._MOST_ARMS, search._MOST_ROUNDS = 3, {rounds}"
+    return hotloop("tune", *words, folder=project, timeout=400, first=first)
 
 
 @pytest.mark.alone  # what it measures is time
@@ -131,10 +117,9 @@ def test_workers_are_found_proven_and_written_as_a_patch(project: Path) -> None:
 )
 def test_samples_that_draw_are_noticed(tmp_path: Path, sample: str, num_workers: int, drawn: bool) -> None:
     (tmp_path / "draws.py").write_text(DRAWS.format(sample=sample, num_workers=num_workers))
-    assert "10 min 0 s: the unmodified run for up to 1 min 30 s, then" in " ".join(done.stderr.split())
-    run = new_run_folder(tmp_path / "run", ["draws"])
-    observe([sys.executable, str(tmp_path / "draws.py")], run, env={"HOTLOOP_DRAWS": "1"})
-    assert draws(examine(read(run))) == (("the dataset's own generator",) if drawn else ())
+    words = ("run", "--out", "run", "--", sys.executable, "draws.py")
+    assert hotloop(*words, folder=tmp_path, env={"HOTLOOP_DRAWS": "1"}).returncode == 0
+    assert draws(examine(read(tmp_path / "run"))) == (("the dataset's own generator",) if drawn else ())
 
 
 def test_a_script_that_fails_is_told_with_its_own_words_and_leaves_its_output(project: Path) -> None:
@@ -145,6 +130,7 @@ def test_a_script_that_fails_is_told_with_its_own_words_and_leaves_its_output(pr
     assert done.returncode == 1
     assert "error: the unmodified run gives nothing to tune: exit code 1: ValueError: no data" in done.stderr
     assert "Traceback" not in done.stderr
+    assert "10 min 0 s: the unmodified run for up to 1 min 30 s, then" in " ".join(done.stderr.split())
     assert "ValueError" in (project.parent / "tuned" / "trials" / "000" / "output.log").read_text()
     assert not (project / "half.txt").exists()
     assert not (project.parent / "tuned" / "tune.json").exists()
