@@ -144,11 +144,6 @@ def test_a_file_name_cannot_move_the_cursor() -> None:
     assert "a\\x1b[2J\\n\\rb.py:19" in text
 
 
-def test_a_phase_of_a_whole_per_cent_is_never_invisible() -> None:
-    counts = dict(terminal.bar_columns([("forward", 0.985), ("sync", 0.012), ("other", 0.003)], 40))
-    assert counts == {"forward": 39, "sync": 1}
-
-
 @settings(deadline=None)
 @given(st.lists(st.floats(0.0001, 1), min_size=1, max_size=14), st.integers(40, 120))
 def test_a_bar_is_exactly_as_wide_as_the_page(shares: list[float], width: int) -> None:

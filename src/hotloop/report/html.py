@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Final
@@ -103,7 +103,7 @@ def environment() -> Environment:
         "page": code.page,
         "note": lambda text: Markup('<p class="note">{}</p>').format(text),
         "arguments": _arguments,
-        "flat": _facts,
+        "facts": _facts,
     }
     return made
 
@@ -164,21 +164,13 @@ def _arguments(loader: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Nested facts as rows of dotted names, sorted, those without a value left out."""
+    """Facts as rows, sorted, those without a value left out."""
     return [
-        (name, units.size(value) if is_size else words.cut(words.value(value), 300))
-        for name, value in sorted(_flat(facts))
+        (name, units.size(value) if _is_size(name, value) else words.cut(words.value(value), 600))
+        for name, value in sorted(facts.items())
         if value not in (None, "", [], {})
-        for is_size in (name.endswith("_bytes") and isinstance(value, (int, float)),)
     ]
 
 
-def _flat(facts: Mapping[str, Any], prefix: str = "") -> Iterable[tuple[str, Any]]:
-    for name, value in facts.items():
-        if isinstance(value, dict):
-            yield from _flat(value, f"{prefix}{name}.")
-        elif isinstance(value, list) and value and all(isinstance(item, dict) for item in value):
-            for i, item in enumerate(value[:16]):
-                yield from _flat(item, f"{prefix}{name}[{i}].")
-        else:
-            yield prefix + name, value
+def _is_size(name: str, value: object) -> bool:
+    return name.endswith("_bytes") and isinstance(value, (int, float))

@@ -22,8 +22,6 @@ MAX_EVENTS: Final = 250_000
 
 #: Thread ids inside a process, in the order they are shown.
 _STEPS, _SPANS, _SAMPLES = 1, 2, 3
-#: Events a row may become: its slice and a counter.
-_EVENTS_PER_ROW: Final = 2
 
 
 def write(recording: Recording, ranks: Sequence[Steps], path: Path) -> None:
@@ -54,7 +52,6 @@ def events(recording: Recording, ranks: Sequence[Steps], *, max_events: int = MA
             yield from tracks.steps(recording, process, by_pid[process.pid], budget, _STEPS)
         for index, worker in enumerate(process.workers):
             yield from _process(recording, worker, f"rank {worker.rank} worker {index}", budget, "batches")
-    yield from tracks.system(recording)
 
 
 def _process(recording: Recording, process: Process, name: str, budget: int, spans: str) -> Iterator[Event]:
@@ -62,12 +59,11 @@ def _process(recording: Recording, process: Process, name: str, budget: int, spa
     yield {"ph": "M", "name": "process_name", "pid": process.pid, "tid": 0, "args": {"name": name}}
     for tid, title in threads.items():
         yield {"ph": "M", "name": "thread_name", "pid": process.pid, "tid": tid, "args": {"name": title}}
-    rows, half = process.rows, max(1, budget // (2 * _EVENTS_PER_ROW))
+    rows, half = process.rows, max(1, budget // 4)
     if len(rows) > 2 * half:
         rows = np.concatenate([rows[:half], rows[-half:]])
     yield from tracks.spans(recording, process, rows, _SPANS)
     yield from tracks.samples(recording, process, rows, _SAMPLES)
-    yield from tracks.counters(recording, process, rows)
 
 
 def _text(event: Mapping[str, Any]) -> str:

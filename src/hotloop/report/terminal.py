@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, Final
 
 from rich.text import Text
@@ -115,19 +116,10 @@ def _shares(report: Report) -> list[tuple[str, float]]:
 
 
 def bar_columns(shares: Sequence[tuple[str, float]], width: int) -> list[tuple[str, int]]:
-    """Columns of a bar for each share by largest remainder; at least one for what is worth a per cent."""
-    total = sum(share for _, share in shares)
-    if total <= 0:
-        return []
-    exact = [share / total * width for _, share in shares]
-    counts = [
-        max(int(value), int(share / total >= 0.01)) for value, (_, share) in zip(exact, shares, strict=True)
-    ]
-    while sum(counts) != width:
-        step = 1 if sum(counts) < width else -1
-        i = max(range(len(counts)), key=lambda i: (step * (exact[i] - counts[i]), exact[i]))
-        counts[i] += step
-    return [(name, count) for (name, _), count in zip(shares, counts, strict=True) if count]
+    """Columns of a bar for each share; none for one that would not fill half a column."""
+    so_far = [0.0, *accumulate(share for _, share in shares)]
+    edges = [round(width * upto / (so_far[-1] or 1.0)) for upto in so_far]
+    return [(name, b - a) for (name, _), (a, b) in zip(shares, pairwise(edges), strict=True) if b > a]
 
 
 def _legend(report: Report, shares: Sequence[tuple[str, float]], width: int) -> list[Text]:

@@ -1,4 +1,4 @@
-"""The tracks of a trace: steps, spans, samples and counters as Chrome trace events."""
+"""The tracks of a trace: steps, spans and samples as Chrome trace events."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ from hotloop.record.rows import (
     COLLECTIVE_OPS,
     DEVICE,
     FETCH,
-    FETCH_END,
     KIND_NAMES,
     LOG,
     LOG_OPS,
@@ -29,7 +28,6 @@ from hotloop.record.rows import (
     SYNC,
     SYNC_OPS,
     TRANSFER,
-    U16_MAX,
     U32_MAX,
 )
 from hotloop.report.words import clean
@@ -41,7 +39,6 @@ Rows = npt.NDArray[Any]
 _OPERATIONS: Final[Mapping[int, tuple[str, ...]]] = {SYNC: SYNC_OPS, LOG: LOG_OPS, COLLECTIVE: COLLECTIVE_OPS}
 #: Kinds that are no span of the thread.
 _NO_SPAN: Final = (SAMPLE, DEVICE, LOSS)
-_NUM_COUNTS: Final = 4000
 
 
 def steps(recording: Recording, process: Process, measured: Steps, most: int, tid: int) -> Iterator[Event]:
@@ -96,44 +93,6 @@ def samples(recording: Recording, process: Process, rows: Rows, tid: int) -> Ite
         name, arguments = _stack(stacks.get(int(taken["value"][first]), {}), last - first + 1)
         since, until = ((int(at) - recording.start_ns) / 1e3 for at in (starts[first], ends[last]))
         yield _slice(process.pid, tid, name, "sample", since, until, arguments)
-
-
-def counters(recording: Recording, process: Process, rows: Rows) -> Iterator[Event]:
-    """Batches ready when asked for, and losses."""
-    kinds = rows["kind"]
-    asked = rows[(kinds == FETCH) & ((rows["flags"] & FETCH_END) == 0) & (rows["extra"] != U16_MAX)]
-    losses = rows[kinds == LOSS]
-    for name, own, values in (
-        ("batches ready", asked, asked["extra"].astype(float)),
-        ("loss", losses, np.ascontiguousarray(losses["value"].astype("<u4")).view("<f4").astype(float)),
-    ):
-        yield from _counts(process.pid, name, (own["start"].astype(float) - recording.start_ns) / 1e3, values)
-
-
-def system(recording: Recording) -> Iterator[Event]:
-    """Sampled columns of the machine as counters of their own process, and CPU and memory of each process."""
-    columns = recording.system
-    machine = 0  # no real process has this pid
-    yield {"ph": "M", "name": "process_name", "pid": machine, "tid": 0, "args": {"name": "machine"}}
-    for name in sorted(columns):
-        if name not in ("t_s", "sample_s"):
-            yield from _column(machine, name, columns)
-    for pid in sorted(recording.process_system):
-        for name in ("cpu_ratio", "rss_bytes"):
-            yield from _column(pid, name, recording.process_system[pid])
-
-
-def _column(pid: int, name: str, columns: Mapping[str, Any]) -> Iterator[Event]:
-    times, values = np.asarray(columns.get("t_s", ()), float), np.asarray(columns.get(name, ()), float)
-    if len(times) == len(values) and np.any(values):
-        yield from _counts(pid, name, times * 1e6, values)
-
-
-def _counts(pid: int, name: str, at_us: npt.NDArray[Any], values: npt.NDArray[Any]) -> Iterator[Event]:
-    known = np.flatnonzero(np.isfinite(values))
-    for i in known[:: max(1, -(-len(known) // _NUM_COUNTS))].tolist():
-        args = {"value": float(values[i])}
-        yield {"ph": "C", "name": name, "pid": pid, "tid": 0, "ts": round(float(at_us[i]), 3), "args": args}
 
 
 def _described(row: Any, places: Mapping[Any, Any], modules: Mapping[Any, Any]) -> tuple[str, Event]:

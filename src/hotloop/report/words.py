@@ -8,7 +8,9 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from rich.cells import cell_len, chop_cells, set_cell_size
+from rich import get_console
+from rich.cells import cell_len, set_cell_size
+from rich.text import Text
 
 from hotloop.phases import PHASES
 
@@ -110,20 +112,8 @@ def cells(text: str) -> int:
 
 def wrap(text: str, width: int) -> list[str]:
     """Text broken into lines of at most ``width`` cells, between words where it can be."""
-    lines: list[str] = []
-    current = ""
-    for word in clean(text).split():
-        if current and cells(current) + 1 + cells(word) <= width:
-            current = f"{current} {word}"
-            continue
-        if current:
-            lines.append(current)
-        while cells(word) > width:
-            head = _head(word, width)
-            lines.append(head)
-            word = word[len(head) :]
-        current = word
-    return [*lines, current] if current else lines
+    lines = Text(" ".join(clean(text).split())).wrap(get_console(), width)
+    return [line.plain.rstrip() for line in lines if line]
 
 
 def paint(text: str, code: str, color: bool) -> str:
@@ -163,10 +153,3 @@ def value(item: Any) -> str:
     if isinstance(item, dict):
         return "{" + ", ".join(f"{key}: {value(entry)}" for key, entry in item.items()) + "}"
     return clean(item)
-
-
-def _head(word: str, width: int) -> str:
-    """As many characters as fit; breaks a long path behind a slash where one is near the end."""
-    fits = chop_cells(word, width)[0]
-    slash = fits.rfind("/", len(fits) // 2)
-    return fits[: slash + 1] if slash > 0 else fits
