@@ -13,6 +13,7 @@ import pytest
 from tests.running import hotloop
 
 from hotloop.flow.examine import examine, read
+from hotloop.flow.observe import new_run_folder, observe
 from hotloop.flow.tune import draws
 from hotloop.launch.guard import Guard, free_memory
 from hotloop.launch.throwaway import Refused, prepare
@@ -117,9 +118,9 @@ def test_workers_are_found_proven_and_written_as_a_patch(project: Path) -> None:
 )
 def test_samples_that_draw_are_noticed(tmp_path: Path, sample: str, num_workers: int, drawn: bool) -> None:
     (tmp_path / "draws.py").write_text(DRAWS.format(sample=sample, num_workers=num_workers))
-    words = ("run", "--out", "run", "--", sys.executable, "draws.py")
-    assert hotloop(*words, folder=tmp_path, env={"HOTLOOP_DRAWS": "1"}).returncode == 0
-    assert draws(examine(read(tmp_path / "run"))) == (("the dataset's own generator",) if drawn else ())
+    run = new_run_folder(tmp_path / "run", ["draws"])
+    observe([sys.executable, str(tmp_path / "draws.py")], run, env={"HOTLOOP_DRAWS": "1"})
+    assert draws(examine(read(run))) == (("the dataset's own generator",) if drawn else ())
 
 
 def test_a_script_that_fails_is_told_with_its_own_words_and_leaves_its_output(project: Path) -> None:
