@@ -129,6 +129,45 @@ with closing(prepare()) as found:
         assert launcher.stdout.read() == ""  # ends when the sleeper's end of the pipe does
 
 
+#: ends: whether the daemon ends by itself; the script waits until it is gone.
+DAEMON = """
+import os, signal, socket, sys, time
+from pathlib import Path
+ends = sys.argv[1] == "ends"
+if os.fork() == 0:
+    os.setsid()
+    if os.fork() == 0:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        listening = socket.socket()
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        if os.fork() == 0:
+            os.setsid()
+        Path(f"run/{os.getpid()}").touch()
+        time.sleep(0.1 if ends else 60)
+    os._exit(0)
+os.wait()
+while len(daemons := [int(name) for name in os.listdir("run") if name.isdecimal()]) < 2:
+    time.sleep(0.01)
+while ends and any(Path(f"/proc/{pid}").exists() for pid in daemons):
+    time.sleep(0.01)
+"""
+
+
+@pytest.mark.parametrize("ends", ["ends", "stays"])
+@pytest.mark.usefixtures("possible")
+def test_it_leaves_no_process(project: Path, ends: str) -> None:
+    (project / "train.py").write_text(DAEMON)
+    with closing(prepare(keep=[project / "run"])) as found:
+        command = (sys.executable, "-S", "train.py", ends)
+        raw, prefix = project / "run" / "raw", found.prefix
+        outcome = run_command(command, raw_dir=raw, src_dir=SRC, prefix=prefix, leave_none=True)
+    assert outcome.exit_code == 0
+    daemons = [path.name for path in (project / "run").iterdir() if path.name.isdecimal()]
+    assert len(daemons) == 2
+    assert not any(Path("/proc", pid).exists() for pid in daemons)
+
+
 @pytest.mark.usefixtures("possible")
 def test_what_a_killed_run_left_is_swept_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stale = tmp_path / "hotloop-throwaway-x"

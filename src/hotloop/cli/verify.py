@@ -44,6 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=Path,
         help="the candidate's text output, where the checklist names metrics",
     )
+    parser.add_argument(
+        "--python", metavar="PATH", default="", help="what loads checkpoints where runs name another Python"
+    )
     arguments.add_json(parser, "verify.json")
     launch = parser.add_argument_group("with a command")
     arguments.add_change(launch)
@@ -79,6 +82,8 @@ def main(options: argparse.Namespace) -> int:
         expect=options.expect,
         baselines=options.baseline,
         log=options.log,
+        python=options.python,
+        launched=bool(options.apply or options.patch),
     )
     sys.stdout.write(json.render(verdict.to_json()) if options.json else words.render(verdict))
     return 0 if verdict.passed else 1

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import stat
 import subprocess
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -22,8 +24,11 @@ _UNFINISHED: Final = (".partial", ".part", ".tmp", ".temp")
 _LOADED: Final = Path(__file__).with_name("loaded.py")
 
 
-def checkpoint(base: Run, candidate: Run, *, exact: bool) -> Item:
-    """The last checkpoint of both; ``exact``: what was computed is the same, so values have to be as well."""
+def checkpoint(base: Run, candidate: Run, *, exact: bool, python: str = "", launched: bool = False) -> Item:
+    """The last checkpoint of both; ``exact``: what was computed is the same, so values have to be as well.
+
+    A recording names a Python: started is ``python``, or this one, or any where both were ``launched`` now.
+    """
     mine, other = _last(base.trace), _last(candidate.trace)
     if mine is None or other is None:
         which = "base" if mine is None else "candidate"
@@ -32,11 +37,15 @@ def checkpoint(base: Run, candidate: Run, *, exact: bool) -> Item:
         return passed("checkpoint", False, f"the candidate's would not load in the base: {apart}")
     gone = _gone(candidate, other, base, mine), _gone(base, mine, candidate, other)
     beside = mine["path"] if exact and not any(gone) and mine["updates"] == other["updates"] else ""
-    asked = _ask(base.trace.executable, other["path"], beside) if not gone[0] else {"untried": gone[0]}
-    answers = {
-        "candidate's": asked,
-        "base's": _ask(candidate.trace.executable, mine["path"]) if not gone[1] else {"untried": gone[1]},
-    }
+
+    def ask(why: str, run: Run, *paths: str) -> dict[str, Any]:
+        named = run.trace.executable
+        if why or python or launched or named == sys.executable:
+            return {"untried": why} if why else _ask(python or named, *paths)
+        return {"untried": f"is not loaded: {run.label} names {named!r}, not started; --python PATH loads it"}
+
+    asked = ask(gone[0], base, other["path"], beside)
+    answers = {"candidate's": asked, "base's": ask(gone[1], candidate, mine["path"])}
     words = [f"{len(mine['entries']):,} entries alike"]
     for whose, answer in answers.items():
         if "error" in answer:
@@ -87,9 +96,12 @@ def _apart(mine: Sequence[Sequence[Any]], other: Sequence[Sequence[Any]]) -> str
 def _gone(run: Run, note: Note, beside: Run, other: Note) -> str:
     """Why the file that is there is not what this run wrote; the later of two wrote what both did."""
     try:
-        written_s = Path(note["path"]).stat().st_mtime
-    except OSError:
+        facts = Path(note["path"]).stat()
+    except (OSError, ValueError):
         return "is no longer there to be loaded"
+    written_s = facts.st_mtime
+    if not stat.S_ISREG(facts.st_mode):
+        return "is no regular file"
     if written_s < run.recording.start_unix_s:
         return "was thrown away: the file there is an earlier one"
     ended_s = run.recording.start_unix_s + run.recording.wall_s

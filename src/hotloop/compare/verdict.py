@@ -73,12 +73,15 @@ def judge(
     baselines: Sequence[Run] = (),
     repeats: Sequence[tuple[Run, Run]] = (),
     log: Path | None = None,
+    python: str = "",
+    launched: bool = False,
 ) -> Verdict:
     """Hold two runs beside each other. Raises UsageError where nothing could be compared.
 
     ``effect`` is what the change may alter; None takes it from the checklist, ``numeric`` where that says
     nothing. ``asked`` is a checklist, ``log`` a text that its metrics may stand in, ``baselines`` are further
     runs of the base with other seeds, ``repeats`` further (base, candidate) launches, for the speed alone.
+    ``python`` and ``launched``: see ``checkpoint``.
     """
     asked = asked or Expectation()
     wanted = effect or asked.effect or "numeric"
@@ -104,7 +107,7 @@ def judge(
             *_patched(candidate),
             *checks,
             finite_loss(candidate),
-            checkpoint(base, candidate, exact=parity == "exact"),
+            checkpoint(base, candidate, exact=parity == "exact", python=python, launched=launched),
             *checklist(asked, candidate, pace, log),
         ),
         words=(

@@ -25,6 +25,7 @@ from hotloop.flow.observe import observe_quietly
 from hotloop.launch.command import Outcome
 from hotloop.launch.guard import Guard
 from hotloop.model import Pipeline, Setup, gain
+from hotloop.record.mark import is_own
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect
@@ -68,9 +69,10 @@ def fix(
     write: bool,
     timeout_s: float | None,
     status: Status,
+    trust: bool = False,
 ) -> Fixed:
     """The patch of these remedies, or of what the findings ask for. ``timeout_s`` is of the proof; None: none
-    is made.
+    is made. The command of a recording that is not this user's own is run where ``trust`` says so.
     """
     examination, scene = _examined(run)
     remedies = patches.with_values(map(catalogue.parse, asked), examination.findings)
@@ -81,10 +83,17 @@ def fix(
         remedies, slower, predicted = _faster(remedies, examination, allow)
         others += slower
     patch = patches.make(scene, remedies, paths)
+    seen = examination.recording
+    proof = None
+    if timeout_s and patch.files and not (trust or is_own(seen.command, seen.cwd, seen.mark)):
+        words = f"{run} names a command and was not recorded by you on this machine: --trust runs it"
+        proof = Proof(passed=None, words=words)
+    elif timeout_s and patch.files:
+        proof = _proof(patch, timeout_s, status)
     fixed = Fixed(
         patch=patch,
         root=patches.root_of(patch),
-        proof=_proof(patch, timeout_s, status) if timeout_s and patch.files else None,
+        proof=proof,
         asked=bool(asked),
         offered=tuple((one, patches.make(scene, [one], paths)) for one in others),
         written=False,

@@ -87,8 +87,7 @@ def observe(
         def tick(pid: int) -> None:
             if guard is not None:
                 guard.look(pid)
-            sampler.sample(pid, extra_pids=store.living_pids)
-            samples = sampler.drain()
+            samples = sampler.sample(pid, extra_pids=store.living_pids)
             store.take_in(samples)
             trainer, step = store.progress
             watch.look(*samples, pid=trainer, step=step)
@@ -105,6 +104,7 @@ def observe(
                 stdout=stdout,
                 stderr=stderr,
                 prefix=room.prefix if room is not None else (),
+                leave_none=guard is not None,
             )
         except UsageError:
             if patch is not None:
@@ -113,7 +113,7 @@ def observe(
             raise
         store.add_machine(oom_kills=oom_kills_since(kills))
         store.add_machine(gpus=sampler.gpu_facts())  # not earlier: a driver may take seconds to answer
-        store.take_in(sampler.drain())
+        store.take_in()
         store.finish(outcome)
         return replace(
             outcome,

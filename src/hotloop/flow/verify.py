@@ -26,11 +26,13 @@ def verify(
     expect: Path | None = None,
     baselines: Sequence[Path] = (),
     log: Path | None = None,
+    python: str = "",
+    launched: bool = False,
 ) -> Verdict:
     """Hold recorded sides beside each other, the first pair for its results, all of them for the speed.
 
     ``verify.json`` goes into the candidate's folder. ``effect`` is by default what the applied remedies may
-    alter.
+    alter. ``python`` and ``launched`` say what may load checkpoints.
     """
     from hotloop.compare import expectation
 
@@ -44,6 +46,8 @@ def verify(
         baselines=[run_of(path) for path in baselines],
         repeats=repeats,
         log=log,
+        python=python,
+        launched=launched,
     )
     if folder := candidate.recording.folder:
         try:

@@ -17,12 +17,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, perf_counter_ns, time
 from typing import IO, Final
 
 from hotloop.errors import UsageError
+from hotloop.launch.guard import end
+from hotloop.launch.orphans import Orphans
 from hotloop.launch.signals import PASSED_ON, GroupSentinel, Signals
 
 #: Two SIGTERM closer together than this are one: supervisors signal a process and its group.
@@ -73,6 +76,7 @@ def run_command(
     stdout: IO[str] | int | None = None,
     stderr: IO[str] | int | None = None,
     prefix: Sequence[str] = (),
+    leave_none: bool = False,
 ) -> Outcome:
     """Run ``command`` under observation and wait for it.
 
@@ -80,14 +84,15 @@ def run_command(
     ``on_tick`` gets the command's pid twice a second and once after it ended; if it raises it is
     not called again and the outcome has a warning. ``stdout`` is a file or descriptor for the command's
     output instead of hotloop's own, ``stderr`` for its errors. ``prefix`` is a program that becomes the
-    command. To be called from the main thread. Raises UsageError when the command cannot be started.
+    command. ``leave_none`` ends what the command leaves running. To be called from the main thread. Raises
+    UsageError when the command cannot be started.
     """
     if not command or not command[0]:
         raise UsageError("no command given", hint="hotloop run -- python train.py")
     environment = observed_environment(os.environ, raw_dir=raw_dir, src_dir=src_dir) | dict(env_extra or {})
     sys.stdout.flush()
     sys.stderr.flush()
-    with Signals() as signals:
+    with Signals() as signals, Orphans() if leave_none else nullcontext() as orphans:
         start_unix_s, start_ns = time(), perf_counter_ns()
         if prefix and shutil.which(command[0]) is None:
             raise _not_started(command[0], FileNotFoundError())
@@ -97,7 +102,7 @@ def run_command(
             )
         except OSError as error:
             raise _not_started(command[0], error) from error
-        wait = _Wait(process=process, signals=signals, on_tick=on_tick)
+        wait = _Wait(process=process, signals=signals, on_tick=on_tick, orphans=orphans)
         wait.until_over()
     killed_by = -wait.code if wait.code < 0 else None
     return Outcome(
@@ -146,6 +151,7 @@ class _Wait:
     process: subprocess.Popen[bytes]
     signals: Signals
     on_tick: Callable[[int], None] | None
+    orphans: Orphans | None = None
     code: int = 0
     end_ns: int = 0
     abandoned: bool = False
@@ -170,7 +176,15 @@ class _Wait:
                     next_tick = monotonic() + _TICK_S
             self._tick()
         finally:
+            if self.orphans is not None:
+                if self.abandoned:
+                    end(self.process.pid)
+                self.orphans.end(self._ours)
             self._group.close()
+
+    @property
+    def _ours(self) -> set[int]:
+        return {self.process.pid, self._group.pid}
 
     def _ended(self) -> bool:
         code = self.process.poll()
@@ -195,6 +209,8 @@ class _Wait:
     def _tick(self) -> None:
         """Watching may break, the command goes on."""
         try:
+            if self.orphans is not None:
+                self.orphans.left(self._ours)  # a script may wait for its daemon to be gone
             if self.on_tick is not None:
                 self.on_tick(self.process.pid)
         except Exception as error:

@@ -83,11 +83,16 @@ def _tree(pids: set[int]) -> set[int]:
     while waiting:
         pid = waiting.pop()
         if pid not in found:
-            children = _children(pid)
-            if children is not None:
+            below = _children(pid)
+            if below is not None:
                 found.add(pid)
-                waiting += children
+                waiting += below
     return found
+
+
+def children(pid: int) -> list[int]:
+    """Pids of a process's children; none of one that is gone."""
+    return _children(pid) or []
 
 
 def _children(pid: int) -> list[int] | None:

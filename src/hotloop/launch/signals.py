@@ -86,6 +86,11 @@ class GroupSentinel:
             return False
 
     @property
+    def pid(self) -> int:
+        """Of the silent process, 0 where there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    @property
     def ended(self) -> bool:
         """Whether the silent process is gone, by whatever signal."""
         return self._process is not None and self._process.poll() is not None

@@ -65,6 +65,7 @@ def assembled(
         without_torch=tuple(run.get("without_torch") or ()),
         torch_failed=tuple(run.get("torch_failed") or ()),
         cwd=run.get("cwd") or "",
+        mark=run.get("mark") or "",
         patch=InForce(files=files, met=files if met is None else tuple(met)) if patch is not None else None,
     )
 

@@ -29,7 +29,7 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
         power_limit_max_w bytes_each recompiles last min max alone_s alone_batches
     """),
     (str, """
-        note role executable cwd python start_method file func sha256 text class by sampler batch_sampler
+        note role executable cwd mark python start_method file func sha256 text class by sampler batch_sampler
         dataset collate_fn worker_init_fn module inner_class inner_module path dtype device wrapper name
         out_dtype when source key meaning option reader trace observer error status exact reason exception
         message of holder cpu_model hostname cpu_governor mount filesystem uuid driver kernel

@@ -92,6 +92,7 @@ class Recording:
     without_torch: tuple[str, ...] = ()  # interpreters that looked for torch and could not import it
     torch_failed: tuple[str, ...] = ()  # why a torch that is there could not be imported, in words
     cwd: str = ""  # where the command was started; its processes may have gone elsewhere
+    mark: str = ""  # see record.mark
     patch: InForce | None = None  # code of the run that is not what lies on disk
 
     @property

@@ -20,6 +20,7 @@ from typing import Any, Final
 from hotloop.errors import UsageError
 from hotloop.record import raw, runfile
 from hotloop.record.intake import Intake
+from hotloop.record.mark import mark
 from hotloop.record.samples import Samples, SystemFile
 
 #: With less room than this an observed process cannot reserve its next piece.
@@ -39,10 +40,11 @@ class Store:
 
     def begin(self, command: Sequence[str], machine: Mapping[str, Any], **more: Any) -> None:
         """Make the folder and publish ``run.json``; ``more`` goes in as it is. Raises UsageError."""
-        start_ns = perf_counter_ns()
+        start_ns, cwd = perf_counter_ns(), os.getcwd()  # noqa: PTH109
         self._run = {
             "command": list(command),
-            "cwd": os.getcwd(),  # noqa: PTH109
+            "cwd": cwd,
+            "mark": mark(command, cwd),
             "start_ns": start_ns,
             "start_unix_s": time(),
             "exit_code": None,
