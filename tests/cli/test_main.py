@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pty
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ from tests import running
 
 from hotloop.cli.arguments import run_of
 from hotloop.cli.main import main
+from hotloop.cli.output import status
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -268,15 +270,39 @@ def test_nothing_to_work_on_and_wrong_names_are_mistakes(tmp_path: Path, words: 
     assert said in done.stderr and "Traceback" not in done.stderr
 
 
-def test_an_encoding_without_a_sign_is_no_failure(tmp_path: Path) -> None:
+THREE = """
+import sys
+from hotloop.cli.main import main
+words = [verb.split() for verb in sys.argv[1:]]
+sys.exit(sum(main(one) << 2 * i for i, one in enumerate(words)))
+"""
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"PYTHONIOENCODING": name} for name in ("ascii", "gbk", "latin-1")]
+    + [{"LC_ALL": "POSIX", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
+)
+def test_an_encoding_without_a_sign_is_no_failure(
+    tmp_path: Path, recorded: Path, environment: dict[str, str]
+) -> None:
+    shutil.copytree(recorded, tmp_path / "größe")
     (tmp_path / "größe.log").write_text("lorem ipsum\n")
+    (tmp_path / "größe.py").write_text("import torch\nloader = torch.utils.data.DataLoader([1])\n")
     done = subprocess.run(
-        [sys.executable, "-m", "hotloop", "analyze", "größe.log"],
-        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SRC), "PYTHONIOENCODING": "ascii"},
-        capture_output=True, text=True, check=False,
+        [sys.executable, "-c", THREE, "report größe", "audit größe.py", "analyze größe.log"],
+        cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SRC), **environment},
+        capture_output=True, check=False,
     )  # fmt: skip
-    assert done.returncode == 2, done.stderr
-    assert done.stdout.count("gr\\xf6\\xdfe.log") == 1
+    assert done.returncode == 2 << 4, done.stderr
+    assert b"e.log" in done.stdout
+    assert b"Traceback" not in done.stderr
+    assert json.loads('"«größe» \U0001f600"'.encode("ascii", "hotloop")) == "«größe» \U0001f600"
+
+
+def test_what_takes_long_is_said_in_a_pipe_too(capsys: pytest.CaptureFixture[str]) -> None:
+    with status("running a patched copy"):
+        assert capsys.readouterr().err == "hotloop: running a patched copy\n"
 
 
 def test_remedies_are_listed_by_name_and_by_finding() -> None:

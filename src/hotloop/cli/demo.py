@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from hotloop.cli import arguments
+from hotloop.cli.output import say
 from hotloop.errors import UsageError
 
 #: The systems that are bundled so far.
@@ -60,8 +61,7 @@ def _workloads_folder() -> Path:
     for folder in (Path.cwd() / "workloads", own):
         if (folder / WORKLOADS[0] / "train.py").is_file():
             return folder
-    return Path(
-        shutil.copytree(
-            Path(__file__).resolve().parents[1] / "workloads", tempfile.mkdtemp("", "hotloop-demo-") + "/w"
-        )
-    )
+    copy = Path(tempfile.mkdtemp(prefix="hotloop-demo-")) / "workloads"
+    shutil.copytree(Path(__file__).resolve().parents[1] / "workloads", copy)
+    say(f"the systems are in {copy}: the report speaks of these files, delete them when you like")
+    return copy

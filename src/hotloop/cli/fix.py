@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotloop.cli import arguments
-from hotloop.cli.output import folded
+from hotloop.cli.output import folded, shown, status
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.report import words
 
@@ -47,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--write", action="store_true", help="write the change into the files")
     parser.add_argument("--no-check", action="store_true", help="do not run a patched copy")
     parser.add_argument(
+        "--trust", action="store_true", help="run the command of a run that somebody else recorded"
+    )
+    parser.add_argument(
         "--timeout",
         metavar="SECONDS",
         type=arguments.seconds,
@@ -61,8 +64,6 @@ def main(options: argparse.Namespace) -> int:
     for path in options.paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist")
-    from rich.console import Console
-
     from hotloop.flow.fix import fix
 
     run = arguments.run_of(options.run)
@@ -73,7 +74,8 @@ def main(options: argparse.Namespace) -> int:
         allow=options.allow,
         write=options.write,
         timeout_s=None if options.no_check else options.timeout,
-        status=Console(stderr=True).status,
+        trust=options.trust,
+        status=status,
     )
     diff = fixed.patch.diff(fixed.root)
     if options.json:
@@ -115,7 +117,7 @@ def _words(fixed: Fixed, run: Path) -> str:
         lines += ["measure it:", *_compared(run, patch.scene.command)]
     elif patch.files:
         lines += ["not written: add --write, or pipe this into", f"    {_git_apply(root)}"]
-    return "".join(f"{line if line.startswith('    ') else folded(line)}\n" for line in lines)
+    return "".join(f"{shown(line) if line.startswith('    ') else folded(line)}\n" for line in lines)
 
 
 def _compared(run: Path, command: Sequence[str]) -> list[str]:

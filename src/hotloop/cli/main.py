@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import codecs
 import difflib
 import importlib
 import io
@@ -12,7 +13,7 @@ from collections.abc import Sequence
 from typing import TextIO
 
 from hotloop import __version__
-from hotloop.cli.output import say, silence
+from hotloop.cli.output import say, shown, silence
 from hotloop.errors import HotloopError
 
 #: Verb -> one line of help. The verb's module (``hotloop.cli.<verb>``) is imported only when it is used.
@@ -43,13 +44,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     sys.stderr = sys.stderr or _nowhere()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # an encoding that lacks a sign is no failure
+            stream.reconfigure(errors="hotloop")  # an encoding that lacks a sign is no failure
     try:
         return _verb(list(sys.argv[1:] if argv is None else argv))
     except HotloopError as error:
-        print(f"error: {error.message}", file=sys.stderr)
+        print(f"error: {shown(' '.join(error.message.split()))}", file=sys.stderr)
         if error.hint:
-            print(f"hint: {error.hint}", file=sys.stderr)
+            print(f"hint: {shown(error.hint)}", file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         silence(sys.stdout)
@@ -58,7 +59,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         say("interrupted")
         return 130
     except OSError as error:
-        print(f"error: {error.strerror or error}{_file(error)}", file=sys.stderr)
+        print(f"error: {shown(f'{error.strerror or error}{_file(error)}')}", file=sys.stderr)
         silence(sys.stdout)  # it may be what could not be written
         return 3
     except Exception as error:  # Python's own exit code for these is 1, which means that a check said no
@@ -83,6 +84,17 @@ def _verb(arguments: Sequence[str]) -> int:
 
 
 def _nowhere() -> TextIO:
+def _escaped(error: UnicodeError) -> tuple[str, int]:
+    """What an encoding lacks, as JSON escapes it: JSON stays JSON."""
+    import json
+
+    assert isinstance(error, UnicodeEncodeError)
+    return json.dumps(error.object[error.start : error.end])[1:-1], error.end
+
+
+codecs.register_error("hotloop", _escaped)
+
+
     return open(os.devnull, "w")  # noqa: PTH123 - for as long as the process lives
 
 

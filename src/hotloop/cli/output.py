@@ -7,9 +7,9 @@ import shutil
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from hotloop.errors import UsageError
 from hotloop.record.publish import write_text_atomic
@@ -35,12 +35,20 @@ def silence(stream: TextIO) -> None:
 
 def say(words: str) -> None:
     """A line on standard error."""
-    print(f"hotloop: {words}", file=sys.stderr, flush=True)
+    print(f"hotloop: {shown(words)}", file=sys.stderr, flush=True)
+
+
+def shown(words: object) -> str:
+    """Lines whose control characters are escaped: they may hold names of files, and what a script said."""
+    from hotloop.report.words import clean
+
+    return "\n".join(map(clean, str(words).split("\n")))
 
 
 def folded(words: str) -> str:
     """At most 80 columns; what is to be copied stays whole."""
-    return textwrap.fill(words, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    text = shown(" ".join(words.split("\n")))
+    return textwrap.fill(text, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
 def publish(path: Path, text: str) -> None:
@@ -65,37 +73,37 @@ class Bar:
     """A bar on a terminal that goes when it is done; nothing elsewhere."""
 
     def __init__(self, what: str) -> None:
-        self._bar: Any = None
-        if sys.stderr.isatty():
-            from rich.console import Console
-            from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
 
-            columns = (
-                TextColumn(what),
-                BarColumn(20),
-                TaskProgressColumn(),
-                TextColumn("{task.fields[words]}"),
-            )
-            self._bar = Progress(*columns, console=Console(stderr=True), transient=True)
-            self._bar.add_task("", total=1.0, words="")
-            self._bar.start()
+        words = TextColumn("{task.fields[words]}")
+        columns = (TextColumn(what), BarColumn(20), TaskProgressColumn(), words)
+        hidden = not sys.stderr.isatty()
+        self._bar = Progress(*columns, console=Console(stderr=True), transient=True, disable=hidden)
+        self._task = self._bar.add_task("", total=1.0, words="")
+        self._bar.start()
 
     def show(self, share: float, words: str) -> None:
         """How far, and where."""
-        if self._bar is not None:
-            self._bar.update(0, completed=min(1.0, share), words=words[-44:])
+        self._bar.update(self._task, completed=min(1.0, share), words=words[-44:])
 
     def line(self, words: str) -> None:
         """A line that stays, above the bar."""
-        if self._bar is not None:
-            self._bar.console.print(words, highlight=False, markup=False)
-        else:
-            print(words, file=sys.stderr, flush=True)
+        self._bar.console.print(words, highlight=False, markup=False, soft_wrap=True)
 
     def close(self) -> None:
         """Take the bar away."""
-        if self._bar is not None:
-            self._bar.stop()
+        self._bar.stop()
+
+
+def status(words: str) -> AbstractContextManager[object]:
+    """Says what takes long: a spinner on a terminal, a line elsewhere."""
+    if sys.stderr.isatty():
+        from rich.console import Console
+
+        return Console(stderr=True).status(words)
+    say(words)
+    return nullcontext()
 
 
 @contextmanager
