@@ -25,7 +25,7 @@ FLOORS = {
     "whatif": 5, "fix": 5,
     "tune": 6,
     "report": 7,
-    "flow": 8, "monitor": 8,
+    "flow": 8, "monitor": 8, "mcp": 8,
     "cli": 9, "bootstrap": 9, "__main__": 10,
 }  # fmt: skip
 

@@ -1,0 +1,140 @@
+"""``hotloop mcp`` as an editor meets it: the SDK's own client over stdio, on a real training."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+from tests.running import SRC
+
+mcp = pytest.importorskip("mcp")
+
+from mcp.client.client import Client  # noqa: E402
+from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
+
+SCRIPT = """
+import time, torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 160
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return torch.full((8,), index / 160), torch.tensor([1.0])
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    model = torch.nn.Linear(8, 1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+    loader = torch.utils.data.DataLoader(Data(), batch_size=8)
+    for inputs, targets in loader:
+        loss = ((model(inputs) - targets) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+SLEEPING = """
+import os, time
+with open("pid", "w") as file:
+    file.write(str(os.getpid()))
+time.sleep(99)
+"""
+
+
+def served(root: Path, talk: Callable[[Client], Awaitable[None]], *options: str) -> None:
+    """Talk to a server over ``root`` by standard input and output."""
+
+    async def main() -> None:
+        server = StdioServerParameters(
+            command=sys.executable, args=["-m", "hotloop", "mcp", "--root", str(root), *options],
+            env={"PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"},
+        )  # fmt: skip
+        with anyio.fail_after(120), Path(os.devnull).open("w") as nowhere:
+            async with Client(stdio_client(server, errlog=nowhere)) as client:
+                await talk(client)
+
+    anyio.run(main)
+
+
+async def call(client: Client, tool: str, **arguments: Any) -> Any:
+    """What a tool answers: a document, or the words of a page or of a refusal."""
+    result = await client.call_tool(tool, arguments)
+    text = "".join(one.text for one in result.content)
+    return text if result.is_error or tool == "brief" else json.loads(text)
+
+
+def test_an_agent_diagnoses_writes_the_recipe_and_proves_it(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+
+    async def talk(client: Client) -> None:
+        base = await call(client, "run", command=[sys.executable, "train.py"], evidence=True, out="base")
+        assert base["bottleneck"] == "input" and base["run_folder"] == str(tmp_path / "hotloop-runs" / "base")
+        (at,) = (i for i, one in enumerate(base["findings"], 1) if one["id"] == "input/single-process")
+        brief = await call(client, "brief", run="base", finding=str(at))
+        assert "num_workers=" in brief and "batch_size=8)" in brief
+
+        copy = tmp_path / "copy"  # the agent: it writes the recipe into a copy
+        copy.mkdir()
+        shutil.copy(tmp_path / "train.py", copy)
+        text = SCRIPT.replace("batch_size=8", "batch_size=8, num_workers=2")
+        (copy / "train.py").write_text(text)
+        again = {"command": [sys.executable, "train.py"], "cwd": "copy", "evidence": True, "out": "changed"}
+        changed = await call(client, "run", **again)
+        assert not changed["exit_code"]
+        assert "input/single-process" not in {one["id"] for one in changed["findings"]}
+        verdict = await call(client, "verify", base="base", candidate="changed", effect="exact")
+        assert verdict["passed"], verdict
+        compared = await call(client, "compare", runs=["base", "changed"])
+        assert compared["comparisons"][0]["ratio"] > 1.2
+        read = await client.read_resource("hotloop://runs/changed/findings")
+        assert json.loads(read.contents[0].text)["num_steps"] == changed["num_steps"]
+        assert not (tmp_path / "copy" / "hotloop-runs").exists()
+
+    served(tmp_path, talk)
+
+
+def test_tools_are_bounded_cancelled_and_refuse_to_write_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SLEEPING)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "hotloop-runs").mkdir()
+    (tmp_path / "hotloop-runs" / "link").symlink_to(tmp_path / "elsewhere")
+
+    def alive() -> bool:
+        return Path("/proc", (tmp_path / "pid").read_text()).exists()
+
+    async def talk(client: Client) -> None:
+        sleeping = {"command": [sys.executable, "train.py"]}
+        assert {one.name for one in (await client.list_tools()).tools} == {
+            "run", "report", "brief", "what_if", "verify", "compare", "audit"
+        }  # fmt: skip
+        for name in ("../out", "/tmp/out", "..", "a/b", "link"):
+            assert "nothing is written elsewhere" in await call(client, "run", **sleeping, out=name)
+        assert "not below" in await call(client, "run", **sleeping, cwd="..")
+        assert "is not in" in await call(client, "verify", base="elsewhere", candidate="elsewhere")
+        assert "is an option" in await call(client, "audit", paths=["--sarif=x"])
+        assert "there is no run nothing" in await call(client, "report", run="nothing")
+        begun_s = time.monotonic()
+        done = await call(client, "run", **sleeping, timeout_s=2, out="bounded")
+        assert done["timed_out"] and done["exit_code"] and "KeyboardInterrupt" in done["last_words"]
+        assert time.monotonic() - begun_s < 20 and not alive()
+        (tmp_path / "pid").unlink()
+        async with anyio.create_task_group() as group:
+            group.start_soon(lambda: call(client, "run", **sleeping, out="cancelled"))
+            while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
+                await anyio.sleep(0.1)
+            assert alive()
+            group.cancel_scope.cancel()
+        with anyio.fail_after(10):
+            while alive():
+                await anyio.sleep(0.1)
+        assert "tune" in json.loads((await client.read_resource("hotloop://docs")).contents[0].text)
+        page = await client.read_resource("hotloop://docs/input/slow-sample")
+        assert "input/slow-sample" in page.contents[0].text
+        assert "cancelled" in json.loads((await client.read_resource("hotloop://runs")).contents[0].text)
+
+    served(tmp_path, talk)
