@@ -35,8 +35,7 @@ def family() -> Iterator[tuple[subprocess.Popen[str], int]]:
 def test_every_process_of_the_tree_is_sampled_until_it_ends() -> None:
     sampler = Sampler(interval_s=0.0)
     with family() as (parent, child):
-        sampler.sample(parent.pid)
-        _, rows = sampler.drain()
+        _, rows = sampler.sample(parent.pid)
         assert {int(row["pid"]) for row in rows} == {parent.pid, child}
         memory = {int(row["pid"]): row["rss_bytes"] for row in rows}
         assert memory[child] > 64 << 20
@@ -45,19 +44,15 @@ def test_every_process_of_the_tree_is_sampled_until_it_ends() -> None:
         parent.stdin.write("\n")
         parent.stdin.flush()
         assert parent.stdout.readline() == "alone\n"
-        sampler.sample(parent.pid)
-        _, rows = sampler.drain()
+        _, rows = sampler.sample(parent.pid)
         assert {int(row["pid"]) for row in rows} == {parent.pid}
-    sampler.sample(parent.pid)
-    assert sampler.drain()[1] == []
+    assert sampler.sample(parent.pid)[1] == []
 
 
 def test_every_column_is_documented() -> None:
     documented = set(re.findall(r"``([a-zA-Z0-9_]+)``", system.__doc__ or ""))
     sampler = Sampler(interval_s=0.0)
     with family() as (parent, _):
-        for _ in range(2):
-            sampler.sample(parent.pid)
-        machine, rows = sampler.drain()
-    names = {re.sub(r"^gpu\d+_", "gpuN_", name) for row in [*machine, *rows] for name in row}
+        taken = [row for _ in range(2) for rows in sampler.sample(parent.pid) for row in rows]
+    names = {re.sub(r"^gpu\d+_", "gpuN_", name) for row in taken for name in row}
     assert names - {"t_ns", "pid"} <= documented

@@ -11,8 +11,6 @@ none):
 * ``refaults_per_s`` (pages read again soon after they were evicted).
 * ``disk_read_bytes_per_s``, ``disk_write_bytes_per_s``, ``disk_busy_ratio`` (busiest disk),
   ``net_recv_bytes_per_s``, ``net_sent_bytes_per_s``.
-* ``cpu_pressure_ratio``, ``io_pressure_ratio``, ``memory_pressure_ratio``: share of time in which some task
-  waited for it.
 * ``gpuN_util_ratio``, ``gpuN_memory_bytes``, ``gpuN_power_w``, ``gpuN_power_limit_w``, ``gpuN_sm_clock_mhz``,
   ``gpuN_memory_clock_mhz``, ``gpuN_temperature_c``, ``gpuN_throttle_reasons`` (NVML bit mask).
 * ``sample_s``: what taking the sample cost.
@@ -27,9 +25,7 @@ rate, nan between: ``pss_bytes`` (shared pages divided by their users), ``uss_by
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter_ns
@@ -37,6 +33,7 @@ from typing import Any, Final
 
 import psutil
 
+from hotloop import cgroups
 from hotloop.launch.gpu import Gpus
 from hotloop.launch.machine import memory_used_bytes
 from hotloop.launch.processes import Processes
@@ -47,7 +44,8 @@ _VMSTAT: Final = {
     "workingset_refault_file": "refaults",
     "workingset_refault": "refaults",  # before Linux 5.9
 }
-_PRESSURE: Final = ("cpu", "io", "memory")
+
+Row = dict[str, float]
 
 
 class Host:
@@ -61,12 +59,9 @@ class Host:
         """The machine's columns of ``launch.system``, but for time and GPUs."""
         seconds = (now_ns - self._before_ns) / 1e9
         found = _memory()
-        counters = _counters()
+        counters, cpu = _counters(), _cpu()
         if self._before_ns and seconds > 0:
-            found |= self._rates(counters, seconds)
-            found |= _cpu()
-        else:
-            _cpu()
+            found |= self._rates(counters, seconds) | cpu
         self._before, self._before_ns = counters, now_ns
         return found
 
@@ -119,88 +114,53 @@ def _counters() -> dict[str, float]:
     net = psutil.net_io_counters()
     if net is not None:
         found |= {"net_recv_bytes": net.bytes_recv, "net_sent_bytes": net.bytes_sent}
-    return {**found, **_vmstat(), **_pressure()}
+    return {**found, **_vmstat()}
 
 
 def _vmstat() -> dict[str, float]:
     found: dict[str, float] = {}
-    for line in _lines(Path("/proc/vmstat")):
+    for line in cgroups.read(Path("/proc/vmstat")).splitlines():
         name, _, value = line.partition(" ")
         if name in _VMSTAT:
             found[_VMSTAT[name]] = float(value)
     return found
 
 
-def _pressure() -> dict[str, float]:
-    found: dict[str, float] = {}
-    for what in _PRESSURE:
-        for line in _lines(Path(f"/proc/pressure/{what}")):
-            if line.startswith("some "):
-                found[f"{what}_pressure_ratio:some"] = float(line.rpartition("total=")[2]) / 1e6
-    return found
-
-
-def _lines(path: Path) -> list[str]:
-    try:
-        return path.read_text(encoding="ascii").splitlines()
-    except OSError:
-        return []
-
-
-@dataclass(kw_only=True)
 class Sampler:
-    """Call ``sample`` as often as you like; one is taken when the interval has passed."""
+    """Call ``sample`` as often as you like; one is taken when the interval has passed.
 
-    interval_s: float = 0.5
-    closely: bool = False  # count private pages every second, and let that cost 2 % of the time
-    machine: list[Mapping[str, float]] = field(default_factory=list)
-    processes: list[Mapping[str, float]] = field(default_factory=list)
-    _host: Host = field(default_factory=Host)
-    _family: Processes = field(init=False)
-    _last_ns: int = 0
-    _count: int = 0
+    ``closely`` counts private pages every second, and lets that cost 2 % of the time.
+    """
+
+    def __init__(self, *, interval_s: float = 0.5, closely: bool = False) -> None:
+        self._interval_s = interval_s
+        self._host = Host()
+        self._family = Processes(pss_every_s=1.0, pss_cost_ratio=0.02) if closely else Processes()
+        self._last_ns = self._count = 0
 
     @cached_property
     def _gpus(self) -> Gpus:  # not earlier: a driver may take seconds to answer
         return Gpus()
 
-    def __post_init__(self) -> None:
-        self._family = Processes(pss_every_s=1.0, pss_cost_ratio=0.02) if self.closely else Processes()
-
-    def sample(self, root_pid: int, *, extra_pids: tuple[int, ...] = ()) -> None:
-        """Sample the machine and the processes under ``root_pid`` where the interval has passed.
+    def sample(self, root_pid: int, *, extra_pids: tuple[int, ...] = ()) -> tuple[list[Row], list[Row]]:
+        """A sample of the machine and of each process under ``root_pid``; none before it is due.
 
         ``extra_pids`` are processes of the run that may have left the tree.
         """
         now = perf_counter_ns()
+        interval_s = self._interval_s * 2 ** (self._count // THIN_AFTER)
         # A tick that comes a little early is still this interval's tick.
-        if self._last_ns and now - self._last_ns < 0.8e9 * self._interval():
-            return
+        if self._last_ns and now - self._last_ns < 0.8e9 * interval_s:
+            return [], []
         self._last_ns = now
         self._count += 1
         # A system that answers oddly must not stop a run.
         with suppress(OSError, ValueError, LookupError, RuntimeError, psutil.Error):
-            self._take(now, root_pid, extra_pids)
-
-    def _take(self, now: int, root_pid: int, extra_pids: tuple[int, ...]) -> None:
-        found = {"t_ns": now, **self._host.sample(now), **self._gpus.sample()}
-        self.processes += [{"t_ns": now, **row} for row in self._family.sample(root_pid, extra_pids, now)]
-        found["sample_s"] = (perf_counter_ns() - now) / 1e9
-        self.machine.append(found)
+            found = {"t_ns": now, **self._host.sample(now), **self._gpus.sample()}
+            processes = [{"t_ns": now, **row} for row in self._family.sample(root_pid, extra_pids, now)]
+            return [{**found, "sample_s": (perf_counter_ns() - now) / 1e9}], processes
+        return [], []
 
     def gpu_facts(self) -> list[dict[str, Any]]:
         """Facts of the GPUs, see ``launch.gpu``; the first question to the driver may take seconds."""
         return self._gpus.facts()
-
-    def drain(self) -> tuple[list[Mapping[str, float]], list[Mapping[str, float]]]:
-        """Samples of the machine and of the processes since the last call, for ``Store.take_in``."""
-        taken = self.machine, self.processes
-        self.machine, self.processes = [], []
-        return taken
-
-    def _interval(self) -> float:
-        interval, upto = self.interval_s, THIN_AFTER
-        while self._count > upto:
-            interval *= 2
-            upto += THIN_AFTER
-        return interval

@@ -22,22 +22,14 @@ from hotloop.report.values import rounded
 Columns = Mapping[str, Any]
 Line = dict[str, Any]
 
-#: Charts of machine-wide columns: id, title, unit, (label, column, factor).
+#: Charts of machine-wide columns: id, title, unit, label -> column.
 _MACHINE: Final = (
-    ("machine-memory", "Memory of the machine", "bytes", (
-        ("in use", "memory_used_bytes", 1.0), ("page cache", "page_cache_bytes", 1.0),
-        ("shared memory", "shm_bytes", 1.0), ("swap", "swap_used_bytes", 1.0),
-    )),
-    ("disk", "Disk", "bytes/s", (
-        ("read", "disk_read_bytes_per_s", 1.0), ("written", "disk_write_bytes_per_s", 1.0),
-    )),
-    ("network", "Network", "bytes/s", (
-        ("received", "net_recv_bytes_per_s", 1.0), ("sent", "net_sent_bytes_per_s", 1.0),
-    )),
-    ("pressure", "Waiting for the machine", "%", (
-        ("processors", "cpu_pressure_ratio", 100.0), ("storage", "io_pressure_ratio", 100.0),
-        ("memory", "memory_pressure_ratio", 100.0),
-    )),
+    ("machine-memory", "Memory of the machine", "bytes", {
+        "in use": "memory_used_bytes", "page cache": "page_cache_bytes", "shared memory": "shm_bytes",
+        "swap": "swap_used_bytes",
+    }),
+    ("disk", "Disk", "bytes/s", {"read": "disk_read_bytes_per_s", "written": "disk_write_bytes_per_s"}),
+    ("network", "Network", "bytes/s", {"received": "net_recv_bytes_per_s", "sent": "net_sent_bytes_per_s"}),
 )  # fmt: skip
 
 #: Charts with a line per GPU: id, title, unit, column, factor.
@@ -60,12 +52,7 @@ def charts(recording: Recording) -> list[dict[str, Any]]:
         _chart("workers", "Workers and their queue", "", _workers(recording)),
         _chart("memory", "Memory of the run", "bytes", _memory_lines(recording)),
         *(
-            _chart(
-                id_,
-                title,
-                unit,
-                (_moving(_line(label, system, column, factor)) for label, column, factor in lines),
-            )
+            _chart(id_, title, unit, (_moving(_line(*line, system)) for line in lines.items()))
             for id_, title, unit, lines in _MACHINE
         ),
     ]
@@ -95,9 +82,8 @@ def _cpu(recording: Recording) -> Iterable[Line | None]:
     main, workers = _roles(recording)
     yield _points("training processes", total(main, "cpu_ratio"))
     yield _points("workers", total(workers, "cpu_ratio"))
-    yield _line(
-        "whole machine", recording.system, "cpu_ratio", float(recording.machine.get("cpu_count") or 1)
-    )
+    cores = float(recording.machine.get("cpu_count") or 1)
+    yield _line("whole machine", "cpu_ratio", recording.system, cores)
 
 
 def _memory_lines(recording: Recording) -> Iterable[Line | None]:
@@ -137,14 +123,14 @@ def _gpu_lines(recording: Recording, column: str, factor: float) -> list[Line | 
     gpus = recording.machine.get("gpus") or []
     # A machine's other GPUs belong to somebody else.
     shown = [i for i, gpu in enumerate(gpus) if gpu.get("visible", True)] or range(64)
-    return [_line(f"GPU{i}", system, f"gpu{i}_{column}", factor) for i in shown]
+    return [_line(f"GPU{i}", f"gpu{i}_{column}", system, factor) for i in shown]
 
 
 def _chart(id_: str, title: str, unit: str, lines: Iterable[Line | None]) -> dict[str, Any]:
     return {"id": id_, "title": title, "unit": unit, "lines": [line for line in lines if line]}
 
 
-def _line(label: str, columns: Columns, column: str, factor: float) -> Line | None:
+def _line(label: str, column: str, columns: Columns, factor: float = 1.0) -> Line | None:
     if column not in columns or "t_s" not in columns:
         return None
     return _points(label, (np.asarray(columns["t_s"], float), np.asarray(columns[column], float) * factor))
