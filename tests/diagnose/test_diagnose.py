@@ -11,11 +11,10 @@ import pytest
 from synthetic import evidence, input_run, line, on_accelerator, steps
 
 from hotloop.diagnose.bottleneck import bottleneck, verdict
-from hotloop.diagnose.diagnose import by_cost, diagnose
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.discovery import RuleEntry, rules
 from hotloop.diagnose.limits import Limits
-from hotloop.diagnose.overlaps import OVERLAPS, resolved
-from hotloop.diagnose.severity import graded, is_noise
+from hotloop.diagnose.weighing import OVERLAPS, by_cost, graded, is_noise, resolved
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse
 from hotloop.phases import CLASSES

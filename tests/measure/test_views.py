@@ -13,7 +13,6 @@ from tests.scenarios.loops import PLAIN, epochs_with_evaluation
 from hotloop.measure import measure
 from hotloop.measure.others import core_time_got
 from hotloop.record import rows as row
-from hotloop.record.recording import Recording
 
 
 def trained(*args, **wanted):
@@ -254,11 +253,7 @@ def test_the_interpreter_is_told_from_long_calls_also_on_a_crowded_machine(share
     run = trained_script(each=each, steps=200)
     seconds = np.linspace(0, 8, 9)
     columns = {"t_s": seconds, "main_cpu_s": seconds * share, "core_wait_s": seconds * (1 - share)}
-    recording = Recording(
-        folder=None, command=(), exit_code=0, wall_s=8.0, start_ns=0, start_unix_s=0.0, machine={}, system={},
-        ranks=(run.process(),), process_system={run.pid: columns},
-    )  # fmt: skip
-    got = core_time_got(recording)
+    got = {run.pid: core_time_got([columns])}
     assert got == {run.pid: pytest.approx(share)}
     told = {line.place.line: line.nature for line in measure(run.process(), got=got).lines}
     assert told[run.line("print")] == "python"

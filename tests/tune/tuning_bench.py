@@ -17,7 +17,7 @@ from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse, Steps
 from hotloop.phases import PHASES
-from hotloop.record.recording import Recording
+from hotloop.record.recording import ROW_DTYPE, Process, Recording
 from hotloop.remedy.remedy import Effect
 from hotloop.tune.candidate import Limits as Allowed
 from hotloop.tune.journal import Journal
@@ -102,9 +102,11 @@ class Scenario:
             wall_s=STEPS * step_s + 1.0, span=(1.0, 1.0 + STEPS * step_s),
             loaders=(loader,),
         )  # fmt: skip
+        rows = np.zeros(0, ROW_DTYPE)
+        process = Process(pid=1, ppid=0, role="main", rank=0, start_ns=0, end_ns=1, rows=rows, notes={})
         recording = Recording(
-            folder=None, command=("train",), exit_code=0, wall_s=1.0, start_ns=0, start_unix_s=0.0, ranks=(),
-            machine={"cores": 2}, system={},
+            folder=None, command=("train",), exit_code=0, wall_s=1.0, start_ns=0, start_unix_s=0.0,
+            ranks=(process,), machine={"cores": 2}, system={},
         )  # fmt: skip
         return evidence_of(recording, steps, (steps,), Limits())
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from hotloop.compare.run import Run
 from hotloop.measure.blocks import block_means
-from hotloop.measure.others import others_cores
+from hotloop.measure.others import others_cores, span_s
 from hotloop.stats import standard_error, t95, welch
 
 #: Part of the machine that others may use before a ratio of two launches is in doubt.
@@ -71,7 +71,7 @@ def speed(base: Sequence[Run], candidate: Sequence[Run]) -> Speed:
 
 def crowd(*runs: Run) -> str:
     """What others did on the machine while these trained, where that tells on their times; "" for little."""
-    told = (others_cores(run.recording, run.process, run.lead) for run in runs)
+    told = (others_cores(run.recording, *span_s(run.recording, run.process, run.lead)) for run in runs)
     busy = [cores for cores in told if cores is not None]
     cores = float(runs[0].recording.machine.get("cpu_count") or 1)
     if max(busy, default=0.0) < _CROWDED * cores:

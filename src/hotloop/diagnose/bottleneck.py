@@ -6,7 +6,6 @@ from collections.abc import Sequence
 
 from hotloop import units
 from hotloop.diagnose.causes import spot
-from hotloop.diagnose.costs import exposed_ratio
 from hotloop.diagnose.first_pass import FirstPass
 from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding
@@ -164,7 +163,7 @@ def _largest(steps: Steps, filling: FirstPass | None) -> tuple[str, float]:
 
 def _once(steps: Steps, filling: FirstPass | None) -> float:
     """Seconds of the span that only the first pass over the data waited and the device did not hide."""
-    return filling.excess_s * exposed_ratio(steps, "data_wait") if filling is not None else 0.0
+    return filling.excess_s * steps.exposed("data_wait") if filling is not None else 0.0
 
 
 def _exposed(steps: Steps, phase: str) -> float:
@@ -175,7 +174,7 @@ def _exposed(steps: Steps, phase: str) -> float:
     # Without a device clock: the host waiting in a synchronization is the device working.
     if phase == "sync" and steps.facts.get("accelerator") and steps.device is None:
         return 0.0
-    return seconds * exposed_ratio(steps, phase)
+    return seconds * steps.exposed(phase)
 
 
 def _lowercase(sentence: str) -> str:

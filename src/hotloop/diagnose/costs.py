@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.diagnose.collating import making_lines, outside_samples
-from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.evidence import Evidence
 from hotloop.measure.blocks import block_means
 from hotloop.measure.lines import package_of
@@ -145,14 +144,14 @@ def feed_of(evidence: Evidence) -> Feed | None:
         make = filling.later_s / batches if workers == 0 else _make_s(filling.after(loader), workers) or make
     if make is None:
         return None
-    excess = first_excess(loader, make) / steps.num_steps
+    excess, deliver = first_excess(loader, make) / steps.num_steps, deliver_s(loader)
     # A sampler of the user's draws indices in the training process, with workers as well.
     drawing = (line for line in outside_samples(steps) if package_of(line.within) != "torch")
     others += sum(line.seconds for line in drawing if line.phase == "data_wait")
     elsewhere = min(others / steps.num_steps, steps.per_step("data_wait"))
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES) + elsewhere
-    got = core_time_got(evidence, evidence.worker_pids if workers else (steps.pid,))
-    main_got = core_time_got(evidence, (steps.pid,))
+    main_got = evidence.got
+    got = evidence.workers_got if workers else main_got
     computing = 1.0 if loader.make_on_cpu_ratio is None else loader.make_on_cpu_ratio
     make_cpu = make * batches * computing * got
     wait = steps.per_step("data_wait") - excess if filling is None else filling.later_s
@@ -167,7 +166,7 @@ def feed_of(evidence: Evidence) -> Feed | None:
         step_cpu_s=step_cpu_s(evidence, busy, wait, make_cpu if workers == 0 else 0.0),
         # On a crowded machine most of it is waiting for a core, which no other loader takes away; what new
         # workers would hand over would wait for one as well.
-        deliver_s=deliver_s(loader) * batches * (main_got if workers else 1 / main_got),
+        deliver_s=deliver * batches * (main_got if workers else 1 / main_got),
         cores=evidence.cores,
         workers=workers,
         got=got,
@@ -208,14 +207,6 @@ def deliver_s(loader: LoaderUse) -> float:
     if loader.deliver_s is not None:
         return loader.deliver_s
     return 7e-4 + loader.batch_bytes / 1.5e9
-
-
-def exposed_ratio(steps: Steps, phase: str) -> float:
-    """Share of a phase's host time that the device did not hide; 1 on a CPU or without a device clock."""
-    seconds = steps.span_totals.get(phase, 0.0)
-    if not steps.facts.get("accelerator") or steps.device is None or seconds <= 0:
-        return 1.0
-    return float(np.clip(steps.device.idle_s_by_phase.get(phase, 0.0) / seconds, 0.0, 1.0))
 
 
 def interval(cost_s: float, series: Floats) -> tuple[float, float] | None:
@@ -262,20 +253,10 @@ def step_cpu_s(evidence: Evidence, busy_s: float, wait_s: float, make_cpu_s: flo
     Measured by the launcher's samples where there are enough. Otherwise the host is taken to compute all the
     time, and on a CPU torch's threads with it in forward, backward and optimizer.
     """
-    steps = evidence.steps
-    measured = process_cores(evidence, steps.pid)
-    if measured is not None:
-        return max(0.0, measured * (busy_s + wait_s) - make_cpu_s)
+    if evidence.used_cores is not None:
+        return max(0.0, evidence.used_cores * (busy_s + wait_s) - make_cpu_s)
     if evidence.on_accelerator:
         return busy_s
-    torch = steps.facts.get("torch") or {}
-    threads = min(evidence.cores, float(torch.get("threads") or evidence.cores))
+    steps = evidence.steps
     threaded = sum(steps.per_step(phase) for phase in THREADED_PHASES)
-    return (busy_s + (max(1.0, threads) - 1.0) * threaded) * steps.core_ratio
-
-
-def process_cores(evidence: Evidence, pid: int, least: int = 4) -> float | None:
-    """Cores a process kept busy over the training span, None with fewer than ``least`` samples in it."""
-    seconds, used = evidence.sampled(pid, "cpu_ratio")
-    inside = used[seconds > evidence.span[0] + 0.5]
-    return float(inside.mean()) if len(inside) >= least else None
+    return (busy_s + (max(1.0, evidence.threads) - 1.0) * threaded) * steps.core_ratio

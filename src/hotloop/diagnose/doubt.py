@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 
-from hotloop.diagnose.crowding import core_time_got, is_crowded, others_took
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.series import inside
 from hotloop.stats import half_width
@@ -17,23 +16,18 @@ def doubt(evidence: Evidence) -> str:
 
 
 def _crowded(evidence: Evidence) -> str:
-    got = core_time_got(evidence, (evidence.steps.pid,))
-    if not is_crowded(evidence) or got > evidence.limits.got_ratio:
+    if not evidence.crowded or evidence.got > evidence.limits.got_ratio:
         return ""
-    taken, cores = others_took(evidence), evidence.cores
     return (
-        f"other programs kept {taken:.1f} of {cores:g} cores busy, and the training thread got "
-        f"{share(got)} of the core time it wanted"
+        f"other programs kept {evidence.others_cores:.1f} of {evidence.cores:g} cores busy, and the training "
+        f"thread got {share(evidence.got)} of the core time it wanted"
     )
 
 
 def _stolen(evidence: Evidence) -> str:
-    """Time that the hypervisor gave to other machines."""
-    _, seen = evidence.sampled(None, "steal_ratio")
-    ratio = float(seen.mean()) if len(seen) else 0.0
-    if ratio < evidence.limits.stolen_ratio:
+    if evidence.stolen < evidence.limits.stolen_ratio:
         return ""
-    return f"the machine under this virtual one took {share(ratio)} of its cores' time"
+    return f"the machine under this virtual one took {share(evidence.stolen)} of its cores' time"
 
 
 def _few(evidence: Evidence) -> str:

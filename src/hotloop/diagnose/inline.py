@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from hotloop.diagnose import repeating, rollouts
 from hotloop.diagnose.causes import cause, spot
-from hotloop.diagnose.costs import BUSY_PHASES, exposed_ratio, phase_interval, step_cpu_s
-from hotloop.diagnose.crowding import core_time_got
+from hotloop.diagnose.costs import BUSY_PHASES, phase_interval, step_cpu_s
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, asking, hottest, quoted, seconds_of
 from hotloop.diagnose.line_kinds import by_rows, is_gather
@@ -57,7 +56,7 @@ def inline_input(evidence: Evidence) -> Inline | None:
     hot = hottest(lines, total)
     if hot is not None and _trains(steps, hot):
         return None
-    wait = steps.per_step("data_wait") * exposed_ratio(steps, "data_wait")
+    wait = steps.per_step("data_wait") * steps.exposed("data_wait")
     dominant = hot if hot is not None and hot.share >= limits.dominant_line_ratio else None
     if dominant is not None and dominant.is_line and is_gather(dominant.source, dominant.library):
         if wait < limits.hand_over_s:
@@ -144,7 +143,7 @@ def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
     """What one maker beside the step would save: the shorter of the two, as far as the cores allow."""
     steps = evidence.steps
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
-    make_cpu = wait_s * on_cpu * core_time_got(evidence, (steps.pid,))
+    make_cpu = wait_s * on_cpu * evidence.got
     cores_full = (make_cpu + step_cpu_s(evidence, busy, wait_s, make_cpu)) / max(1.0, evidence.cores)
     return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from hotloop import units
 from hotloop.diagnose.causes import cause, spot
-from hotloop.diagnose.costs import Feed, exposed_ratio, phase_interval
+from hotloop.diagnose.costs import Feed, phase_interval
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup
 from hotloop.findings import Finding
@@ -15,7 +15,7 @@ from hotloop.findings import Finding
 
 def of_input(evidence: Evidence, finding_id: str, *, saved_s: float, **said: Any) -> Finding:
     """A cause in the input, at the part of ``saved_s`` seconds per step that the device does not hide."""
-    cost = saved_s * exposed_ratio(evidence.steps, "data_wait")
+    cost = saved_s * evidence.steps.exposed("data_wait")
     interval = phase_interval(evidence.steps, cost, "data_wait")
     return cause(evidence, finding_id, cost_s=cost, ci95=interval, **said)
 

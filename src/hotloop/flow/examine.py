@@ -32,46 +32,45 @@ __all__ = ["Examination", "build_report", "examine", "publish", "read"]
 
 @dataclass(frozen=True, kw_only=True)
 class Examination:
-    """A recording, measured and diagnosed. ``steps`` is the rank the verdict speaks about."""
+    """A recording, measured and diagnosed."""
 
     recording: Recording
-    ranks: tuple[Steps, ...]
+    evidence: Evidence | None  # the run as rules and predictions see it, None where nothing trained
     findings: tuple[Finding, ...]
     bottleneck: str
     verdict: str
 
     @property
+    def ranks(self) -> tuple[Steps, ...]:
+        """Every rank of the training, measured."""
+        return self.evidence.ranks if self.evidence is not None else ()
+
+    @property
     def lead(self) -> Steps | None:
         """The rank that the verdict is about, None where nothing trained."""
-        return lead(self.ranks)
+        return self.evidence.steps if self.evidence is not None else None
 
     @property
     def process(self) -> Process | None:
         """The process of that rank."""
-        steps = self.lead
-        return next((one for one in self.recording.ranks if steps and one.pid == steps.pid), None)
-
-    @property
-    def evidence(self) -> Evidence | None:
-        """The run as rules and predictions see it, None where nothing trained."""
-        return _evidence(self.recording, self.ranks)
+        return self.evidence.process if self.evidence is not None else None
 
 
 def examine(recording: Recording) -> Examination:
     """Measure every rank and run every rule; of several trainings, on the longest."""
-    got = core_time_got(recording)
+    got = {pid: core_time_got([sampled]) for pid, sampled in recording.process_system.items()}
     measured = [measure(process, got=got) for process in recording.ranks]
     recording, ranks = main_job(recording, measured)
-    evidence = _evidence(recording, ranks)
-    if evidence is None:
+    if not ranks:
         why = _without_torch(recording.without_torch)
         return Examination(
-            recording=recording, ranks=(), findings=(), bottleneck="none", verdict=verdict(None, (), why)
+            recording=recording, evidence=None, findings=(), bottleneck="none", verdict=verdict(None, (), why)
         )
+    evidence = evidence_of(recording, lead(ranks) or ranks[0], ranks, Limits())
     findings = diagnose(evidence)
     return Examination(
         recording=recording,
-        ranks=ranks,
+        evidence=evidence,
         findings=findings,
         bottleneck=bottleneck(evidence.steps, evidence.first_pass),
         verdict=verdict(evidence.steps, findings, doubt(evidence), evidence.first_pass),
@@ -80,12 +79,6 @@ def examine(recording: Recording) -> Examination:
 
 def _without_torch(interpreters: Sequence[str]) -> str:
     return f"{' and '.join(interpreters[:2])} could not import torch" if interpreters else ""
-
-
-def _evidence(recording: Recording, ranks: tuple[Steps, ...]) -> Evidence | None:
-    if not ranks:
-        return None
-    return evidence_of(recording, lead(ranks) or ranks[0], ranks, Limits())
 
 
 def build_report(examination: Examination) -> dict[str, Any]:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from hotloop.compare.trace import Trace, trace_of
-from hotloop.diagnose.crowding import is_crowded
 from hotloop.flow.examine import Examination, examine, read
 from hotloop.flow.observe import new_run_folder, observe_quietly, throwing_away
 from hotloop.launch.guard import Guard
@@ -160,7 +159,7 @@ def _examined(where: Path) -> Examined:
         findings=found.findings,
         applied={str(note["id"]): str(note.get("status")) for note in notes},
         draws=draws(found),
-        crowded=evidence is not None and is_crowded(evidence),
+        crowded=evidence is not None and evidence.crowded,
         files=_files(found.recording),
         missed=patch.missed if patch is not None else (),
         trace=_trace(found),

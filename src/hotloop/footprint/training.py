@@ -67,8 +67,7 @@ def host_memory(recording: Recording, process: Process) -> Held | None:
     notes = [note for note in process.notes.get("memory", []) if note.get("host_rss")]
     if not notes:
         return None
-    sampled = _finite(recording.process_system.get(process.pid, {}).get("rss_bytes"))
-    peak = max(_largest(notes, "VmHWM"), _largest(notes, "host_rss"), float(sampled.max(initial=0.0)))
+    peak = host_peak(recording, process)
     imported = float(notes[0]["host_rss"])
     between = min(peak, max(imported, _typical(notes[1:-1] or notes, "host_rss")))
     known = _known_sizes(process, on_device=False, most=between - imported)
@@ -83,6 +82,14 @@ def host_memory(recording: Recording, process: Process) -> Held | None:
         "during a step": peak - between,
     }
     return Held(peak_bytes=peak, between_bytes=between, parts=_named(parts))
+
+
+def host_peak(recording: Recording, process: Process) -> float:
+    """The most resident memory of the training process, 0 where it was not noted."""
+    notes = process.notes.get("memory", [])
+    noted = max(_largest(notes, "VmHWM"), _largest(notes, "host_rss"))
+    sampled = _finite(recording.process_system.get(process.pid, {}).get("rss_bytes"))
+    return max(noted, float(sampled.max(initial=0.0))) if _largest(notes, "host_rss") else 0.0
 
 
 def _named(parts: Mapping[str, float]) -> list[dict[str, Any]]:

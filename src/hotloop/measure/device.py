@@ -23,7 +23,7 @@ LEAST_BOUNDARIES = 20
 
 def device_use(boundaries: Table, spans: Spans, phase: Bytes, stepping: Stepping) -> DeviceUse | None:
     """Idle time by the host phase in which the device ran dry; an upper bound where work is launched."""
-    inside = (boundaries.start >= stepping.span[0]) & (boundaries.start < stepping.span[1])
+    inside = boundaries.began(*stepping.span)
     rows = boundaries.take(inside)
     if len(rows) < LEAST_BOUNDARIES or not len(stepping):
         return None

@@ -96,7 +96,7 @@ def untrained(
     """
     forward = (spans.kind == row.FORWARD) & events.used & ~spans.inside(events.work)
     built = (spans.flags & row.FORWARD_GRAD) != 0
-    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
+    in_span = spans.began(*stepping.span)
     evaluates, acts, shows = flagged.copy(), np.zeros(len(spans), np.bool_), np.zeros(len(spans), np.bool_)
     fed = np.zeros(len(spans), np.bool_)
     index = np.flatnonzero(forward)

@@ -211,7 +211,7 @@ def main_lines(
 ) -> tuple[LineCost, ...]:
     """Lines of the main thread in the span and before it. ``exact``: seconds of the span by phase."""
     samples = sampled.samples
-    inside = (samples.start >= span[0]) & (samples.start < span[1])
+    inside = samples.began(*span)
     if span[1] <= span[0]:  # no step was seen: everything there is
         inside[:] = True
     index = np.flatnonzero(inside | (sampled.phase == COLUMN["startup"]))

@@ -79,7 +79,7 @@ def _use(
     holds = np.zeros(len(lives) + 1, np.bool_)
     holds[chosen] = True
     owned = holds[lives.of_row] & events.used
-    in_span = (spans.start >= span[0]) & (spans.start < span[1]) if trains else np.ones(len(spans), np.bool_)
+    in_span = spans.began(*span) if trains else np.ones(len(spans), np.bool_)
     rows = np.flatnonzero(owned & in_span)
     # An iterator that is exhausted ends its workers inside the fetch that finds no batch.
     ends = (spans.kind == row.SHUTDOWN) & in_span & np.isin(spans.obj, lives.iterator[chosen])
@@ -273,7 +273,7 @@ def _making(
             total += tally.total_ns / 1e9
             cpu.append((shares[0] / ran, shares[1]))
         for kind, t in tables.items():
-            parts[kind].append(t.take((t.start >= span[0]) & (t.start < span[1])))
+            parts[kind].append(t.take(t.began(*span)))
     merged = {kind: _concat(parts[kind]) for kind in kinds}
     weight = sum(w for _, w in cpu)
     make, collate, slowest = merged.values()
@@ -303,7 +303,7 @@ def _maker_lines(
 ) -> tuple[LineTally, tuple[float, float]]:
     """Lines sampled while making batches, and (on-CPU weight, weight)."""
     tally = LineTally(places)
-    seen = (samples.start >= span[0]) & (samples.start < span[1]) | (span[1] <= span[0])
+    seen = samples.began(*span) | (span[1] <= span[0])
     chosen = seen & ((innermost(made, samples.start) >= 0) | (not len(made)))
     index = np.flatnonzero(chosen)
     for group in groups(samples.value[index].astype(np.int64)):

@@ -79,7 +79,7 @@ def measure(
 ) -> Steps:
     """Measures one process. Never raises for odd rows or notes: what is not understood stays ``other``.
 
-    ``got``: ``others.core_time_got`` of the recording.
+    ``got``: by process, of the core time that it wanted the share it got (``others.core_time_got``).
     A long recording is measured in pieces of ``at_once`` rows: memory holds one of them.
     """
     parts: list[Steps] = []
@@ -129,7 +129,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     phase = span_phases(spans, lives, regions, saves, stepping)
     exit_ns = _exit_ns(process)
     gaps = find_gaps(spans, done, regions, saves, stepping, piece.begin, wall, exit_ns)
-    in_span = (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
+    in_span = spans.began(*stepping.span)
     training = in_span & (phase != COLUMN["evaluation"])
     sites = training_sites(spans, places, training, lives.training_row, trained, len(stepping))
     loop = Loop(places, sites, by_loader=stepping.by_loader)
@@ -280,7 +280,7 @@ def _collections(pauses: Table, phase: Bytes, stepping: Stepping, steady: Bools)
     begin, end = stepping.span
     warm_up = int(steady.argmax()) if steady.any() else 0
     warmed = begin if warm_up == 0 else int(stepping.start[warm_up])
-    inside = (pauses.start >= warmed) & (pauses.start < end)
+    inside = pauses.began(warmed, end)
     took = pauses.duration[inside]
     by_phase = np.bincount(phase[inside], weights=took, minlength=len(PHASES)) / 1e9
     return {
@@ -309,7 +309,7 @@ def _phase_of(times: Table, spans: Spans, phase: Bytes, sampled: Sampled, gaps: 
 def _small(process: Process, spans: Spans, stepping: Stepping) -> dict[str, Any]:
     """The views that are one sum each."""
     begin, end = stepping.span
-    compiles = (spans.kind == row.COMPILE) & (spans.start >= begin) & (spans.start < end)
+    compiles = (spans.kind == row.COMPILE) & spans.began(begin, end)
     losses = of_kind(process, row.LOSS)
     return {
         "compile_s": float(spans.exclusive[compiles].sum()) / 1e9,

@@ -46,7 +46,7 @@ def site_costs(
     """Sites by view, each sorted by seconds; views without a call are left out."""
     counted = events.used.copy()
     if len(stepping):
-        counted &= (spans.start >= stepping.span[0]) & (spans.start < stepping.span[1])
+        counted &= spans.began(*stepping.span)
     views = {}
     for name, (kind, operations) in VIEWS.items():
         index = np.flatnonzero(counted & (spans.kind == kind))

@@ -42,6 +42,10 @@ class Table:
         """[n] ns."""
         return self.end - self.start
 
+    def began(self, begin: int, end: int) -> Bools:
+        """[n] whether a row began between two times."""
+        return (self.start >= begin) & (self.start < end)
+
     def take(self, index: Any) -> Table:
         """The rows picked by a mask or by indices."""
         return Table(

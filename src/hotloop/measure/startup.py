@@ -73,7 +73,7 @@ def _torch_import(process: Process, ready: int) -> tuple[int, int]:
 def _other_imports(samples: Table, places: Places, begin: int, end: int) -> dict[str, int]:
     """Sampled time (ns) in which something was being imported, by what it was; "" where that is not known."""
     found: dict[str, int] = {}
-    for i in np.flatnonzero((samples.start >= begin) & (samples.start < end)):
+    for i in np.flatnonzero(samples.began(begin, end)):
         stack = places.stacks.get(int(samples.value[i]))
         name = _imported(stack, places) if stack is not None and stack.frames else None
         if name is not None:

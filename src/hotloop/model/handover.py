@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hotloop.measure.spans import Table, origin_ns, table
+from hotloop.measure.spans import Table, of_kind, origin_ns
 from hotloop.model.pipeline import Floats
 from hotloop.record import rows as row
 from hotloop.record.recording import Process
@@ -48,8 +48,9 @@ def handover(process: Process, loader: int, prefetch: int) -> Handover:
         for note in process.notes.get("iterator", ())
         if note.get("loader") == loader
     }
-    made = {worker.pid: _table(worker, row.MAKE, process) for worker in process.workers}
-    starts, fetches = (_table(process, kind, process) for kind in (row.ITER, row.FETCH))
+    origin = origin_ns(process)
+    made = {worker.pid: of_kind(worker, row.MAKE, origin=origin) for worker in process.workers}
+    starts, fetches = of_kind(process, row.ITER), of_kind(process, row.FETCH)
     starts = starts.take(np.isin(starts.obj, list(crews)))
     fetches = fetches.take(np.isin(fetches.obj, list(crews)))
     ends = (fetches.flags & row.FETCH_END) != 0
@@ -60,8 +61,9 @@ def handover(process: Process, loader: int, prefetch: int) -> Handover:
     for number, (begin, end) in enumerate(pairwise(borders.tolist())):
         crew = crews[int(starts.obj[number])]
         if crew and all(pid in made for pid in crew):
-            makes = [_within(made[pid], begin, end) for pid in crew]
-            epochs.append(_epoch(makes, _within(fetches, begin, end), int(starts.end[number]), prefetch))
+            makes = [its.take(its.began(begin, end)) for its in (made[pid] for pid in crew)]
+            fetched = fetches.take(fetches.began(begin, end))
+            epochs.append(_epoch(makes, fetched, int(starts.end[number]), prefetch))
     least = {name: 1 if name == "wake_s" else _LEAST for name in (epochs[0] if epochs else ())}
     means = {name: _mean([one[name] for one in epochs], num) for name, num in least.items()}
     return Handover(**means, stop_s=stop_s)
@@ -88,15 +90,6 @@ def _epoch(makes: list[Table], fetches: Table, started: int, prefetch: int) -> d
         "first_s": np.concatenate([its.duration[:1] for its in makes]) / 1e9,
         "later_s": np.concatenate([its.duration[1:] for its in makes]) / 1e9,
     }
-
-
-def _table(process: Process, kind: int, clock: Process) -> Table:
-    """Rows of one kind on the clock of the training process."""
-    return table(process.rows[process.rows["kind"] == kind], origin_ns(clock))
-
-
-def _within(rows: Table, begin: int, end: int) -> Table:
-    return rows.take((rows.start >= begin) & (rows.start < end))
 
 
 def _mean(parts: list[Floats], least: int) -> float | None:

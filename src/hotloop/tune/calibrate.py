@@ -15,13 +15,12 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import room_bytes
 from hotloop.diagnose.worker_memory import worker_memory
 from hotloop.errors import UsageError
-from hotloop.footprint.training import host_memory
+from hotloop.footprint.training import host_peak
 from hotloop.measure.steps import LoaderUse, Steps
 from hotloop.model.handover import Handover, handover
 from hotloop.model.pipeline import EpochCost, Floats, Memory, Pipeline, Setup
 from hotloop.model.predict import alone
 from hotloop.phases import COLUMN
-from hotloop.record.recording import Process
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,8 +44,7 @@ class Assumed:
 ASSUMED: Final = Assumed()
 #: Epochs that must have shown what their first step takes beyond the others.
 _LEAST_EPOCHS: Final = 3
-#: Fewer samples of a process, or seconds of its lines, say nothing about what it wants of the cores.
-_CPU_SAMPLES: Final = 2
+#: Fewer seconds of a process's lines say nothing about what it wants of the cores.
 _LINE_SECONDS: Final = 0.5
 #: What waits for cores of others for this share of its time was slowed by them.
 _CROWDED: Final = 0.25
@@ -63,9 +61,8 @@ def calibrate(evidence: Evidence) -> Pipeline:
     if feed is None:
         raise _cannot(evidence)
     loader, workers = feed.loader, feed.workers
-    process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
     prefetch = int(loader.settings.get("prefetch_factor") or 2)
-    seen = handover(process, loader.id, prefetch) if workers else Handover()
+    seen = handover(evidence.process, loader.id, prefetch) if workers else Handover()
     make_s, ship_s = _making(feed)
     own, first = _own_work(evidence.steps)
     make_cores, step_cores, doubts = demand(evidence, feed, float(own.mean()))
@@ -76,7 +73,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         make_s, slow_make_s = _warm(make_s, seen)
         epoch = replace(epoch, slow_s=slow_s, wake_s=epoch.wake_s + slow_make_s)
     receive_s, latency_s = _moving(seen, loader)
-    ranks = len(evidence.ranks)
+    ranks, device = len(evidence.ranks), evidence.steps.device
     measured = Pipeline(
         make_s=make_s,
         ship_s=ship_s,
@@ -88,8 +85,8 @@ def calibrate(evidence: Evidence) -> Pipeline:
         receive_s=receive_s,
         latency_s=latency_s,
         overhead_s=ASSUMED.overhead_s if seen.between_s is None else seen.between_s,
-        device_s=_device_s(evidence),
-        transfer_s=evidence.steps.per_step("transfer") * costs.exposed_ratio(evidence.steps, "transfer"),
+        device_s=device.busy_ratio * evidence.steps.step_s if device is not None else 0.0,
+        transfer_s=evidence.steps.per_step("transfer") * evidence.steps.exposed("transfer"),
         epoch=epoch,
         batches_per_epoch=_batches_per_epoch(loader, ranks, seen),
         other_s=_other_s(evidence.steps, loader, seen),
@@ -110,7 +107,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         measured_s=evidence.steps.step_s,
         waited_s=evidence.steps.per_step("data_wait"),
         doubts=doubts,
-        memory=_memory(evidence, process, loader, workers),
+        memory=_memory(evidence, loader, workers),
     )
     return alone(measured, loader.num_batches / max(1, loader.num_iterators))
 
@@ -180,11 +177,6 @@ def _moving(seen: Handover, loader: LoaderUse) -> tuple[float, float]:
     return receive, latency
 
 
-def _device_s(evidence: Evidence) -> float:
-    device = evidence.steps.device
-    return device.busy_ratio * evidence.steps.step_s if device is not None else 0.0
-
-
 def _epoch_cost(loader: LoaderUse, workers: int, seen: Handover) -> EpochCost:
     # A worker at work is waited for when it is shut down.
     usual = EpochCost(stop_s=ASSUMED.stop_s + float(np.mean(loader.make_s if workers else loader.wait_s)))
@@ -239,27 +231,21 @@ def _batch_samples(steps: Steps, loader: LoaderUse) -> float:
     return float(size) if isinstance(size, int) else 0.0
 
 
-def _memory(evidence: Evidence, process: Process, loader: LoaderUse, workers: int) -> Memory:
-    held = host_memory(evidence.recording, process)
-    own = [one.private_bytes for one in worker_memory(evidence.recording) if one.rank == process.rank]
-    room = room_bytes(evidence)
+def _memory(evidence: Evidence, loader: LoaderUse, workers: int) -> Memory:
+    machine, ranks = evidence.machine, max(1, len(evidence.ranks))
+    main_bytes, room = host_peak(evidence.recording, evidence.process), room_bytes(evidence)
+    own = [one.private_bytes for one in worker_memory(evidence.recording) if one.rank == evidence.steps.rank]
+    free = machine.get("shm_free_bytes")
     return Memory(
-        main_bytes=held.peak_bytes if held is not None else 0.0,
+        main_bytes=main_bytes,
         worker_bytes=float(np.mean(own)) if own and workers else ASSUMED.worker_bytes,
         batch_bytes=loader.batch_bytes,
         measured=bool(own and workers),
         room_bytes=np.inf if room is None else room / 2,  # feed.budget: "auto"
-        shared_bytes=_shared_bytes(evidence),
-        open_files=float(evidence.machine.get("open_files") or np.inf) / 2,
+        shared_bytes=np.inf if free is None else evidence.limits.shm_ratio * float(free) / ranks,
+        open_files=float(machine.get("open_files") or np.inf) / 2,
         batch_tensors=max(1, len(loader.batch_fields)),
     )
-
-
-def _shared_bytes(evidence: Evidence) -> float:
-    """What one rank's batches may take of /dev/shm."""
-    free = evidence.machine.get("shm_free_bytes")
-    ranks = max(1, len(evidence.ranks))
-    return np.inf if free is None else evidence.limits.shm_ratio * float(free) / ranks
 
 
 # -- what making batches and stepping want of the cores ------------------------------------------------------
@@ -273,7 +259,7 @@ def demand(evidence: Evidence, feed: Feed, busy_s: float) -> tuple[float, float,
     """(cores wanted while making a batch, 0 to 1; during a step, of all its threads; doubts) of a run whose
     step works ``busy_s`` seconds on average.
     """
-    making, stepping = _wanted_by_making(feed), _stepping(evidence, feed, busy_s)
+    making, stepping = _wanted_by_making(feed), _wanted_by_step(evidence, feed, busy_s)
     wanted = feed.workers * making + stepping
     got = min(1.0, feed.cores / wanted) if wanted > 0 else 1.0  # with the machine to itself
     makers, main = min(1.0, feed.got / got), min(1.0, feed.main_got / got)
@@ -295,21 +281,15 @@ def _wanted_by_making(feed: Feed) -> float:
     return min(1.0, feed.computing_ratio)
 
 
-def _stepping(evidence: Evidence, feed: Feed, busy_s: float) -> float:
+def _wanted_by_step(evidence: Evidence, feed: Feed, busy_s: float) -> float:
+    """Cores that the training process wants during a step, without making batches of its own."""
     if busy_s <= 0:
         return 0.0
-    torch = evidence.steps.facts.get("torch") or {}
-    threads = min(evidence.cores, float(torch.get("threads") or evidence.cores))
-    return min(max(1.0, threads), _wanted_s(evidence, feed, busy_s) / busy_s)
-
-
-def _wanted_s(evidence: Evidence, feed: Feed, busy_s: float) -> float:
-    """Core seconds that the training process wants per step, without making batches of its own."""
-    measured = costs.process_cores(evidence, evidence.steps.pid, least=_CPU_SAMPLES)
-    if measured is not None:
-        making = feed.make_cpu_s if feed.workers == 0 else 0.0
-        return max(0.0, measured * (busy_s + feed.wait_s) - making) / feed.main_got
-    return feed.step_cpu_s
+    wanted_s = feed.step_cpu_s
+    if evidence.used_cores is not None:
+        making_s = feed.make_cpu_s if feed.workers == 0 else 0.0
+        wanted_s = max(0.0, evidence.used_cores * (busy_s + feed.wait_s) - making_s) / feed.main_got
+    return min(max(1.0, evidence.threads), wanted_s / busy_s)
 
 
 def _cannot(evidence: Evidence) -> UsageError:

@@ -109,6 +109,5 @@ class Patches:
     def _scene(self) -> Scene:
         evidence = self.seen.evidence
         assert evidence is not None
-        process = next(one for one in evidence.recording.ranks if one.pid == evidence.steps.pid)
-        scene = Scene.of(process, evidence.recording, evidence.steps, self.seen.findings)
+        scene = Scene.of(evidence.process, evidence.recording, evidence.steps, self.seen.findings)
         return replace(scene, times={}) if self.cut else scene  # how often it is done in all is not known

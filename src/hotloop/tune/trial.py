@@ -15,6 +15,7 @@ from hotloop.findings import Finding
 from hotloop.fix.in_force import InForce
 from hotloop.measure.steps import Steps
 from hotloop.phases import COLUMN
+from hotloop.record.totals import device_peak
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import Effect
 
@@ -238,12 +239,6 @@ def queue_of(settings: Mapping[str, Any]) -> int:
     return int(settings.get("num_workers") or 0) * int(settings.get("prefetch_factor") or 2)
 
 
-def device_bytes(evidence: Evidence) -> float:
-    """The most memory of its device that a training process held; 0 without one."""
-    notes = [note for rank in evidence.recording.ranks for note in rank.notes.get("memory", ())]
-    return max((float(note.get("device_peak") or 0.0) for note in notes), default=0.0)
-
-
 def rarer(arm: Arm) -> bool:
     """Whether the patch of an arm has something done less often."""
     return any(one.remedy.id in _RARER for one in edited(arm))
@@ -304,7 +299,7 @@ def judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Tri
         samples_per_s=found.samples_per_s,
         num_steps=found.num_steps,
         more={**blank.more, "steps": seen.evidence.steps.num_steps},
-        device_bytes=device_bytes(seen.evidence),
+        device_bytes=device_peak(seen.evidence.recording) or 0.0,
     )
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, Literal
 
-from hotloop.diagnose.costs import exposed_ratio
 from hotloop.diagnose.costs import interval as cost_interval
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
@@ -255,7 +254,7 @@ def _accounted(steps: Steps | None, baseline_s: float) -> list[Row]:
     if steps is None or not steps.num_steps:
         return rows
     for name, (phase, outside) in ACCOUNTED.items():
-        cost = steps.span_totals.get(phase, 0.0) * exposed_ratio(steps, phase) / steps.num_steps
+        cost = steps.span_totals.get(phase, 0.0) * steps.exposed(phase) / steps.num_steps
         edges = cost_interval(cost, steps.phases[:, COLUMN[phase]])
         rows += _left_out(name, (cost, *(edges or ())), baseline_s, outside=outside)
     return rows
@@ -301,7 +300,7 @@ def _ceiling(parts: dict[str, float | None], steps: Steps | None) -> str:
         name = max((one for one in known if one != "cores"), key=lambda one: known[one])
     # Without a clock of the device a copy that waits for the step before it cannot be told from a slow one.
     if name == "device" and steps is not None and steps.num_steps and steps.device is not None:
-        transfer = steps.per_step("transfer") * exposed_ratio(steps, "transfer")
+        transfer = steps.per_step("transfer") * steps.exposed("transfer")
         return "transfer" if transfer > 0.5 * known["device"] else "device"
     return name
 

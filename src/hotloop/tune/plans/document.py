@@ -10,7 +10,6 @@ from typing import Any
 from hotloop.measure.steps import Steps
 from hotloop.model import Prediction, Setup
 from hotloop.record.recording import Recording
-from hotloop.remedy.catalogue import Applied
 from hotloop.tune.plans.choose import Plan, Plans
 from hotloop.tune.plans.fragments import fragments
 
@@ -81,7 +80,7 @@ def _command(plan: Plan, command: Sequence[str]) -> str | None:
         for name, value in plan.settings.items()
         if value is not None and value is not False
     ]
-    asked += [str(one) for one in plan.remedies if isinstance(one, Applied) and one.remedy.live]
+    asked += [str(one) for one in plan.remedies if one.remedy.live]
     if not asked:
         return None
     applied = " ".join(f"--apply {one}" for one in asked)

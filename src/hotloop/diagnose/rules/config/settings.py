@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from hotloop.diagnose.causes import at, cause, decided
 from hotloop.diagnose.configured import ignored, written_down
-from hotloop.diagnose.costs import exposed_ratio, feed_of
+from hotloop.diagnose.costs import feed_of
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.making import makes, waits
@@ -66,7 +66,7 @@ def _cost(evidence: Evidence, setting: Setting) -> tuple[float, list[str]]:
         return 0.0, ["the loop does not wait for data"]
     if have > 0 and feed.make_s / (have * feed.step_s) < evidence.limits.busy_workers_ratio:
         return 0.0, ["the workers are not busy: more of them would not help"]
-    cost = feed.saved_by_workers(int(wanted)) * exposed_ratio(evidence.steps, "data_wait")
+    cost = feed.saved_by_workers(int(wanted)) * evidence.steps.exposed("data_wait")
     saved = f"{wanted:g} workers are predicted to save {duration(cost)}"
     return cost, [waits(feed), makes(feed), saved]
 

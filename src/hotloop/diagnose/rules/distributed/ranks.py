@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.crowding import core_time_got
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup
 from hotloop.diagnose.rank_compare import RankLoad, lead, line_apart
 from hotloop.findings import Finding
+from hotloop.measure.others import core_time_got
 from hotloop.units import duration, share
 
 #: Phases that point at the rank's input rather than at the rank.
@@ -33,9 +33,9 @@ def straggler(evidence: Evidence) -> Iterable[Finding]:
         return
     if phase in _INPUT or (phase in _CADENCE and slowest.rank == evidence.steps.rank):
         return  # distributed/unbalanced-input or the cadence rules say which
-    held_up = (
-        core_time_got(evidence, (slowest.pid,)) < limits.held_up_ratio
-    )  # it waits for a core: no line is to blame
+    sampled = evidence.recording.process_system.get(slowest.pid, {})
+    # What waits for a core is slow at any line.
+    held_up = core_time_got([sampled], *evidence.span) < limits.held_up_ratio
     spot, elsewhere = (None if held_up else line_apart(found, limits.dominant_line_ratio)) or (None, 0.0)
     mostly = phase if spot is None else spot.what + at(spot.place)
     yield replace(

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.costs import exposed_ratio
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import noted, set_at
@@ -23,7 +22,7 @@ def gc_pauses(evidence: Evidence) -> Iterable[Finding]:
         return
     called = collecting_lines(steps)
     where = called[0].place if called else None
-    cost = seconds / steps.num_steps * exposed_ratio(steps, "other")
+    cost = seconds / steps.num_steps * steps.exposed("other")
     yield cause(
         evidence,
         "host/gc-pauses",

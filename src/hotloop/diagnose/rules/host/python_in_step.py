@@ -8,7 +8,6 @@ from collections.abc import Iterable
 import numpy as np
 
 from hotloop.diagnose.causes import at, cause, in_framework, spot
-from hotloop.diagnose.costs import exposed_ratio
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
@@ -49,7 +48,7 @@ _NATURES = {
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The costliest pieces of the user's own code in the step, with the hottest line of each."""
     steps, limits = evidence.steps, evidence.limits
-    exposed = exposed_ratio(steps, "other")
+    exposed = steps.exposed("other")
     groups = _without_collector(evidence, beside_the_model(evidence))
     beside = _worth(evidence, groups, limits.worth_fixing_ratio, exposed)
     once = [group for group in beside if one_off(steps, "other", group.seconds)]

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause, reachable, spot
-from hotloop.diagnose.costs import exposed_ratio
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select
@@ -23,7 +22,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     steps, limits = evidence.steps, evidence.limits
     lines = select(steps, lambda line: line.role == "targets" and line.phase not in ("startup", "evaluation"))
     for group in group_lines(lines)[:3]:
-        exposed = exposed_ratio(steps, group.hottest.phase)
+        exposed = steps.exposed(group.hottest.phase)
         if group.seconds * exposed < limits.worth_fixing_ratio * steps.span_s:
             continue
         if group.num_samples >= limits.min_samples:

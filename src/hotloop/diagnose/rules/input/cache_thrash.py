@@ -106,7 +106,7 @@ def _thrashes(evidence: Evidence, feed: Feed, seen: _Seen) -> Finding:
 
 def _seen(evidence: Evidence, loader: LoaderUse) -> _Seen | None:
     """What the workers noted of the training dataset's cache, None where nothing was."""
-    workers = evidence.process.workers if evidence.process is not None else ()
+    workers = evidence.process.workers
     of_dataset = loader.dataset.get("class")
     notes = [[n for n in one.notes.get("kept", ()) if n.get("dataset") == of_dataset] for one in workers]
     known = [of_worker for of_worker in notes if of_worker]

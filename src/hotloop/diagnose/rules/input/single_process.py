@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hotloop.diagnose import repeating
 from hotloop.diagnose.causes import cause
-from hotloop.diagnose.costs import Feed, exposed_ratio, feed_of, offers, phase_interval
+from hotloop.diagnose.costs import Feed, feed_of, offers, phase_interval
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import hottest, seconds_of
@@ -38,10 +38,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
 def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
     workers = feed.best_workers(worker_limit(feed, evidence))
     saved = feed.saved_by_workers(workers)
-    if (
-        saved * exposed_ratio(evidence.steps, "data_wait")
-        < evidence.limits.mention_ratio * evidence.steps.step_s
-    ):
+    if saved * evidence.steps.exposed("data_wait") < evidence.limits.mention_ratio * evidence.steps.step_s:
         return
     spot = hottest(feed.loader.lines, feed.loader.lines_total_s)
     seen = [line for line in evidence.steps.lines if line.role == "input"]  # of a stream they are not its own

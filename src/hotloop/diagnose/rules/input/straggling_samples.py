@@ -10,7 +10,7 @@ import numpy as np
 
 from hotloop.diagnose.causes import at
 from hotloop.diagnose.collating import per_sample_lines
-from hotloop.diagnose.costs import Feed, Floats, exposed_ratio, feed_of
+from hotloop.diagnose.costs import Feed, Floats, feed_of
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, hottest
@@ -46,7 +46,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if not 0 < slow <= limits.straggler_batches_ratio or (ratio < 0.2 and feed.workers == 0):
         return
     saved = _saved(evidence, feed, _without(make, excess))
-    if saved * exposed_ratio(evidence.steps, "data_wait") < limits.worth_fixing_ratio * evidence.steps.step_s:
+    if saved * evidence.steps.exposed("data_wait") < limits.worth_fixing_ratio * evidence.steps.step_s:
         return
     typical = float(np.median(slowest[seen]))
     if typical < limits.straggler_s * (_SLICES_OF_OTHERS if feed.got < limits.got_ratio else 1):

@@ -8,7 +8,7 @@ from typing import Any
 
 from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, collate_share
-from hotloop.diagnose.costs import exposed_ratio, feed_of, phase_interval
+from hotloop.diagnose.costs import feed_of, phase_interval
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import of_kind
@@ -44,7 +44,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     shipping = min(feed.deliver_s * byte_share, feed.wait_s) if feed.workers else 0.0
     moved = evidence.steps.per_step("transfer") * byte_share if evidence.on_accelerator else 0.0
     saved = feed.saved_by_make(make_share) + shipping
-    cost = saved * exposed_ratio(evidence.steps, "data_wait") + moved
+    cost = saved * evidence.steps.exposed("data_wait") + moved
     listed = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
     of_bytes = f" ({size(loader.batch_bytes * byte_share)})" if loader.batch_bytes else ""
     numbers = [f"{share(byte_share)} of the batch's bytes{of_bytes}", waits(feed)]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
-from hotloop.diagnose.costs import Feed, exposed_ratio, feed_of, offers
+from hotloop.diagnose.costs import Feed, feed_of, offers
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.making import of_input, of_making, waits
@@ -105,7 +105,7 @@ def shallow_prefetch(evidence: Evidence) -> Iterator[Finding]:
     feed = found.feed
     depth = min(depth for depth, wait in left.items() if wait <= min(left.values()) + 0.1 * feed.wait_s)
     saved = feed.wait_s - left[depth]
-    exposed = exposed_ratio(evidence.steps, "data_wait")
+    exposed = evidence.steps.exposed("data_wait")
     if saved * exposed < evidence.limits.worth_fixing_ratio * evidence.steps.step_s:
         return
     spread = float(np.percentile(found.make_s, 95) / max(1e-9, float(np.median(found.make_s))))
@@ -142,7 +142,7 @@ def worker_transport(evidence: Evidence) -> Iterator[Finding]:
     writing = _writing_s(feed)
     shipping = max(_shipping_s(feed, evidence), _writing_saved_s(feed, writing))
     saved = max(alone, shipping)
-    exposed = exposed_ratio(evidence.steps, "data_wait")
+    exposed = evidence.steps.exposed("data_wait")
     if saved * exposed < evidence.limits.worth_fixing_ratio * evidence.steps.step_s:
         return
     batch = f" for {size(feed.loader.batch_bytes)}" if feed.loader.batch_bytes else ""

@@ -87,7 +87,7 @@ def worker_growth(evidence: Evidence) -> list[float]:
     """
     copied = {one.pid: one.copied_bytes for one in worker_memory(evidence.recording)}
     grown = []
-    for pid in evidence.worker_pids:
+    for pid in (worker.pid for worker in evidence.process.workers):
         _, known = in_span(evidence, pid)
         known = known[max(1, len(known) // 5) :]
         if len(known) >= 4:

@@ -74,7 +74,7 @@ def _copies(evidence: Evidence) -> Copies | None:
         return None
     found = (one for one in steps.sites.get("transfer", ()) if one.operation != "device-to-host")
     sites = tuple(site for site in found if site.in_step)
-    exposed = costs.exposed_ratio(steps, "transfer")
+    exposed = steps.exposed("transfer")
     return Copies(evidence=evidence, sites=sites, exposed=exposed) if sites else None
 
 

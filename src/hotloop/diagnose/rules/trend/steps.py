@@ -8,7 +8,6 @@ import numpy as np
 
 from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import interval
-from hotloop.diagnose.crowding import is_crowded, slowed_by_others
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import quoted
@@ -16,6 +15,7 @@ from hotloop.diagnose.python_work import collector_s
 from hotloop.diagnose.rollouts import steps_environment
 from hotloop.diagnose.series import INSIDE, drift, grown_phase, hottest_line, inside
 from hotloop.findings import Finding
+from hotloop.measure.others import core_time_got
 from hotloop.measure.steps import LineCost
 from hotloop.phases import CLASSES
 from hotloop.units import duration, share
@@ -25,7 +25,7 @@ from hotloop.units import duration, share
 def slow_warmup(evidence: Evidence) -> Iterator[Finding]:
     """Price the steps before the steady state; in a short run that is information only."""
     steps, limits = evidence.steps, evidence.limits
-    if steps.steady.sum() < limits.min_steps or is_crowded(evidence):
+    if steps.steady.sum() < limits.min_steps or evidence.crowded:
         return  # where other programs take the cores, the first steps may only have had less of them
     first = int(np.argmax(steps.steady))
     steady = {phase: float(np.median(steps.phase(phase)[steps.steady])) for phase in INSIDE}
@@ -131,7 +131,7 @@ def throughput_decay(evidence: Evidence) -> Iterator[Finding]:
     found = drift(steady, limits.trend_z)
     if found is None or found.growth < limits.decay_ratio:
         return
-    if (1.0 + found.growth) * slowed_by_others(evidence) < 1.0 + limits.decay_ratio:
+    if (1.0 + found.growth) * _slowed_by_others(evidence) < 1.0 + limits.decay_ratio:
         return
     grown = grown_phase(steps, steps.steady)
     if grown.seconds < 0.5 * (found.last - found.first) or grown.rest_ratio > 0.5 * grown.ratio:
@@ -157,6 +157,14 @@ def throughput_decay(evidence: Evidence) -> Iterator[Finding]:
         where=line.place if line is not None else steps.source_loop,
         data={"growth": found.growth, "phase": phase, "slope_s_per_step": found.slope},
     )
+
+
+def _slowed_by_others(evidence: Evidence) -> float:
+    """The core time got in the last quarter of the span over that in the first, at most 1."""
+    (start, end), sampled = evidence.span, evidence.recording.process_system.get(evidence.steps.pid, {})
+    quarter = (end - start) / 4
+    first = core_time_got([sampled], start, start + quarter)
+    return min(1.0, core_time_got([sampled], end - quarter, end) / max(first, 1e-9))
 
 
 def _of_decay(phase: str) -> str:

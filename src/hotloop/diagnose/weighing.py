@@ -1,0 +1,142 @@
+"""What findings weigh beside each other: their severity, which gives way to which, and their order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from hotloop.diagnose.limits import Limits
+from hotloop.findings import Finding, Severity
+
+#: From worst to least.
+ORDER: tuple[Severity, ...] = ("high", "medium", "low", "info")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Overlap:
+    """``loser`` is dropped where ``winner`` was found; with ``same_place`` only at the same line, with a
+    ``share`` only where the winner has that much of its cost.
+    """
+
+    loser: str
+    winner: str
+    same_place: bool = False
+    share: float = 0.0
+
+
+OVERLAPS: tuple[Overlap, ...] = (
+    # The special case says what to do, the general one only where.
+    Overlap(loser="input/slow-sample", winner="input/per-sample-conversion", same_place=True),
+    Overlap(loser="input/slow-sample", winner="input/slow-storage", same_place=True),
+    Overlap(loser="input/slow-sample", winner="input/slow-collate", same_place=True),
+    Overlap(loser="input/slow-sample", winner="input/straggling-samples", same_place=True),
+    Overlap(loser="input/slow-sample", winner="input/cold-start", same_place=True),
+    Overlap(loser="host/python-in-step", winner="host/recomputed-targets", same_place=True),
+    Overlap(loser="host/python-in-step", winner="host/viewer-in-loop", same_place=True),
+    Overlap(loser="host/python-in-step", winner="input/iterator-per-step", same_place=True),
+    Overlap(loser="trend/step-outliers", winner="host/python-in-step", same_place=True),
+    # What is done in a few steps only is made less often, not faster.
+    Overlap(loser="input/slow-sample", winner="trend/step-outliers", same_place=True, share=0.9),
+    # Workers that are started again every epoch look like a cold start and like too many of them.
+    Overlap(loser="input/cold-start", winner="input/respawned-workers"),
+    # Advice that would contradict: more workers where they cost more than they bring.
+    Overlap(loser="input/too-few-workers", winner="input/worker-transport"),
+    Overlap(loser="input/shallow-prefetch", winner="input/worker-transport"),
+    Overlap(loser="input/too-many-workers", winner="input/worker-transport"),
+    # A growing cache is a named reason for growth.
+    Overlap(loser="memory/worker-copies", winner="memory/unbounded-cache"),
+    Overlap(loser="memory/host-growth", winner="memory/unbounded-cache"),
+    # What happened says more than what might.
+    Overlap(loser="memory/near-limit", winner="memory/out-of-memory"),
+    Overlap(loser="memory/shared-memory-small", winner="memory/out-of-memory"),
+    Overlap(loser="input/cache-thrash", winner="memory/page-cache-thrash"),
+)
+
+
+def weighed(findings: Iterable[Finding], step_s: float, limits: Limits) -> list[Finding]:
+    """Those worth saying of a run with steps of ``step_s`` seconds, by cost, information last; of equal costs
+    the line comes before the setting.
+    """
+    costed = [graded(finding, step_s, limits) for finding in findings]
+    kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
+    return sorted(by_cost(kept, limits.tie_ratio), key=lambda finding: finding.severity == "info")
+
+
+def severity_of(share: float, limits: Limits) -> Severity:
+    """The severity of a cause that takes this share of the training span."""
+    if share >= limits.high_ratio:
+        return "high"
+    if share >= limits.medium_ratio:
+        return "medium"
+    if share >= limits.worth_fixing_ratio:
+        return "low"
+    return "info"
+
+
+def graded(finding: Finding, step_s: float, limits: Limits) -> Finding:
+    """The finding with its share of a step of ``step_s`` seconds and its severity.
+
+    A finding without a cost, or with ``data["severity_fixed"]``, keeps the severity its rule gave: there the
+    cost is not the point (a loss that is NaN, memory that runs out).
+    """
+    cost = max(0.0, min(finding.cost_s_per_step, step_s))
+    share = cost / step_s if step_s > 0 else 0.0
+    fixed = bool(finding.data.get("severity_fixed")) or cost == 0
+    severity = finding.severity if fixed else severity_of(share, limits)
+    return replace(finding, cost_s_per_step=cost, share=share, severity=severity)
+
+
+def is_noise(finding: Finding, limits: Limits) -> bool:
+    """Whether a costed finding is too small to be said at all."""
+    costed = finding.cost_s_per_step > 0 and not finding.data.get("severity_fixed")
+    return costed and finding.share < limits.mention_ratio
+
+
+def resolved(findings: Sequence[Finding]) -> list[Finding]:
+    """The findings without those that give way to another one."""
+    return [finding for finding in findings if not any(_loses(finding, other) for other in findings)]
+
+
+def _loses(finding: Finding, other: Finding) -> bool:
+    a, b = finding.where, other.where
+    return any(
+        overlap.loser == finding.id
+        and overlap.winner == other.id
+        and (not overlap.same_place or bool(a and b and a.at_line == b.at_line))
+        and (other.cost_s_per_step or 0.0) >= overlap.share * (finding.cost_s_per_step or 0.0)
+        for overlap in OVERLAPS
+    )
+
+
+def by_cost(findings: Iterable[Finding], tie_ratio: float) -> list[Finding]:
+    """Findings by falling cost. Of those within ``tie_ratio`` of the largest of their group, parts of making
+    a batch come first, by size: they name the line that a setting would only hide.
+
+    Costs that tie are not told apart by the data, so the reordered ones are lowered to the one before them:
+    the list stays sorted by cost.
+    """
+    rest = sorted(findings, key=lambda f: (-f.cost_s_per_step, ORDER.index(f.severity), f.id))
+    ordered: list[Finding] = []
+    while rest:
+        top = rest[0].cost_s_per_step
+        tied = [f for f in rest if f.cost_s_per_step >= top * (1 - tie_ratio) and top > 0] or rest[:1]
+        rest = rest[len(tied) :]
+        ordered += _lowered(sorted(tied, key=_of_making, reverse=True))
+    return ordered
+
+
+def _of_making(finding: Finding) -> float:
+    """The share of making a batch that goes: where other limits cap what it saves, more of it is surer."""
+    return float(finding.data.get("share_of_make", 0.0))
+
+
+def _lowered(tied: Sequence[Finding]) -> list[Finding]:
+    lowered: list[Finding] = []
+    for finding in tied:
+        above = lowered[-1].cost_s_per_step if lowered else finding.cost_s_per_step
+        if finding.cost_s_per_step > above > 0:
+            finding = replace(
+                finding, cost_s_per_step=above, share=finding.share * above / finding.cost_s_per_step
+            )
+        lowered.append(finding)
+    return lowered
