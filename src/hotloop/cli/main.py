@@ -84,7 +84,6 @@ def _verb(arguments: Sequence[str]) -> int:
     return int(importlib.import_module(_module(options.verb)).main(options))
 
 
-def _nowhere() -> TextIO:
 def _escaped(error: UnicodeError) -> tuple[str, int]:
     """What an encoding lacks, as JSON escapes it: JSON stays JSON."""
     import json
@@ -96,6 +95,7 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("hotloop", _escaped)
 
 
+def _nowhere() -> TextIO:
     return open(os.devnull, "w")  # noqa: PTH123 - for as long as the process lives
 
 

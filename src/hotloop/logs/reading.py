@@ -18,12 +18,12 @@ import numpy as np
 CHUNK_BYTES: Final = 2 * 2**20
 
 _ESCAPES: Final = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
+_OURS: Final = re.compile(rb"^hotloop(?:  \S.{,20000}?\nreport: |: )[^\n]*", re.M | re.S)
 _CONTROL: Final = bytes(c for c in range(32) if c not in b"\t\n\r\x08\x0b\x0c\x1b")
 _GOOD: Final = bytes(c for c in range(256) if c not in _CONTROL)
 _IS_CONTROL: Final = np.isin(np.arange(256), np.frombuffer(_CONTROL, dtype=np.uint8))
 _RETURNS: Final = bytes.maketrans(b"\r", b"\n")
 BAD: Final = (OSError, EOFError, zlib.error, lzma.LZMAError)
-_OURS: Final = re.compile(rb"^hotloop(?:  \S.{,20000}?\nreport: |: )[^\n]*", re.M | re.S)
 
 
 @dataclass
@@ -89,6 +89,7 @@ def chunks(path: Path, damage: Damage) -> Iterator[Chunk]:
 def _chunk(block: bytes, line: int, damage: Damage) -> Chunk:
     if b"\x1b" in block:
         block = _ESCAPES.sub(b"", block)
+    block = _without_ours(block)
     if block.translate(None, _GOOD):
         damage.note("control characters")
         damage.skipped += _num_damaged(block)
@@ -96,6 +97,11 @@ def _chunk(block: bytes, line: int, damage: Damage) -> Chunk:
     raw = b"\n" + block
     body = raw.translate(_RETURNS) if b"\r" in raw else raw
     return Chunk(body=body, raw=raw, first_line=line)
+
+
+def _without_ours(text: bytes) -> bytes:
+    """Empty lines for hotloop's own report and remarks: what was run under it may have been kept by tee."""
+    return _OURS.sub(lambda found: b"\n" * found[0].count(b"\n"), text) if b"hotloop" in text else text
 
 
 def _num_damaged(block: bytes) -> int:
@@ -116,7 +122,6 @@ def _some(file: IO[bytes], num_bytes: int, damage: Damage) -> bytes:
         return b""
 
 
-    block = _without_ours(block)
 def _whole_lines(file: IO[bytes], damage: Damage) -> Iterator[bytes]:
     """Blocks cut after a separator; of a line longer than a block each part is one, which is damage."""
     rest = _some(file, CHUNK_BYTES, damage).removeprefix(b"\xef\xbb\xbf")
@@ -126,11 +131,6 @@ def _whole_lines(file: IO[bytes], damage: Damage) -> Iterator[bytes]:
         if not more or (not cut and len(rest) >= CHUNK_BYTES):
             cut = len(rest)
         if cut > CHUNK_BYTES and b"\n" not in rest[:CHUNK_BYTES]:
-def _without_ours(text: bytes) -> bytes:
-    """Empty lines for hotloop's own report and remarks: what was run under it may have been kept by tee."""
-    return _OURS.sub(lambda found: b"\n" * found[0].count(b"\n"), text) if b"hotloop" in text else text
-
-
             damage.skipped += 1
             damage.note(f"a line of more than {CHUNK_BYTES >> 20} MiB")
         if cut:
