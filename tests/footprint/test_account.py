@@ -2,36 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from tests.report.report_samples import full_steps
 
 from hotloop.diagnose.worker_memory import worker_memory
 from hotloop.footprint.account import account
 from hotloop.footprint.batch import compare
 from hotloop.footprint.growing import growing
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
-from hotloop.record.rows import FETCH
 
 MIB, GIB = 2**20, 2**30
 
 
-def process(pid: int = 1, *, batch: int = 32, **fields: Any) -> Process:
-    """A training process that fetched ten batches, with the given notes and workers."""
-    rows = np.zeros(10, ROW_DTYPE)
-    rows["kind"], rows["obj"], rows["value"], rows["start"] = FETCH, 1, batch, np.arange(10)
-    notes = {
-        "loader": [{"id": 1, "batch_size": batch, "num_workers": 2, "shuffle": True, "prefetch_factor": 2,
-                    "dataset": {"len": 1000, "bytes": 100 * MIB}}],
-        "iterator": [{"id": 1, "loader": 1}],
-        "batch": [{"iterator": 1, "bytes": batch * 3000,
-                   "fields": [{"path": "0", "dtype": "uint8", "shape": [batch, 3, 1000]}]}],
-        **fields.pop("notes", {}),
-    }  # fmt: skip
+def process(pid: int = 1, **fields: Any) -> Process:
+    """A training process with the given notes and workers."""
+    rows = np.zeros(0, ROW_DTYPE)
     return Process(
-        pid=pid, ppid=0, role="main", rank=0, start_ns=0, end_ns=10**9, rows=rows, notes=notes, **fields
-    )
+        pid=pid, ppid=0, role="main", rank=0, start_ns=0, end_ns=10**9, rows=rows,
+        **{"notes": {}, **fields},
+    )  # fmt: skip
 
 
 def recording(*ranks: Process, machine: dict[str, Any] | None = None, **fields: Any) -> Recording:
@@ -63,7 +56,7 @@ USED = {"t_s": np.arange(3.0), "gpu0_memory_bytes": np.full(3, 22 * GIB)}
 
 
 def test_device_memory_by_what_it_is_for() -> None:
-    found = account(recording(process(notes=on_device()), machine=GPU, system=USED))["device"]
+    found = account(recording(process(notes=on_device()), machine=GPU, system=USED), None)["device"]
     parts = {part["name"]: part["bytes"] / GIB for part in found["parts"]}
     assert parts == {
         "parameters": 2, "gradients": 2, "optimizer state": 4, "frozen, buffers": 1, "other tensors kept": 0,
@@ -75,8 +68,8 @@ def test_device_memory_by_what_it_is_for() -> None:
 
 def test_two_batch_sizes_find_the_line() -> None:
     first, second = (
-        (recording(process(batch=size, notes=on_device(size)), machine=GPU, system=USED), 0.0)
-        for size in (32, 64)
+        (recording(process(notes=on_device(n)), machine=GPU, system=USED), {"dataset": {"batch_size": n}})
+        for n in (32, 64)
     )
     batch = compare(first, second)
     assert batch is not None
@@ -132,7 +125,7 @@ def test_workers_that_followed_each_other_are_not_added_up() -> None:
     lived = {pid: sampled([60, 80], [300, 300]) for pid in (2, 3, 4)}
     lived[3]["t_s"] = lived[3]["t_s"] + 2  # beside the first
     lived[4]["t_s"] = lived[4]["t_s"] + 20  # forked anew when both had ended
-    found = account(recording(process(workers=workers), process_system=lived))["workers"]
+    found = account(recording(process(workers=workers), process_system=lived), None)["workers"]
     assert (found["at_once"], found["private_bytes"] / MIB) == (2, pytest.approx(160))
     assert len(found["each"]) == 3
 
@@ -164,16 +157,20 @@ def test_only_what_grows_with_the_steps_is_named() -> None:
 
 
 def test_the_dataset_is_what_the_batches_show() -> None:
-    found = account(recording(process()))["dataset"]
-    assert found["stages"][-1] == {
-        "name": "in the batch", "fields": ("uint8[3,1000]",), "sample_bytes": 3000.0, "total_bytes": 3e6,
-    }  # fmt: skip
+    rank = full_steps()
+    rank.samples[:] = 32.0
+    loader = replace(
+        rank.loaders[0], dataset={"len": 1000}, settings={"num_workers": 2, "prefetch_factor": 2},
+        batch_bytes=32 * 3000, batch_fields=({"path": "0", "dtype": "uint8", "shape": [32, 3, 1000]},),
+        worker_stats={},
+    )  # fmt: skip
+    found = account(recording(process()), replace(rank, loaders=(loader,)))["dataset"]
+    assert found["stages"] == [
+        {"name": "in the batch", "fields": ("uint8[3,1000]",), "sample_bytes": 3000.0, "total_bytes": 3e6}
+    ]
     assert (found["num_workers"], found["batches_ahead"]) == (2, 5)
 
 
 def test_a_recording_without_training_has_no_account() -> None:
-    assert account(recording()) == {}
-    bare = Process(
-        pid=1, ppid=0, role="main", rank=0, start_ns=0, end_ns=1, rows=np.zeros(0, ROW_DTYPE), notes={}
-    )
-    assert account(recording(bare))["dataset"] is None
+    assert account(recording(), None) == {}
+    assert account(recording(process()), None)["dataset"] is None

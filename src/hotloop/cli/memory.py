@@ -90,13 +90,13 @@ def _numbers(options: argparse.Namespace) -> dict[str, Any]:
 
 def _with_numbers(runs: list[Path], options: argparse.Namespace, numbers: dict[str, Any]) -> int:
     """The dataset of a run as it would be with other numbers."""
-    from hotloop.flow.examine import read
+    from hotloop.flow.examine import examine, read
     from hotloop.footprint.recorded import dataset
 
     if len(runs) > 1:
         raise UsageError(f"{len(runs)} runs given with {', '.join(numbers)}", hint="numbers are for one run")
-    recording = read(runs[0])
-    found = dataset(recording) if recording.ranks else None
+    seen = examine(read(runs[0]))
+    found = dataset(seen.recording, seen.lead)
     if found is None or not found.stages:
         raise UsageError(
             f"{runs[0]} shows no dataset's stages", hint="record it with 'hotloop memory -- COMMAND'"
@@ -110,14 +110,10 @@ def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
     from hotloop.flow.examine import build_report, examine, read
     from hotloop.footprint.batch import batch_words, compare
 
-    examined = [examine(read(run)) for run in runs]
-    reports = [build_report(examination) for examination in examined]
+    recordings = [read(run) for run in runs]
+    reports = [build_report(examine(recording)) for recording in recordings]
     if len(runs) == 2:
-        first, second = (
-            (examination.recording, float(report["memory"].get("run_peak_bytes") or 0.0))
-            for examination, report in zip(examined, reports, strict=True)
-        )
-        batch = compare(first, second)
+        batch = compare(*zip(recordings, (report["memory"] for report in reports), strict=True))
         memory = reports[1]["memory"]
         memory["batch"] = batch
         said = _NO_LINE if batch is None else batch_words(batch)

@@ -14,20 +14,23 @@ from hotloop.footprint.growing import growing
 from hotloop.footprint.recorded import dataset
 from hotloop.footprint.stages import Dataset
 from hotloop.footprint.training import device_memory, host_memory
+from hotloop.measure.steps import Steps
 from hotloop.record.recording import Process, Recording
 
 
-def account(recording: Recording, peak: float | None = None) -> dict[str, Any]:
+def account(recording: Recording, steps: Steps | None, peak: float | None = None) -> dict[str, Any]:
     """Where memory went in a run. Sizes in bytes; what the recording does not tell is None or empty.
 
-    ``peak`` is of all its processes, shared pages divided among their users, where that was sampled.
-    ``host`` and ``device`` are of the first rank; ``workers`` of all.
+    ``steps`` is the rank that the report is about. ``peak`` is of all its processes, shared pages divided
+    among their users, where that was sampled. ``host`` and ``device`` are of the first rank; ``workers`` of
+    all.
     """
     if not recording.ranks:
         return {}
     process = recording.ranks[0]
-    host, device = host_memory(recording, process), device_memory(recording, process)
-    data, makers = dataset(recording), worker_memory(recording)
+    data, makers = dataset(recording, steps), worker_memory(recording)
+    host = host_memory(recording, process, data.held_bytes if data else 0.0)
+    device = device_memory(recording, process)
     limit, peak = limit_of(recording.machine), peak or peak_of(recording)
     grown, in_workers = growing(process), _in_workers(process)
     return {

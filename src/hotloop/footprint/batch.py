@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from hotloop import units
 from hotloop.diagnose.memory_use import limit_of
-from hotloop.footprint.recorded import training_batch
 from hotloop.footprint.training import device_memory, host_memory
 from hotloop.record.recording import Recording
 
@@ -20,26 +20,31 @@ _GROWN_RATIO: Final = 0.02
 _GROWN_BYTES: Final = 32 * 2**20
 
 
-def compare(first: tuple[Recording, float], second: tuple[Recording, float]) -> dict[str, Any] | None:
-    """Samples of one rank's batch that fit. Each run comes with the peak of all its processes in bytes."""
-    runs = (first, second)
+#: A run, and its account of memory.
+Accounted = tuple[Recording, Mapping[str, Any]]
+
+
+def compare(*runs: Accounted) -> dict[str, Any] | None:
+    """Samples of one rank's batch that fit, from two runs."""
     if not all(recording.ranks for recording, _ in runs):
         return None
     hosts, devices = (
         [held for recording, _ in runs if (held := of(recording, recording.ranks[0])) is not None]
-        for of in (host_memory, device_memory)
+        for of in (lambda *run: host_memory(*run), device_memory)
     )
     if len(devices) == 2 and devices[1].capacity_bytes:
         kind, limit, known = "device", devices[1].capacity_bytes, devices
         spare = max((one.reserved_bytes or one.peak_bytes) - one.peak_bytes for one in known)
         outside = max(one.outside_bytes for one in known) + spare
     else:
-        kind, limit, known = "host", limit_of(second[0].machine) or 0.0, hosts
+        last = runs[1][0]
+        kind, limit, known = "host", limit_of(last.machine) or 0.0, hosts
         if not limit or len(known) < 2:
             return None
-        beside = max(peak - one.peak_bytes for (_, peak), one in zip(runs, known, strict=True))
-        outside = max(beside, 0.0) + _others(second[0], limit)
-    sizes = [training_batch(recording.ranks[0]) for recording, _ in runs]
+        peaks = (float(memory.get("run_peak_bytes") or 0.0) for _, memory in runs)
+        beside = max(peak - one.peak_bytes for peak, one in zip(peaks, known, strict=True))
+        outside = max(beside, 0.0) + _others(last, limit)
+    sizes = [int((memory.get("dataset") or {}).get("batch_size") or 0) for _, memory in runs]
     (small, low), (large, high) = sorted(zip(sizes, (one.peak_bytes for one in known), strict=True))
     if small < 1 or large < _APART_RATIO * small or high - low < max(_GROWN_BYTES, _GROWN_RATIO * low):
         return None

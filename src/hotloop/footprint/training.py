@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.footprint.recorded import training_loader
 from hotloop.record.recording import Process, Recording
 
 #: Kinds of memory an optimizer's note tells of, in its order.
@@ -62,7 +61,7 @@ def device_memory(recording: Recording, process: Process) -> Held | None:
     )
 
 
-def host_memory(recording: Recording, process: Process) -> Held | None:
+def host_memory(recording: Recording, process: Process, dataset_bytes: float = 0.0) -> Held | None:
     """Resident memory of the training process, None where it was not noted."""
     notes = [note for note in process.notes.get("memory", []) if note.get("host_rss")]
     if not notes:
@@ -71,9 +70,8 @@ def host_memory(recording: Recording, process: Process) -> Held | None:
     imported = float(notes[0]["host_rss"])
     between = min(peak, max(imported, _typical(notes[1:-1] or notes, "host_rss")))
     known = _known_sizes(process, on_device=False, most=between - imported)
-    facts = training_loader(process).get("dataset") or {}
     rest = between - imported - sum(known.values())
-    held = min(float(facts.get("bytes") or 0), max(0.0, rest))
+    held = min(dataset_bytes, max(0.0, rest))
     parts = {
         "python, torch, libraries": imported,
         **known,

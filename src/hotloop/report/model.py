@@ -83,7 +83,7 @@ def build(
         "what_if": [one.to_json() for one in what_if.rows] if what_if is not None else [],
         "applied": _applied(_process(recording, main)),
         "patch": _patch(recording),
-        "memory": system.memory(recording),
+        "memory": system.memory(recording, main),
         "overhead_s_per_step": _overhead(_process(recording, main), main),
         **_details(main, sources),
         "series": series(main, _offset_s(recording, main)),

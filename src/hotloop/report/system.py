@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from hotloop.footprint.account import account
-from hotloop.measure.steps import Floats
+from hotloop.measure.steps import Floats, Steps
 from hotloop.record.recording import Recording
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, U16_MAX
 from hotloop.record.spill import in_turn
@@ -59,14 +59,14 @@ def charts(recording: Recording) -> list[dict[str, Any]]:
     return [chart for chart in found if chart["lines"]]
 
 
-def memory(recording: Recording) -> dict[str, Any]:
+def memory(recording: Recording, main: Steps | None) -> dict[str, Any]:
     """Peaks in bytes: of each role's processes together, of the device, and what the machine has; and the
     account of ``footprint.account``.
     """
-    main, workers = _roles(recording)
+    ranks, workers = _roles(recording)
     notes = [note for process in recording.ranks for note in process.notes.get("memory", [])]
     noted = [float(note["host_rss"]) for note in notes if note.get("host_rss")]
-    trainers = _peak(_resident(main))
+    trainers = _peak(_resident(ranks))
     makers = _peak(_resident(workers))
     return {
         "main_peak_bytes": trainers if trainers is not None else max(noted, default=None),
@@ -74,7 +74,7 @@ def memory(recording: Recording) -> dict[str, Any]:
         "device_peak_bytes": device_peak(recording),
         "ram_bytes": recording.machine.get("ram_bytes"),
         "limit_bytes": recording.machine.get("memory_limit_bytes"),
-        **account(recording, trainers + (makers or 0.0) if trainers else None),
+        **account(recording, main, trainers + (makers or 0.0) if trainers else None),
     }
 
 
