@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -54,8 +55,8 @@ def audit(
     for config_path in config_paths:
         config = configs.read(config_path)
         (skipped if isinstance(config, Skipped) else config_files).append(config)  # type: ignore[arg-type]
-    given = {path.resolve() for path in config_paths}
-    found = [one for one in files.find(paths) if one[0].resolve() not in given]
+    given = {os.path.realpath(path) for path in config_paths}
+    found = [one for one in files.find(paths) if os.path.realpath(one[0]) not in given]
     for number, (path, name, dotted) in enumerate(found):
         advance(_READING * number / len(found), name)
         text = files.read(path, name)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from hotloop import foreign
 from hotloop.errors import UsageError
 from hotloop.source.text import Text, decoded
 
@@ -37,7 +38,7 @@ def find(paths: Sequence[Path]) -> Iterator[tuple[Path, str, str]]:
         if not root.exists():
             raise UsageError(f"{root} does not exist", hint="give a Python file or a folder of them")
         for path in _walk(root) if root.is_dir() else iter([root]):
-            real = path.resolve()
+            real = Path(os.path.realpath(path))
             if real not in seen:
                 seen.add(real)
                 yield path, shown(path), _dotted(path, root)
@@ -46,7 +47,7 @@ def find(paths: Sequence[Path]) -> Iterator[tuple[Path, str, str]]:
 def shown(path: Path) -> str:
     """The path as it is printed: relative to the working folder where it lies below it."""
     try:
-        name = path.resolve().relative_to(Path.cwd()).as_posix()
+        name = Path(os.path.realpath(path)).relative_to(Path.cwd()).as_posix()
     except (ValueError, OSError):
         name = path.as_posix()
     return os.fsencode(name).decode("utf-8", "backslashreplace")  # some names are not text
@@ -71,7 +72,7 @@ def read(path: Path, name: str) -> Text | Skipped:
 
 
 def _walk(root: Path) -> Iterator[Path]:
-    for folder, names, files in os.walk(root):
+    for folder, names, files in foreign.walk(root):
         names[:] = sorted(name for name in names if not name.startswith(".") and name not in _SKIPPED_FOLDERS)
         yield from (Path(folder, file) for file in sorted(files) if file.endswith(".py"))
 

@@ -71,7 +71,8 @@ def main(options: argparse.Namespace) -> int:
         done = audit(paths, options.config + configs, machine, advance)
     if not (done.num_files or done.skipped or options.config):
         raise UsageError(
-            f"no Python file in {', '.join(map(str, paths))}", hint="give the files of the training"
+            f"no Python file in {', '.join(map(str, paths)) or options.run}",
+            hint="give the files of the training",
         )
     if options.sarif:
         publish(options.sarif, sarif.render(done))

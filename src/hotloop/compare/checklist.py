@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -9,6 +10,7 @@ from typing import Final
 
 import numpy as np
 
+from hotloop import foreign
 from hotloop.compare.expectation import Expectation, Limit
 from hotloop.compare.items import Item, passed, unmeasured
 from hotloop.compare.losses import ema, learned_at_least
@@ -96,7 +98,7 @@ def _last_in(log: Path, names: list[str]) -> dict[str, tuple[float, int]]:
     shapes = {n: re.compile(rf"(?<!\w){re.escape(n)}\s*[:=]?\s*{number}", re.IGNORECASE) for n in names}
     found: dict[str, tuple[float, int]] = {}
     try:
-        with log.open(encoding="utf-8", errors="replace") as lines:
+        with io.TextIOWrapper(foreign.opened(log), encoding="utf-8", errors="replace") as lines:
             for line in lines:
                 for name, shape in shapes.items():
                     for value in shape.findall(line):

@@ -13,6 +13,7 @@ from typing import Any, Final, Literal
 
 import yaml
 
+from hotloop import foreign
 from hotloop.errors import UsageError
 
 Kind = Literal["number", "ratio", "share", "duration", "size", "yes"]
@@ -69,13 +70,14 @@ class Expectation:
 def read(path: Path) -> Expectation:
     """Read a checklist file. Raises UsageError with the key that is wrong and the nearest known one."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = foreign.read(path).decode("utf-8")
     except (OSError, UnicodeDecodeError) as error:
         words = getattr(error, "strerror", None) or error
         raise UsageError(f"{path} cannot be read: {words}", hint="give a TOML or YAML file") from error
     try:
-        data = yaml.safe_load(text) if path.suffix in (".yaml", ".yml") else tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, yaml.YAMLError) as error:
+        is_yaml = path.suffix in (".yaml", ".yml")
+        data = foreign.yaml_value(text, yaml.SafeLoader) if is_yaml else tomllib.loads(text)
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{path}: {error}", hint='a line is: data_wait = "< 10 ms"') from error
     return parse(data, str(path))
 

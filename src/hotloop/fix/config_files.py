@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import yaml
 
+from hotloop import foreign
 from hotloop.fix.scene import Cannot
 from hotloop.source.text import Edit, Text, edited
 
@@ -34,7 +35,7 @@ def change(text: Text, key: str, value: Any) -> Edit:
         raise Cannot(f"{place} would have to go: TOML has no null", str(text.path))
     try:
         before = _leaves(text.text, syntax)
-    except (yaml.YAMLError, ValueError) as error:
+    except (ValueError, RecursionError) as error:
         raise Cannot(f"{place}: {str(error).splitlines()[0]}", str(text.path)) from None
     spans = [found.span(1) for found in re.finditer(re.escape(path[-1]) + _VALUE, text.text)]
     changed = {span: _changed_by(span, text.text, before, syntax) for span in spans}
@@ -51,7 +52,7 @@ def _changed_by(span: tuple[int, int], text: str, before: list[Leaf], syntax: st
     """The keys whose values are others where other words stand in a span; none where it is no value."""
     try:
         after = _leaves(edited(text, [Edit(start=span[0], end=span[1], new=_OTHER)]), syntax)
-    except (yaml.YAMLError, ValueError):
+    except (ValueError, RecursionError):
         return []
     return [one for (one, old), (_, new) in zip(before, after, strict=False) if old != new]
 
@@ -72,14 +73,14 @@ def paths(text: Text) -> list[Keys]:
     """The keys that lead to each value of a file; nothing of one that cannot be read."""
     try:
         return [path for path, _ in _leaves(text.text, _SYNTAX.get(text.path.suffix.lower(), "yaml"))]
-    except (yaml.YAMLError, ValueError):
+    except (ValueError, RecursionError):
         return []
 
 
 def _leaves(text: str, syntax: str) -> list[Leaf]:
     """Every value of a file with its keys, in order."""
     if syntax == "yaml":
-        return list(_walk(yaml.load(text, _Loader)))
+        return list(_walk(foreign.yaml_value(text, _Loader)))
     return list(_walk(tomllib.loads(text) if syntax == "toml" else json.loads(text)))
 
 

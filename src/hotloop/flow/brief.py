@@ -17,6 +17,7 @@ from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
 from hotloop.report.excerpts import Sources
 from hotloop.report.words import command as spelled
+from hotloop.source import text as source_text
 
 #: Lines of code before and after the place.
 _AROUND: Final = 12
@@ -116,8 +117,8 @@ def _code(examination: Examination, where: Mapping[str, Any] | None) -> dict[str
     found = Sources.of(examination.recording).excerpt(place, _AROUND)
     if found is None:
         try:
-            text = Path(place.file).read_text(encoding="utf-8", errors="replace")
-        except OSError:
+            text = source_text.read(Path(place.file)).text if place.file.endswith(".py") else ""
+        except (OSError, ValueError):
             return None
         found = Sources(lines={place.file: text.splitlines()}).excerpt(place, _AROUND)
     return found

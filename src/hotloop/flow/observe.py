@@ -29,6 +29,7 @@ from hotloop.record.store import Store
 #: interpreter.
 _INTERPRETERS = re.compile(r"^(python[\d.]*|torchrun|accelerate|launch|sh|bash|env|uv|run|-.*|.*=.*)$")
 
+
 def new_run_folder(out: Path | None, command: Sequence[str]) -> Path:
     """The folder of a new run, created. An existing one with something in it is refused.
 

@@ -6,7 +6,7 @@ import contextlib
 import fcntl
 import os
 import shutil
-import stat
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import Final
@@ -56,12 +56,6 @@ def sweep(folder: Path) -> None:
 
 def remove(scratch: Path) -> None:
     """All of it, folders without permission too: the kernel leaves some, and so may a script."""
-    shutil.rmtree(scratch, ignore_errors=True)
-    if not scratch.exists():
-        return
-    for folder, names, _ in os.walk(scratch):
-        for path in (Path(folder, name) for name in names):
-            with contextlib.suppress(OSError):
-                if stat.S_ISDIR(path.lstat().st_mode):
-                    path.chmod(stat.S_IRWXU)  # before the walk enters it
-    shutil.rmtree(scratch, ignore_errors=True)
+    for words in (("rm", "-rf"), ("chmod", "-R", "u+rwx"), ("rm", "-rf")):  # however deep the folders are
+        if scratch.exists():
+            subprocess.run([*words, "--", str(scratch)], stderr=subprocess.DEVNULL, check=False)

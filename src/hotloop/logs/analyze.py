@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hotloop import foreign
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
 from hotloop.logs import histories, recognize, trace
@@ -37,7 +38,7 @@ _READERS: Final = {
 _ORDER: Final = ("high", "medium", "low", "info")
 _MAX_POINTS: Final = 400
 _MAX_FILES: Final = 256
-_RANK: Final = re.compile(r"(?:rank|worker|gpu|proc|node)[_-]?(\d+)")
+_RANK: Final = re.compile(r"(?:rank|worker|gpu|proc|node)[_-]?(\d{1,9})")
 #: Names looked at in a folder; a file given by itself may have any name.
 _NAMES: Final = re.compile(
     r"tfevents|\.(?:log|out|err|txt|jsonl|json|csv|trace\.json|pt\.trace\.json)(?:\.(?:gz|bz2|xz))?$"
@@ -154,7 +155,8 @@ def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Part]]:
     bad: list[Part] = []
     for path in paths:
         if path.is_dir():
-            inside = sorted(p for p in path.rglob("*") if p.is_file() and _NAMES.search(p.name))[:_MAX_FILES]
+            below = (Path(folder, n) for folder, _, names in foreign.walk(path) for n in names)
+            inside = sorted(p for p in below if _NAMES.search(p.name) and p.is_file())[:_MAX_FILES]
             if not inside:
                 bad.append(_unreadable(path, "a folder without logs, event files, histories or traces"))
             files += inside

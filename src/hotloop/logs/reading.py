@@ -10,12 +10,17 @@ import zlib
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Final, cast
+from typing import IO, Final, Self, cast
 
 import numpy as np
 
+from hotloop.units import size
+
 #: Bytes read at a time. A line longer than this is damage.
 CHUNK_BYTES: Final = 2 * 2**20
+#: An archive of a few kilobytes may hold gigabytes. So much is read, for each packed byte and in all: logs
+#: and traces hold 5 to 50 times their packed size.
+_MOST_RATIO, _LEAST_UNPACKED, _MOST_UNPACKED = 200, 2**26, 2**31
 
 _ESCAPES: Final = re.compile(rb"\x1b\[[0-9;?]*[A-Za-z]")
 _OURS: Final = re.compile(rb"^hotloop(?:  \S.{,20000}?\nreport: |: )[^\n]*", re.M | re.S)
@@ -53,6 +58,28 @@ class Chunk:
     first_line: int
 
 
+class _Unpacked:
+    """What an archive holds, as far as it is read."""
+
+    def __init__(self, file: IO[bytes], packed_bytes: int) -> None:
+        self._file = file
+        self._left = self._most = min(_MOST_UNPACKED, max(_LEAST_UNPACKED, _MOST_RATIO * packed_bytes))
+
+    def read(self, num_bytes: int) -> bytes:
+        """Raises OSError behind the most."""
+        if self._left <= 0:
+            raise OSError(f"it holds more than {size(self._most)}")
+        data = self._file.read(num_bytes)
+        self._left -= len(data)
+        return data
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+
+
 def opened(path: Path) -> IO[bytes]:
     """The file, decompressed where its first bytes say so."""
     with path.open("rb") as file:
@@ -66,7 +93,7 @@ def opened(path: Path) -> IO[bytes]:
         opener = lzma.open
     else:
         return path.open("rb")
-    return cast(IO[bytes], opener(path))
+    return cast(IO[bytes], _Unpacked(cast(IO[bytes], opener(path)), path.stat().st_size))
 
 
 def head(path: Path) -> bytes:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
+from hotloop import foreign
 from hotloop.errors import RecordingError
 from hotloop.record.fields import checked
 from hotloop.record.publish import write_text_atomic
@@ -29,7 +30,7 @@ def read(folder: Path) -> tuple[dict[str, Any], list[str]]:
     if not os.path.lexists(path):
         return {}, []
     try:
-        run = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else None
+        run = json.loads(foreign.read(path))
     except OSError as error:
         raise RecordingError(f"cannot read {path}: {error.strerror}", hint="check the permissions") from error
     except (ValueError, RecursionError) as error:

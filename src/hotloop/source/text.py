@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from hotloop import foreign
+
 
 @dataclass(frozen=True, kw_only=True)
 class Text:
@@ -47,7 +49,7 @@ class Edit:
 
 def read(path: Path) -> Text:
     """Raises OSError, and ValueError where the bytes are no text."""
-    return decoded(path, path.read_bytes())
+    return decoded(path, foreign.read(path))
 
 
 def decoded(path: Path, data: bytes) -> Text:

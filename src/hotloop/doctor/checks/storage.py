@@ -9,6 +9,7 @@ import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
+from hotloop import foreign
 from hotloop.doctor.line import Line, Patient, State, judged
 from hotloop.units import rate, size
 
@@ -56,7 +57,7 @@ def _reads(patient: Patient) -> Line:
 def files_in(folder: Path) -> list[Path]:
     """Some of the files below a folder that hold at least one read."""
     found: list[Path] = []
-    for root, folders, names in os.walk(folder):
+    for root, folders, names in foreign.walk(folder):
         folders.sort()
         for path in (Path(root, name) for name in sorted(names)):
             with contextlib.suppress(OSError):

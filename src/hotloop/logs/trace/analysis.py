@@ -18,7 +18,7 @@ from hotloop.logs.trace.timeline import NONE, Host, walk
 from hotloop.phases import COLUMN
 from hotloop.units import share
 
-_STEP: Final = re.compile(r"ProfilerStep#(\d+)")
+_STEP: Final = re.compile(r"ProfilerStep#(\d{1,18})")
 _NUM_ROWS: Final = 500
 _LAUNCH: Final = re.compile(r"Launch(Cooperative)?Kernel|GraphLaunch")
 #: With fewer of the launched kernels recorded than this, idle is a guess. Whole traces have all but a few.
@@ -195,7 +195,7 @@ def _device(trace: Trace, host: Host, main: int, window: Window) -> Device | Non
     properties = _properties(trace, chosen)
     return Device(
         name=str(properties.get("name", "")),
-        capability=int(properties.get("computeMajor", 0) or 0),
+        capability=max(0, _number(str(properties.get("computeMajor")))),
         num_devices=len(devices),
         num_kernels=int((~copying).sum()),
         compute_s=computing.total_ns / 1e9,
@@ -265,4 +265,4 @@ def _properties(trace: Trace, device: int) -> dict[str, Any]:
 
 
 def _number(text: str) -> int:
-    return int(text) if text.lstrip("-").isdigit() else -1
+    return int(text) if re.fullmatch(r"-?[0-9]{1,18}", text) else -1

@@ -43,7 +43,7 @@ _NOTHING: Final = np.zeros(0, dtype=np.int64)
 _MAX_DIGITS: Final = 19
 _MAX_NS: Final = 2**61
 #: A function of the script's own, as the Python tracer names it.
-_FUNCTION: Final = re.compile(r"(?P<file>[^<>]*\.py)\((?P<line>\d+)\): (?P<function>.+)")
+_FUNCTION: Final = re.compile(r"(?P<file>[^<>]*\.py)\((?P<line>\d{1,9})\): (?P<function>.+)")
 #: Functions of torch, as the Python tracer names them (with_stack=True), and the phase that they tell.
 TELLING: Final = (
     (r"^torch/serialization\.py\(\d+\): save$", "checkpoint"),
@@ -233,7 +233,8 @@ def nanoseconds(numbers: tuple[bytes, ...]) -> Ints:
 
 def _exact(number: bytes) -> int:
     whole, _, fraction = number.partition(b".")
-    return min(_MAX_NS, int(whole) * 1000 + int(fraction[:3].ljust(3, b"0")))
+    thousands = int(whole) * 1000 if len(whole) < _MAX_DIGITS else _MAX_NS
+    return min(_MAX_NS, thousands + int(fraction[:3].ljust(3, b"0")))
 
 
 def _parsed(text: bytes) -> Ints:
