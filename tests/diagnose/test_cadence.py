@@ -113,6 +113,13 @@ def test_evaluation_at_a_fair_share_is_silent() -> None:
     assert found(evaluated(0.05, 5)) == {}
 
 
+def test_a_single_evaluation_is_no_cadence() -> None:
+    item = found(evaluated(5.0, 1))["cadence/evaluation"]
+    assert item.severity == "info"
+    assert "(5 % would do): once, after step 99" in item.message
+    assert "instead of" not in item.advice
+
+
 def test_a_waiting_evaluation_loader_is_named() -> None:
     waiting = loader(role="evaluation", wait_s=0.09, num_batches=100, where=place(40))
     item = found(evaluated(1.0, 10, loaders=(waiting,)))["cadence/evaluation"]

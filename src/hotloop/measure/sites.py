@@ -32,6 +32,9 @@ VIEWS: Final[dict[str, tuple[int, tuple[str, ...]]]] = {
 #: Kinds of call that make up training, as ``Loop.sites`` has them.
 _TRAINING: Final = ("forward", "backward", "update", "fetch")
 
+#: A pause that comes after more than this many times the steps between the others is none of their series.
+_SERIES: Final = 2
+
 TRANSFER_FLAGS: Final = {
     "pinned": row.TRANSFER_PINNED,
     "non_blocking": row.TRANSFER_NON_BLOCKING,
@@ -141,8 +144,9 @@ def with_graphs(evaluations: tuple[Interval, ...], spans: Spans, events: Events)
 
 
 def with_last_interval(stepping: Stepping, training: Ints, *series: Regions, later: bool) -> Stepping:
-    """The last step extended over the evaluation or checkpoint after it, where that is one of a series:
-    otherwise a run of two epochs would show one evaluation for two epochs of steps.
+    """The last step extended over the evaluation or checkpoint after it, where that is one of a series: it
+    comes about as many steps after the last one as others. Otherwise a run of two epochs would show one
+    evaluation for two epochs of steps.
 
     ``training``: when its rows begin. In a ``later`` piece of a long recording it is taken to be one.
     """
@@ -151,6 +155,13 @@ def with_last_interval(stepping: Stepping, training: Ints, *series: Regions, lat
     end = stepping.end.copy()
     for found in series:
         after = found.end[(found.start >= last) & (found.end <= limit)]
-        if len(after) and (later or ((found.start >= begin) & (found.end <= last)).any()):
+        inside = found.start[(found.start >= begin) & (found.end <= last)]
+        if len(after) and (later or _goes_on(stepping.of(inside) + 1, len(stepping))):
             end[-1:] = np.maximum(end[-1:], after[0])
     return replace(stepping, end=end, span=(begin, max(last, int(end[-1]))) if len(end) else (begin, last))
+
+
+def _goes_on(after_steps: Ints, num_steps: int) -> bool:
+    """Whether pauses after these steps make one after the last step expected."""
+    gaps = np.diff(after_steps, prepend=0)
+    return len(gaps) > 0 and num_steps - int(after_steps[-1]) <= _SERIES * int(gaps.max())

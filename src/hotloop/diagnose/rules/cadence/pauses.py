@@ -36,12 +36,12 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     every = steps_between(steps, inside)
     free = limits.evaluation_free_ratio
     rest = max(1e-9, steps.span_s - seconds)
-    interval = _round_up(every * seconds / rest * (1 - free) / free) if inside else None
+    interval = _round_up(every * seconds / rest * (1 - free) / free) if len(inside) > 1 else None
     numbers = [
         f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
     ]
     if inside:
-        numbers.append(f"one evaluation every {_steps(every)}")
+        numbers.append(_how_often(inside, every))
         numbers.append(f"one evaluation takes {duration(float(np.mean([e.seconds for e in inside])))}")
     first: list[str] = []  # what comes before evaluating less often
     looping = _python_loop(evidence, seconds)
@@ -64,7 +64,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         )
     rarer = _rarer(every, interval, steps, wait)
     first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
-    asked = asked_by(evidence, "evaluation", every) if inside else None
+    asked = asked_by(evidence, "evaluation", every) if len(inside) > 1 else None
     if asked is not None:
         where, text = asked
         first.append(f"It is asked for by {text}.")
@@ -73,17 +73,18 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         "cadence/evaluation",
         message=(
             f"Evaluation takes {share(seconds / steps.span_s)} of the training time ({share(free)} would do)"
-            + (f": it runs every {_steps(every)}{at(where)}." if inside else ".")
+            + (f": {_how_often(inside, every)}{at(where)}." if inside else ".")
         ),
         advice=" ".join(first),
         numbers=numbers,
         cost_s=cost,
         where=where,
+        severity="info" if len(inside) == 1 else None,  # once is no cadence
         ci95=_spread([e.seconds for e in inside], steps, cost),
         data={
             "effect": "semantic",
             "num_evaluations": len(inside),
-            "steps_between": every if inside else None,
+            "steps_between": every if len(inside) > 1 else None,
             "every_nth": max(2, round(interval / every)) if interval else None,
             "builds_graphs": graphs,
         },
@@ -105,6 +106,10 @@ def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
     if group is None or group.num_samples < evidence.limits.min_samples:
         return None
     return group if group.seconds >= evidence.limits.hot_line_ratio * seconds else None
+
+
+def _how_often(inside: list[Interval], every: float) -> str:
+    return f"it runs every {_steps(every)}" if len(inside) > 1 else f"once, after step {inside[0].after_step}"
 
 
 def _steps(every: float) -> str:
@@ -172,7 +177,8 @@ def checkpoint(evidence: Evidence) -> Iterable[Finding]:
         "cadence/checkpoint",
         message=(
             f"Writing checkpoints takes {share(seconds / steps.span_s)} of the training time "
-            f"({share(limits.checkpoint_free_ratio)} would do): one every {every:.0f} steps{at(where)}."
+            f"({share(limits.checkpoint_free_ratio)} would do): "
+            f"{f'one every {every:.0f} steps' if count > 1 else 'once'}{at(where)}."
         ),
         advice=(
             "Write checkpoints less often (by time rather than by step), "
@@ -182,6 +188,7 @@ def checkpoint(evidence: Evidence) -> Iterable[Finding]:
         numbers=_numbers(steps, seconds, inside, site, every),
         cost_s=cost,
         where=where,
+        severity="info" if count == 1 else None,
         data={
             "effect": "semantic",
             "num_checkpoints": count,
