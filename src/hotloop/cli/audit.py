@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -101,14 +102,14 @@ def _of_run(folder: Path) -> tuple[dict[str, Any], list[Path], list[Path]]:
     report = build_report(examine(recording))
     notes = [process.notes for process in recording.ranks]
     named = {str(file) for kinds in notes for note in kinds.get("files", ()) for file in note["files"]}
-    read = {
+    configured = {
         str(note.get("file"))
         for kinds in notes
         for note in kinds.get("config", ())
         if note["source"] != "argparse"
     }
     end = recording.start_unix_s + recording.wall_s
-    there = [path for path in map(Path, sorted(named | read)) if path.is_file()]
+    there = [path for path in map(Path, sorted(named | configured)) if os.path.isfile(path)]  # noqa: PTH113
     if changed := sum(path.stat().st_mtime > end for path in there):
         say(f"{changed} of the run's files changed since; findings speak of them as they are now")
     return (
