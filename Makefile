@@ -1,7 +1,7 @@
 # make demo   the main job on real input, about a minute
 # make quick    the tests that start no process and train no system, about a minute
 # make test     everything CI runs
-# make nightly  what takes long: the five systems, endurance, and scripts in interpreters of their own
+# make nightly  security, and what takes long: the five systems, endurance, and scripts in interpreters of their own
 # One virtual environment, made once; constraints.txt holds the tested versions.
 
 PYTHON ?= python3
@@ -11,7 +11,7 @@ READY  := $(VENV)/.ready
 # Tests that run at once; 0 runs them in one process.
 JOBS   ?= 2
 
-.PHONY: demo quick test nightly lint types docs bench bench-feed bench-workloads accuracy gpu clean
+.PHONY: demo quick test nightly security sbom lint types docs bench bench-feed bench-workloads accuracy gpu clean
 
 $(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c src/hotloop/_hooks.c
 	$(PYTHON) -m venv $(VENV)
@@ -31,9 +31,18 @@ test: lint types $(READY)
 	$(BIN)/python -m pytest -m 'not gpu and not alone and not nightly' -n $(JOBS) --dist loadfile --no-loadscope-reorder
 	$(BIN)/python -m pytest -m 'alone and not gpu and not nightly'
 
-nightly: $(READY)
+nightly: security $(READY)
 	HOTLOOP_TESTS_COLD=1 $(BIN)/python -m pytest -m 'not gpu and not alone' -n $(JOBS) --dist loadfile
 	$(BIN)/python -m pytest -m 'alone and not gpu'
+
+# Asks the package index about known faults of what is installed; nothing else here needs a network.
+security: $(READY)
+	$(BIN)/bandit --quiet --recursive src --configfile pyproject.toml
+	$(BIN)/pip-audit --local --skip-editable --progress-spinner off
+
+# A bill of materials of the environment, CycloneDX.
+sbom: $(READY)
+	$(BIN)/cyclonedx-py environment --output-file sbom.json $(VENV)
 
 lint: $(READY)
 	$(BIN)/ruff check .

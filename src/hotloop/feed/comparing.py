@@ -55,7 +55,7 @@ def _difference(first: Encoded, second: Encoded, position: int) -> str:
 def _equal(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> bool:
     """Equality by the objects' own word, as pickles of equal objects may differ."""
     try:
-        first, second = pickle.loads(old.tobytes()), pickle.loads(new.tobytes())
+        first, second = pickle.loads(old.tobytes()), pickle.loads(new.tobytes())  # nosec B301
         if isinstance(first, torch.Tensor) and isinstance(second, torch.Tensor):
             return bool(torch.equal(first, second))
         return bool(first == second)

@@ -209,7 +209,7 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             self._free(task)
             self._dispatch()
             if reply.kind != BATCH:
-                pickle.loads(meta).reraise()
+                pickle.loads(meta).reraise()  # nosec B301
             return self._pinned(unpack(meta, reply.spans, None))
         held = self._ring.num_taken - len(self._task_info)  # this one, and what the user has not let go
         if self._copies or held > SPARE_SLOTS:

@@ -183,4 +183,4 @@ def read_leaf(field: Field, memory: NDArray[np.uint8], *, copy: bool) -> Any:
         return float(stretch.view(np.float64)[0])
     if field.kind == BOOLEAN:
         return bool(stretch[0])
-    return pickle.loads(stretch.tobytes())
+    return pickle.loads(stretch.tobytes())  # nosec B301

@@ -61,7 +61,7 @@ def beginning_again(loader: Any, start: dict[str, Any]) -> Iterator[None]:
 
     Generators the loader or its sampler was given stay where the drawing leaves them.
     """
-    random, samplers = pickle.loads(start["random"].numpy().tobytes())
+    random, samplers = pickle.loads(start["random"].numpy().tobytes())  # nosec B301
     with randomness.preserved():
         randomness.restore(random._replace(cuda=()))
         for generator, found in zip(generators_of(loader), start["generators"], strict=True):

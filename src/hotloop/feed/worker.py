@@ -169,7 +169,7 @@ class Worker:
                 error, self._init_error = self._init_error, None
                 return FAILED, _portable(error), ()
             assert self._reader is not None, "worker_init_fn failed"
-            meta, spans = pack(self._reader.read(pickle.loads(index)), self._arena)
+            meta, spans = pack(self._reader.read(pickle.loads(index)), self._arena)  # nosec B301
             if len(meta) <= _INLINE_BYTES:
                 return BATCH, meta, spans
             address = np.frombuffer(meta, np.uint8).ctypes.data
@@ -236,7 +236,7 @@ def _portable(error: ExceptionWrapper) -> bytes:
     """An exception as bytes the loader can read, whatever its class is made of."""
     try:
         data = pickle.dumps(error)
-        pickle.loads(data)
+        pickle.loads(data)  # nosec B301
     except Exception:
         error.exc_msg = f"{error.exc_msg}\n({error.exc_type!r} itself could not be sent)"
         error.exc_type = RuntimeError

@@ -134,7 +134,7 @@ def _bare(code: CodeType) -> CodeType:
 def code_of(source: str) -> CodeType:
     """The code of the one function in a source."""
     names: dict[str, Any] = {}
-    exec(compile(source, "<hotloop>", "exec"), names)
+    exec(compile(source, "<hotloop>", "exec"), names)  # nosec B102
     function: FunctionType = next(value for name, value in names.items() if name != "__builtins__")
     return function.__code__
 
@@ -152,7 +152,7 @@ def _template(source: str) -> FunctionType:
             node.lineno = node.end_lineno = 1
             node.col_offset = node.end_col_offset = 0
     names: dict[str, Any] = {}
-    exec(compile(tree, "<hotloop>", "exec"), names)
+    exec(compile(tree, "<hotloop>", "exec"), names)  # nosec B102
     function: FunctionType = names["wrapper"]
     return function
 

@@ -56,7 +56,7 @@ class SystemFile:
                 known.add(name)
             names = ", ".join(f'"{name}"' for name in values)
             marks = ", ".join("?" * len(values))
-            db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))
+            db.execute(f"INSERT INTO {table} ({names}) VALUES ({marks})", tuple(values.values()))  # nosec B608
 
 
 def read_samples(path: Path, start_ns: int) -> tuple[Columns, dict[int, Columns]]:
@@ -83,7 +83,7 @@ def read_samples(path: Path, start_ns: int) -> tuple[Columns, dict[int, Columns]
 
 
 def _table(db: sqlite3.Connection, name: str) -> Columns:
-    cursor = db.execute(f"SELECT * FROM {name} ORDER BY t_s")
+    cursor = db.execute(f"SELECT * FROM {name} ORDER BY t_s")  # nosec B608
     names = [column[0] for column in cursor.description]
     rows = cursor.fetchall()
     table = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))

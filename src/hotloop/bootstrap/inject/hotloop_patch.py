@@ -87,7 +87,7 @@ def _hook(entry):
         space = sys.modules["__main__"].__dict__
         space.update(__file__=entry, __cached__=None, __loader__=_Loader("__main__", entry))
         code = compile(text, entry, "exec", dont_inherit=True)
-        exec(code, space)
+        exec(code, space)  # nosec B102
 
     run.__code__ = run.__code__.replace(**_MAIN_FRAME)
     _OURS.append(run.__code__)

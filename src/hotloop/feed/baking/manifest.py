@@ -165,7 +165,7 @@ def _parsed(content: dict[str, Any], path: Path) -> Manifest:
         for c in content["columns"]
     )
     try:
-        structure = pickle.loads(base64.b64decode(content["structure"]))
+        structure = pickle.loads(base64.b64decode(content["structure"]))  # nosec B301
     except Exception as error:  # whatever importing the module of a sample's class raises
         raise BakeError(
             f"{path}: the samples' own classes cannot be imported: {type(error).__name__}: {error}",

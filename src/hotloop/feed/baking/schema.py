@@ -129,7 +129,7 @@ def _record(structure: Structure | None, sample: Encoded, positions: Sequence[in
 def _read(record: Bytes) -> tuple[Any, list[Any]]:
     """The structure and the leaves of a record; tensors and arrays have memory of their own."""
     try:
-        structure, leaves = pickle.loads(record.data[1:])
+        structure, leaves = pickle.loads(record.data[1:])  # nosec B301
         return structure, [_leaf(*leaf) for leaf in leaves]
     except Exception as error:  # whatever reading a pickle raises that is none
         raise ValueError(f"a record is not readable: {error}") from error

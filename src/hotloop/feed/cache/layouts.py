@@ -65,7 +65,7 @@ class Layouts:
         if number == INLINE:
             length = _LENGTH.unpack(sample[-_LENGTH.size :].tobytes())[0]
             body = sample[: -_LENGTH.size - length]
-            return pickle.loads(sample[body.size : -_LENGTH.size].tobytes()), body
+            return pickle.loads(sample[body.size : -_LENGTH.size].tobytes()), body  # nosec B301
         return self.by_number(number), sample
 
     def by_number(self, number: int) -> Layout:
@@ -90,7 +90,7 @@ class Layouts:
         while position < len(log):
             length = _LENGTH.unpack_from(log, position)[0]
             start = position + _LENGTH.size
-            layout = pickle.loads(log[start : start + length])
+            layout = pickle.loads(log[start : start + length])  # nosec B301
             number = begin + position
             self._by_number[number] = layout
             self._numbers[layout] = number

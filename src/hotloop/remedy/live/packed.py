@@ -79,7 +79,7 @@ def packed(value: Any) -> bytes:
 
 def unpacked(data: memoryview) -> Any:
     """The result that was packed, made anew."""
-    return pickle.loads(data)  # what this process, or one it was forked from, wrote
+    return pickle.loads(data)  # what this process, or one it was forked from, wrote  # nosec B301
 
 
 def mutable(value: Any) -> Iterator[Any]:
