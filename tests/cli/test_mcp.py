@@ -128,6 +128,7 @@ def test_tools_are_bounded_cancelled_and_refuse_to_write_elsewhere(tmp_path: Pat
             while not ((tmp_path / "pid").exists() and (tmp_path / "pid").read_text()):
                 await anyio.sleep(0.1)
             assert alive()
+            assert "another command" in await call(client, "run", **sleeping)
             group.cancel_scope.cancel()
         with anyio.fail_after(10):
             while alive():

@@ -15,6 +15,7 @@ from time import monotonic
 from typing import IO, Any, Final
 
 import anyio
+import psutil
 from anyio.abc import Process
 
 #: Seconds that an interrupted verb has to write its report; one that nobody waits for has less.
@@ -84,18 +85,24 @@ async def _tell(err: IO[bytes], say: Say) -> None:
 
 
 async def _end(process: Process, patience_s: float) -> None:
-    if process.returncode is None:
-        with suppress(ProcessLookupError):
-            process.send_signal(signal.SIGINT)
-        with anyio.move_on_after(patience_s):
-            await process.wait()
-    _kill(process.pid)  # also what the command left behind
+    if process.returncode is not None:
+        return
+    with suppress(ProcessLookupError):
+        process.send_signal(signal.SIGINT)
+    with anyio.move_on_after(patience_s):
+        await process.wait()
+        return
+    _kill(process.pid)
     await process.wait()
 
 
 def _kill(pid: int) -> None:
-    with suppress(ProcessLookupError, PermissionError):
-        os.killpg(pid, signal.SIGKILL)
+    """With all that it started: launchers put their ranks into sessions of their own."""
+    with suppress(psutil.Error):
+        top = psutil.Process(pid)
+        for one in (*top.children(recursive=True), top):
+            with suppress(psutil.Error):
+                one.kill()
 
 
 def _read(file: IO[bytes], last_bytes: int | None = None) -> str:

@@ -13,6 +13,7 @@ from typing import Annotated, Any, Final
 import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
+from mcp_types import ToolAnnotations
 from pydantic import Field
 
 from hotloop import __version__
@@ -38,6 +39,8 @@ _FINDING_KEYS: Final = (
     "next",
 )  # fmt: skip
 _MOST_FINDINGS: Final = 100
+#: Tools that write nothing and start no command of the user's: editors may call them unasked.
+_READ: Final = ("report", "brief", "compare", "audit")
 
 Command = Annotated[list[str], Field(description='a word an item: ["python", "train.py", "--epochs", "3"]')]
 Run = Annotated[str, Field(description="name of a run, or the path of its folder")]
@@ -52,7 +55,7 @@ class Tools:
 
     def __init__(self, root: Path, most_s: float) -> None:
         self._root, self._most_s = root, most_s
-        self._runs = root / "hotloop-runs"
+        self._runs = (root / "hotloop-runs").resolve()
         self._turn = anyio.Lock()
 
     async def run(
@@ -162,6 +165,8 @@ class Tools:
         where = (self._root / cwd).resolve()
         if not where.is_relative_to(self._root):
             raise ToolError(f"{cwd} is not below {self._root}")
+        if self._turn.locked():
+            raise ToolError("another command is running, and two would slow each other down: wait for it")
         async with self._turn:
             return await self._ask(ctx, words, timeout_s, where)
 
@@ -180,7 +185,7 @@ class Tools:
         script = next((Path(word).stem for word in command if word.endswith(".py")), "run")
         name = name or f"{time.strftime('%Y%m%d-%H%M%S')}-{_ODD.sub('_', script)[:40]}"
         folder = self._runs / name
-        if not _NAME.fullmatch(name) or folder.resolve().parent != self._runs.resolve():
+        if not _NAME.fullmatch(name) or folder.resolve().parent != self._runs:
             raise ToolError(f"{name!r} is no name for a folder in {self._runs}: nothing is written elsewhere")
         return folder
 
@@ -237,7 +242,7 @@ def made(root: Path, most_s: float) -> MCPServer[Any]:
     )
     tools = Tools(root, most_s)
     for name in ("run", "report", "brief", "what_if", "verify", "compare", "audit"):
-        server.add_tool(getattr(tools, name))
+        server.add_tool(getattr(tools, name), annotations=ToolAnnotations(read_only_hint=name in _READ))
     server.resource("hotloop://docs", mime_type="application/json")(pages.titles)
     server.resource("hotloop://runs", mime_type="application/json")(tools.known)
     server.resource("hotloop://runs/{run}/findings", mime_type="application/json")(tools.findings)
