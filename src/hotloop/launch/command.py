@@ -3,17 +3,15 @@ are its own.
 
 Signals. The command is in hotloop's process group: a Ctrl-C at the terminal, or a signal sent to the group,
 reaches it directly, and hotloop goes on waiting. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 sent
-to hotloop alone are passed on, so that the command gets each signal once. A second SIGTERM, at least
-``PATIENCE_S`` after the first, makes hotloop stop waiting and write what it has. The exit code is the
-command's; a command killed by signal n gives 128 + n, as a shell says it (hotloop does not kill itself with
-the same signal: it has a report to write).
+to hotloop alone are passed on, so that the command gets each signal once. The exit code is the command's; a
+command killed by signal n gives 128 + n, as a shell says it (hotloop does not kill itself with the same
+signal: it has a report to write).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
-import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -24,12 +22,9 @@ from time import monotonic, perf_counter_ns, time
 from typing import IO, Final
 
 from hotloop.errors import UsageError
-from hotloop.launch.guard import end
 from hotloop.launch.orphans import Orphans
 from hotloop.launch.signals import PASSED_ON, GroupSentinel, Signals
 
-#: Two SIGTERM closer together than this are one: supervisors signal a process and its group.
-PATIENCE_S: Final = 1.0
 _TICK_S: Final = 0.5
 
 #: Set for every run; what an outer hotloop set does not leak into an inner one.
@@ -48,9 +43,7 @@ class Outcome:
     start_ns: int
     end_ns: int
     start_unix_s: float
-    signal: int | None = None  # that killed the command
-    abandoned: bool = False  # hotloop was told twice to end and left the command running
-    passed_on: tuple[int, ...] = ()  # signals hotloop was sent meanwhile
+    interrupted: bool = False  # hotloop was sent a signal while the command ran
     warnings: tuple[str, ...] = ()
     ended_for: str = ""  # why hotloop ended it
     started: bool = True  # False where its writes could not be kept from the user's files after all
@@ -59,11 +52,6 @@ class Outcome:
     def wall_s(self) -> float:
         """Seconds from start to end."""
         return (self.end_ns - self.start_ns) / 1e9
-
-    @property
-    def interrupted(self) -> bool:
-        """Whether hotloop was asked to end while the command ran."""
-        return bool(self.passed_on) or self.abandoned
 
 
 def run_command(
@@ -104,16 +92,13 @@ def run_command(
             raise _not_started(command[0], error) from error
         wait = _Wait(process=process, signals=signals, on_tick=on_tick, orphans=orphans)
         wait.until_over()
-    killed_by = -wait.code if wait.code < 0 else None
     return Outcome(
         exit_code=128 - wait.code if wait.code < 0 else wait.code,
         pid=process.pid,
         start_ns=start_ns,
         end_ns=wait.end_ns,
         start_unix_s=start_unix_s,
-        signal=killed_by,
-        abandoned=wait.abandoned,
-        passed_on=tuple(wait.passed_on),
+        interrupted=wait.interrupted,
         warnings=tuple(wait.warnings),
     )
 
@@ -154,10 +139,8 @@ class _Wait:
     orphans: Orphans | None = None
     code: int = 0
     end_ns: int = 0
-    abandoned: bool = False
-    passed_on: list[int] = field(default_factory=list)
+    interrupted: bool = False
     warnings: list[str] = field(default_factory=list)
-    _terminated_at: float | None = None
     _group: GroupSentinel = field(default_factory=GroupSentinel)
 
     def until_over(self) -> None:
@@ -166,19 +149,15 @@ class _Wait:
             while not self._ended():
                 number = self.signals.next(max(0.0, next_tick - monotonic()))
                 if number in PASSED_ON:
-                    self._pass_on(number)
-                    if self.abandoned:
-                        self.code, self.end_ns = -number, perf_counter_ns()
-                        self.process.returncode = self.code  # it is nobody's child any more
-                        break
+                    self.interrupted = True
+                    if not self._group.was_hit(number):
+                        self.process.send_signal(number)
                 if monotonic() >= next_tick:
                     self._tick()
                     next_tick = monotonic() + _TICK_S
             self._tick()
         finally:
             if self.orphans is not None:
-                if self.abandoned:
-                    end(self.process.pid)
                 self.orphans.end(self._ours)
             self._group.close()
 
@@ -191,20 +170,6 @@ class _Wait:
         if code is not None:
             self.code, self.end_ns = code, perf_counter_ns()
         return code is not None
-
-    def _pass_on(self, number: int) -> None:
-        now, before = monotonic(), self._terminated_at
-        again = number == signal.SIGTERM and before is not None
-        if before is not None and again and now - before < PATIENCE_S:
-            return
-        self.passed_on.append(number)
-        if not self._group.was_hit(number):
-            self.process.send_signal(number)
-        if self._group.ended:
-            self._group.close()
-            self._group = GroupSentinel()
-        if number == signal.SIGTERM:
-            self._terminated_at, self.abandoned = now, again
 
     def _tick(self) -> None:
         """Watching may break, the command goes on."""

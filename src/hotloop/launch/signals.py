@@ -77,7 +77,7 @@ class GroupSentinel:
             )
 
     def was_hit(self, number: int) -> bool:
-        """Whether the whole group got this signal, which hotloop has just received."""
+        """Whether the whole group got this signal, which hotloop has just received, or one like it before."""
         if self._process is None:  # the terminal's signals reach the group, others come alone
             return number in (signal.SIGINT, signal.SIGQUIT)
         try:
@@ -89,11 +89,6 @@ class GroupSentinel:
     def pid(self) -> int:
         """Of the silent process, 0 where there is none."""
         return self._process.pid if self._process is not None else 0
-
-    @property
-    def ended(self) -> bool:
-        """Whether the silent process is gone, by whatever signal."""
-        return self._process is not None and self._process.poll() is not None
 
     def close(self) -> None:
         """End the silent process."""
