@@ -42,18 +42,20 @@ _BOUND = {
     "logging": "Logging-bound: {share} of the time goes to logging",
     "startup": "Start-up takes {share} of the run",
 }
+_ACTS = "Host-bound: {share} of the time goes to acting and other Python beside the training of the model"
 _NO_PROCESS = "the command never reached torch, or hotloop could not look inside"
 
 
-def bottleneck(steps: Steps, filling: FirstPass | None = None) -> str:
+def bottleneck(steps: Steps, filling: FirstPass | None = None, *, acts: bool = False) -> str:
     """The class of ``phases.CLASSES`` with the largest cost, ``"none"`` where no step was seen.
 
-    ``filling`` is the first pass over the data where it waited for what later ones find kept.
+    ``filling`` is the first pass over the data where it waited for what later ones find kept; ``acts``: the
+    loop makes its data by acting, which is work of the host.
     """
-    return _largest(steps, filling)[0]
+    return _largest(steps, filling, acts)[0]
 
 
-def class_costs(steps: Steps, filling: FirstPass | None = None) -> dict[str, float]:
+def class_costs(steps: Steps, filling: FirstPass | None = None, acts: bool = False) -> dict[str, float]:
     """Seconds over the training span each class costs; host time hidden behind the device counts as the
     device's, garbage collection as the host's, and what only the first pass over the data waited for as
     nobody's.
@@ -67,11 +69,18 @@ def class_costs(steps: Steps, filling: FirstPass | None = None) -> dict[str, flo
     costs["input"] = max(0.0, costs["input"] - collected - _once(steps, filling))
     hidden = sum(max(0.0, steps.span_totals.get(phase, 0.0) - seconds[phase]) for phase in seconds)
     costs["device"] += hidden
+    if acts:
+        costs["host"], costs["input"] = costs["host"] + costs["input"], 0.0
     return costs
 
 
 def verdict(
-    steps: Steps | None, findings: Sequence[Finding], doubt: str = "", filling: FirstPass | None = None
+    steps: Steps | None,
+    findings: Sequence[Finding],
+    doubt: str = "",
+    filling: FirstPass | None = None,
+    *,
+    acts: bool = False,
 ) -> str:
     """One sentence: what holds the run back and what to do first; ``doubt`` is why it is not sure.
 
@@ -79,12 +88,12 @@ def verdict(
     """
     if steps is None:
         return f"No training process was seen: {doubt or _NO_PROCESS}."
-    name, share = _largest(steps, filling)
+    name, share = _largest(steps, filling, acts)
     urgent = _first(findings)
     if name == "none":
         stood = f"No training step was seen{_stood(steps)}."
         return f"{stood} First: {_lowercase(urgent.message)}" if urgent else stood
-    bound = _BOUND[name].format(share=units.share(share))
+    bound = (_ACTS if acts and name == "host" else _BOUND[name]).format(share=units.share(share))
     if filling is not None:
         bound += ", the first pass over the data left out"
     if urgent is None:
@@ -149,13 +158,13 @@ def _first(findings: Sequence[Finding]) -> Finding | None:
     return next(iter([*wrong, *slow]), None)
 
 
-def _largest(steps: Steps, filling: FirstPass | None) -> tuple[str, float]:
+def _largest(steps: Steps, filling: FirstPass | None, acts: bool) -> tuple[str, float]:
     if steps.num_steps == 0:
         return "none", 0.0
     startup = steps.totals.get("startup", 0.0)
     if steps.wall_s > STARTUP_RUN_S and startup > steps.wall_s - startup:
         return "startup", startup / steps.wall_s
-    costs = class_costs(steps, filling)
+    costs = class_costs(steps, filling, acts)
     name = max(costs, key=lambda key: (costs[key], key == "device"))
     span_s = steps.span_s - _once(steps, filling)
     return name, min(1.0, costs[name] / span_s) if span_s > 0 else 0.0

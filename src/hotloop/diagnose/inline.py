@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hotloop.diagnose import repeating, rollouts
+from hotloop.diagnose import repeating
 from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import BUSY_PHASES, phase_interval, step_cpu_s
 from hotloop.diagnose.evidence import Evidence
@@ -15,7 +15,7 @@ from hotloop.diagnose.groups import LineGroup, asking, hottest, quoted, seconds_
 from hotloop.diagnose.line_kinds import by_rows, is_gather
 from hotloop.diagnose.making import takes
 from hotloop.diagnose.repeating import cheaper
-from hotloop.diagnose.rollouts import steps_environment
+from hotloop.diagnose.rollouts import ADVICE, acts
 from hotloop.diagnose.series import one_off
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LineCost, Steps
@@ -35,9 +35,9 @@ class Inline:
     wait_s: float
     saved_s: float
     statement: Place | None  # the statement of the training loop
-    hot: LineGroup | None  # the line that dominates, or the hottest where an environment is stepped
+    hot: LineGroup | None  # the line that dominates, or the hottest where the loop acts
     handed_over: bool  # the loop waits there for another thread or process
-    rollout: bool  # an environment is stepped
+    rollout: bool  # it is no batch: the loop acts
     top: tuple[str, ...]  # the costliest lines in words
 
 
@@ -63,7 +63,7 @@ def inline_input(evidence: Evidence) -> Inline | None:
             return None
         dominant = None  # nothing of the line can be left out; it can only run beside the step
     handed_over = dominant is not None and dominant.library.startswith(_HAND_OVER)
-    rollout = not handed_over and steps_environment(evidence)
+    rollout = not handed_over and acts(evidence)
     return Inline(
         wait_s=wait,
         saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
@@ -81,10 +81,10 @@ def inline_input(evidence: Evidence) -> Inline | None:
 def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
     """The line that dominates the loop's own input."""
     inline = inline_input(evidence)
-    if inline is None or inline.hot is None:
+    if inline is None or inline.hot is None or inline.rollout:
         return
     steps, hot, wait = evidence.steps, inline.hot, duration(inline.wait_s)
-    plain = not (inline.handed_over or inline.rollout)
+    plain = not inline.handed_over
     again = repeating.repeated(evidence, hot, None) if plain else ""
     message = (
         f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch, which the "
@@ -99,13 +99,9 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
             "Make what fills the queue cheaper, or use worker processes (a DataLoader with num_workers): "
             "threads of one process run Python code one at a time."
         )
-    elif inline.rollout:
-        advice = rollouts.ADVICE
     else:
         advice = cheaper(evidence, hot)
-    # Of a rollout nobody knows what more environments at once would save: a small one is left as it is.
     cost = hot.share * inline.wait_s
-    small = inline.rollout and cost < evidence.limits.medium_ratio * steps.step_s
     made = "the wait takes" if inline.handed_over else "making batches takes"
     process = "" if inline.handed_over else ", in the training process"
     background = f"made in the background it would save {duration(inline.saved_s)} of each step"
@@ -123,12 +119,38 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
         ],
         where=hot.place,
         remedies=(*by_rows(hot.source), *repeating.remedies(again)) if plain else (),
-        severity="info" if small else None,
         data={
             "share_of_make": hot.share,
             "statement": str(inline.statement or ""),
             **repeating.data(again),
         },
+    )
+
+
+def acting(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
+    """The line that dominates what the loop does between its updates to get what they are made from."""
+    inline = inline_input(evidence)
+    if inline is None or inline.hot is None or not inline.rollout:
+        return
+    steps, hot, cost = evidence.steps, inline.hot, inline.hot.share * inline.wait_s
+    # Nobody knows what more environments at once would save: a small one is left as it is.
+    small = cost < evidence.limits.medium_ratio * steps.step_s
+    yield cause(
+        evidence,
+        finding_id,
+        cost_s=cost,
+        ci95=phase_interval(steps, cost, "data_wait"),
+        message=(
+            f"{hot.what} at {spot(hot.place)} takes {duration(cost)} of every step "
+            f"({share(cost / steps.step_s)}): the loop acts before it trains, for "
+            f"{duration(inline.wait_s)} in all."
+        ),
+        advice=ADVICE,
+        numbers=[takes(hot).replace("making", "acting")],
+        where=hot.place,
+        severity="info" if small else None,
+        remedies=(),
+        data={"nature": "python", "statement": str(inline.statement or "")},
     )
 
 

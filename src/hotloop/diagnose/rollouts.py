@@ -28,6 +28,16 @@ _ENVIRONMENT = re.compile(r"(^|[._])(env|environment|sim|simulat(or|ion)|game)s?
 _ANSWERS = re.compile(r"\b(r|rews?|rewards?|d|dones?|terminat\w+|terms?|truncat\w+|truncs?|infos?)\b", re.I)
 
 
+def acts(evidence: Evidence) -> bool:
+    """Whether the training loop makes its own data by acting: no loader feeds it, and it asks the model for
+    what is trained on next, or steps an environment. That is work of the host and no waiting for data.
+    """
+    loader = evidence.steps.train_loader()
+    if loader is not None and "num_workers" in loader.settings:
+        return False
+    return bool(evidence.steps.facts.get("unclear")) or steps_environment(evidence)
+
+
 def steps_environment(evidence: Evidence) -> bool:
     """Whether a line of the user's code that this run went through steps an environment and takes its answer,
     or a package was in use that steps them itself.

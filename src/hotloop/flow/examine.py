@@ -15,6 +15,7 @@ from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.doubt import doubt
 from hotloop.diagnose.evidence import Evidence, evidence_of
 from hotloop.diagnose.limits import Limits
+from hotloop.diagnose.rollouts import acts
 from hotloop.findings import Finding
 from hotloop.measure import measure
 from hotloop.measure.jobs import main_job
@@ -67,13 +68,13 @@ def examine(recording: Recording) -> Examination:
             recording=recording, evidence=None, findings=(), bottleneck="none", verdict=verdict(None, (), why)
         )
     evidence = evidence_of(recording, lead(ranks) or ranks[0], ranks, Limits())
-    findings = diagnose(evidence)
+    findings, acting = diagnose(evidence), acts(evidence)
     return Examination(
         recording=recording,
         evidence=evidence,
         findings=findings,
-        bottleneck=bottleneck(evidence.steps, evidence.first_pass),
-        verdict=verdict(evidence.steps, findings, doubt(evidence), evidence.first_pass),
+        bottleneck=bottleneck(evidence.steps, evidence.first_pass, acts=acting),
+        verdict=verdict(evidence.steps, findings, doubt(evidence), evidence.first_pass, acts=acting),
     )
 
 

@@ -69,7 +69,7 @@ WARM_UP_STEPS = 20
 #: Tells the recording which functions the user calls evaluation (``hotloop run --evaluation``).
 EVALUATION = "HOTLOOP_EVALUATION"
 _CANNOT_TELL = (
-    "the forwards without gradients at {} count as making batches (a rollout); rows cannot tell that from an "
+    "the forwards without gradients at {} count as acting (a rollout); rows cannot tell that from an "
     "evaluation: if they are one, give hotloop run --evaluation FUNCTION"
 )
 

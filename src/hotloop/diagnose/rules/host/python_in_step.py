@@ -11,6 +11,7 @@ from hotloop.diagnose.causes import at, cause, in_framework, spot
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, sampled_interval
+from hotloop.diagnose.inline import acting
 from hotloop.diagnose.line_kinds import by_rows
 from hotloop.diagnose.python_work import (
     beside_the_model,
@@ -47,6 +48,7 @@ _NATURES = {
 @rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The costliest pieces of the user's own code in the step, with the hottest line of each."""
+    yield from acting(evidence, ID)
     steps, limits = evidence.steps, evidence.limits
     exposed = steps.exposed("other")
     groups = _without_collector(evidence, beside_the_model(evidence))

@@ -12,7 +12,7 @@ from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import quoted
 from hotloop.diagnose.python_work import collector_s
-from hotloop.diagnose.rollouts import steps_environment
+from hotloop.diagnose.rollouts import acts
 from hotloop.diagnose.series import INSIDE, drift, grown_phase, hottest_line, inside
 from hotloop.findings import Finding
 from hotloop.measure.others import core_time_got
@@ -107,8 +107,8 @@ def _hottest(line: LineCost | None, phase: str) -> Iterator[str]:
 
 
 def _by_input_rules(evidence: Evidence) -> bool:
-    """Whether rules of the input speak of a wait: a loader's, or of a rollout that several passes follow."""
-    return evidence.steps.train_loader() is not None or steps_environment(evidence)
+    """Whether other rules speak of a wait: a loader's, or acting that several passes follow."""
+    return evidence.steps.train_loader() is not None or acts(evidence)
 
 
 def _of_outliers(noisy: bool, where: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
