@@ -307,28 +307,3 @@ def test_a_worker_that_keeps_samples_and_what_a_batch_of_it_takes(tmp_path: Path
     assert "train.py:23: what it makes in a worker stays there" in " ".join(account["said"].split())
     page = (tmp_path / "run" / "report.html").read_text()
     assert "What grows" in page
-
-
-@pytest.mark.nightly
-def test_two_batch_sizes_give_the_largest_batch(tmp_path: Path) -> None:
-    script = dedent(LOOP) + dedent(
-        """
-        size = int(sys.argv[1])
-        model = nn.Sequential(nn.Linear(32, 4096), nn.Tanh(), nn.Linear(4096, 1))
-        optimizer = torch.optim.SGD(model.parameters(), lr=1e-9)
-        for (x,) in DataLoader(TensorDataset(torch.zeros(size * 6, 32)), batch_size=size):
-            optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()
-        """
-    )
-    # From 32 MiB on the C library gives a tensor's memory back at once: activations have to be larger.
-    (tmp_path / "train.py").write_text(script)
-    for size in ("3000", "8000"):
-        done = hotloop("run", "--out", size, "--", sys.executable, "train.py", size, folder=tmp_path)
-        assert done.returncode == 0, done.stderr
-    batch = again(str(tmp_path / "3000"), str(tmp_path / "8000"))["batch"]
-    # An activation of 4096 floats, its gradient, and six batches of inputs, as far as they are there at once.
-    assert 16e3 < batch["per_sample_bytes"] < 120e3
-    assert batch["largest"] > 8000
-    assert "two batch sizes (3000 and 8000)" in batch["inferred"]
-    same = hotloop("memory", "3000", "3000", folder=tmp_path)
-    assert "show no largest batch" in " ".join(same.stdout.split())

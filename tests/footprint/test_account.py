@@ -1,4 +1,4 @@
-"""The account of crafted recordings whose memory is known: device parts, the largest batch, copies, leaks."""
+"""The account of crafted recordings whose memory is known: device parts, copies, leaks."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tests.report.report_samples import full_steps
 
 from hotloop.diagnose.worker_memory import worker_memory
 from hotloop.footprint.account import account
-from hotloop.footprint.batch import compare
 from hotloop.footprint.growing import growing
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
 
@@ -64,19 +63,6 @@ def test_device_memory_by_what_it_is_for() -> None:
     }  # fmt: skip
     assert sum(parts.values()) * GIB == found["peak_bytes"] == 18 * GIB
     assert found["outside_bytes"] == 2 * GIB  # of 22 used, torch's allocator holds 20
-
-
-def test_two_batch_sizes_find_the_line() -> None:
-    first, second = (
-        (recording(process(notes=on_device(n)), machine=GPU, system=USED), {"dataset": {"batch_size": n}})
-        for n in (32, 64)
-    )
-    batch = compare(first, second)
-    assert batch is not None
-    assert batch["per_sample_bytes"] == pytest.approx(0.25 * GIB)
-    assert batch["fixed_bytes"] == pytest.approx(14 * GIB)  # 10 of tensors, 2 spare, 2 of CUDA
-    assert batch["largest"] == int((0.9 * 80 - 14) / 0.25)
-    assert compare(first, first) is None
 
 
 def sampled(uss: list[float], anonymous: list[float]) -> dict[str, np.ndarray[Any, Any]]:

@@ -17,15 +17,10 @@ from hotloop.errors import UsageError
 if TYPE_CHECKING:
     from hotloop.footprint.stages import Dataset
 
-_USAGE = """hotloop memory [--json] RUN [RUN]
+_USAGE = """hotloop memory [--json] RUN
        hotloop memory RUN --num-samples N [--num-workers N] [--num-ranks N] [--memory SIZE] ...
        hotloop memory [--every N] [--steps N] [--out DIR] [--json] -- COMMAND...
        hotloop memory --stage NAME=DTYPE[SHAPE]+... --num-samples N [--json] ..."""
-
-_NO_LINE = (
-    "The two runs show no largest batch: their batch sizes or their peaks are too close, or memory did not "
-    "grow in a line."
-)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -35,7 +30,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "what",
         metavar="RUN | -- COMMAND",
         nargs="*",
-        help="a run folder (two: the same command at two batch sizes), or a training command after --",
+        help="a run folder, or a training command after --",
     )
     arguments.add_json(parser, "the account as JSON")
     run = parser.add_argument_group("with a command")
@@ -68,10 +63,12 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError("--stage is for an account without a run", hint=f"usage: {_USAGE}")
     if options.stage or not options.what:
         return _from_shapes(options)
-    runs, numbers = [Path(word) for word in options.what], _numbers(options)
-    if all(path.is_dir() or path.suffix == ".sqlite" for path in runs):
-        return _with_numbers(runs, options, numbers) if numbers else _from_runs(runs, options)
-    if len(runs) == 1 and not shutil.which(options.what[0]):
+    run, numbers = Path(options.what[0]), _numbers(options)
+    if run.is_dir() or run.suffix == ".sqlite":
+        if len(options.what) > 1:
+            raise UsageError(f"{len(options.what)} runs given", hint="one run has one account")
+        return _with_numbers(run, options, numbers) if numbers else _of_run(run, options)
+    if len(options.what) == 1 and not shutil.which(options.what[0]):
         raise UsageError(
             f"there is no run folder {options.what[0]}", hint=f"a command follows two dashes: {_USAGE}"
         )
@@ -88,37 +85,24 @@ def _numbers(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
-def _with_numbers(runs: list[Path], options: argparse.Namespace, numbers: dict[str, Any]) -> int:
+def _with_numbers(run: Path, options: argparse.Namespace, numbers: dict[str, Any]) -> int:
     """The dataset of a run as it would be with other numbers."""
     from hotloop.flow.examine import examine, read
     from hotloop.footprint.recorded import dataset
 
-    if len(runs) > 1:
-        raise UsageError(f"{len(runs)} runs given with {', '.join(numbers)}", hint="numbers are for one run")
-    seen = examine(read(runs[0]))
+    seen = examine(read(run))
     found = dataset(seen.recording, seen.lead)
     if found is None or not found.stages:
         raise UsageError(
-            f"{runs[0]} shows no dataset's stages", hint="record it with 'hotloop memory -- COMMAND'"
+            f"{run} shows no dataset's stages", hint="record it with 'hotloop memory -- COMMAND'"
         )
     return _of_dataset(dataclasses.replace(found, **numbers), options)
 
 
-def _from_runs(runs: list[Path], options: argparse.Namespace) -> int:
-    if len(runs) > 2:
-        raise UsageError(f"{len(runs)} runs given", hint="one run, or two of one command at two batch sizes")
+def _of_run(run: Path, options: argparse.Namespace) -> int:
     from hotloop.flow.examine import build_report, examine, read
-    from hotloop.footprint.batch import batch_words, compare
 
-    recordings = [read(run) for run in runs]
-    reports = [build_report(examine(recording)) for recording in recordings]
-    if len(runs) == 2:
-        batch = compare(*zip(recordings, (report["memory"] for report in reports), strict=True))
-        memory = reports[1]["memory"]
-        memory["batch"] = batch
-        said = _NO_LINE if batch is None else batch_words(batch)
-        memory["advice"] = [said, *memory.get("advice", ())]
-    _write_run(reports[-1], options, sys.stdout)
+    _write_run(build_report(examine(read(run))), options, sys.stdout)
     return 0
 
 

@@ -29,17 +29,14 @@ def account(recording: Recording, steps: Steps | None, peak: float | None = None
         return {}
     process = recording.ranks[0]
     data, makers = dataset(recording, steps), worker_memory(recording)
-    host = host_memory(recording, process, data.held_bytes if data else 0.0)
-    device = device_memory(recording, process)
     limit, peak = limit_of(recording.machine), peak or peak_of(recording)
     grown, in_workers = growing(process), _in_workers(process)
     return {
         "run_peak_bytes": peak or None,
-        "host": asdict(host) if host else None,
-        "device": asdict(device) if device else None,
+        "host": host_memory(recording, process, data.held_bytes if data else 0.0),
+        "device": device_memory(recording, process),
         "workers": _workers(makers, data),
         **tables(data, int(limit or 0), peak),
-        "batch": None,  # takes two runs: ``batch.compare``
         "growing": grown,
         "growing_worker": in_workers,
         "advice": _advice(grown, in_workers),

@@ -8,7 +8,6 @@ The rest is named by when it is there: between steps, or only during one.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,22 +19,7 @@ from hotloop.record.recording import Process, Recording
 _HELD = ("parameters", "gradients", "optimizer state")
 
 
-@dataclass(frozen=True, kw_only=True)
-class Held:
-    """One memory (host or device) of one training process. ``parts`` sum to ``peak_bytes``.
-
-    ``between_bytes`` is what is held from step to step, ``outside_bytes`` what others hold of a device.
-    """
-
-    peak_bytes: float
-    between_bytes: float
-    parts: list[dict[str, Any]]
-    capacity_bytes: float | None = None
-    reserved_bytes: float | None = None
-    outside_bytes: float = 0.0
-
-
-def device_memory(recording: Recording, process: Process) -> Held | None:
+def device_memory(recording: Recording, process: Process) -> dict[str, Any] | None:
     """The device's memory as torch's allocator counts it, None where no device was used."""
     notes = [note for note in process.notes.get("memory", []) if (note.get("device_reserved") or 0) > 0]
     if not notes:
@@ -51,17 +35,17 @@ def device_memory(recording: Recording, process: Process) -> Held | None:
     gpus = recording.machine.get("gpus") or ()
     gpu: Mapping[str, Any] = next((one for one in gpus if one.get("visible", True)), {})
     used = _finite(recording.system.get(f"gpu{gpu.get('index') or 0}_memory_bytes")).max(initial=0.0)
-    return Held(
-        peak_bytes=peak,
-        between_bytes=between,
-        parts=_named(parts),
+    return _held(
+        peak,
+        between,
+        parts,
         capacity_bytes=float(gpu["memory_bytes"]) if gpu.get("memory_bytes") else None,
         reserved_bytes=reserved,
         outside_bytes=max(0.0, float(used) - reserved),
     )
 
 
-def host_memory(recording: Recording, process: Process, dataset_bytes: float = 0.0) -> Held | None:
+def host_memory(recording: Recording, process: Process, dataset_bytes: float) -> dict[str, Any] | None:
     """Resident memory of the training process, None where it was not noted."""
     notes = [note for note in process.notes.get("memory", []) if note.get("host_rss")]
     if not notes:
@@ -79,7 +63,7 @@ def host_memory(recording: Recording, process: Process, dataset_bytes: float = 0
         "else, between steps": rest - held,
         "during a step": peak - between,
     }
-    return Held(peak_bytes=peak, between_bytes=between, parts=_named(parts))
+    return _held(peak, between, parts)
 
 
 def host_peak(recording: Recording, process: Process) -> float:
@@ -90,8 +74,22 @@ def host_peak(recording: Recording, process: Process) -> float:
     return max(noted, float(sampled.max(initial=0.0))) if _largest(notes, "host_rss") else 0.0
 
 
-def _named(parts: Mapping[str, float]) -> list[dict[str, Any]]:
-    return [{"name": name, "bytes": size} for name, size in parts.items()]
+def _held(
+    peak: float, between: float, parts: Mapping[str, float], **of_device: float | None
+) -> dict[str, Any]:
+    """One memory (host or device) of one training process; the parts sum to its peak.
+
+    ``between_bytes`` is what is held from step to step, ``outside_bytes`` what others hold of a device.
+    """
+    return {
+        "peak_bytes": peak,
+        "between_bytes": between,
+        "parts": [{"name": name, "bytes": size} for name, size in parts.items()],
+        "capacity_bytes": None,
+        "reserved_bytes": None,
+        "outside_bytes": 0.0,
+        **of_device,
+    }
 
 
 def _known_sizes(process: Process, *, on_device: bool, most: float) -> dict[str, float]:

@@ -64,7 +64,7 @@ def _device(evidence: Evidence, failure: Failure, memory: Mapping[str, Any]) -> 
     proof = [f"{name}: {units.size(size)}" for name, size in parts if size is not None]
     advice = (
         "Lower the batch size and make up for it with gradient accumulation, or keep less for backward "
-        "(autocast, checkpointing); 'hotloop memory RUN RUN' at two batch sizes says how large one fits."
+        "(autocast, checkpointing)."
     )
     if unused and asked and capacity and unused > max(asked, 0.1 * capacity):
         advice = (
