@@ -48,6 +48,7 @@ class Feed:
     first_excess_s: float
     make_s: float
     make_cpu_s: float
+    transfer_s: float  # that the device does not hide
     step_cpu_s: float
     deliver_s: float
     cores: float
@@ -129,10 +130,14 @@ def feed_of(evidence: Evidence) -> Feed | None:
     steps. Of several it is the one that is waited for most: waits for the others are the step's own work.
     """
     steps = evidence.steps
-    driving = steps.train_loader()
+    waited, driving = waited_for(steps), steps.train_loader()
     if driving is None or "num_workers" not in driving.settings or not evidence.enough:
         return None
-    loader = waited_for(steps) or driving
+    loader = waited or driving
+    transfer = steps.per_step("transfer") * steps.exposed("transfer")
+    # A sampler of the user's draws indices in the training process, with workers as well.
+    drawing = [line for line in outside_samples(steps) if package_of(line.within) != "torch"]
+    making = making_lines(steps, loader)
     others = sum(
         float(one.wait_s.sum()) for one in steps.loaders if one.role == "train" and one is not loader
     )
@@ -145,8 +150,6 @@ def feed_of(evidence: Evidence) -> Feed | None:
     if make is None:
         return None
     excess, deliver = first_excess(loader, make) / steps.num_steps, deliver_s(loader)
-    # A sampler of the user's draws indices in the training process, with workers as well.
-    drawing = (line for line in outside_samples(steps) if package_of(line.within) != "torch")
     others += sum(line.seconds for line in drawing if line.phase == "data_wait")
     elsewhere = min(others / steps.num_steps, steps.per_step("data_wait"))
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES) + elsewhere
@@ -157,12 +160,13 @@ def feed_of(evidence: Evidence) -> Feed | None:
     wait = steps.per_step("data_wait") - excess if filling is None else filling.later_s
     wait = max(0.0, wait - elsewhere)
     return Feed(
-        loader=replace(loader, lines=making_lines(steps, loader)),
+        loader=replace(loader, lines=making),
         busy_s=busy,
         wait_s=wait,
         first_excess_s=excess,
         make_s=make * batches,
         make_cpu_s=make_cpu,
+        transfer_s=transfer,
         step_cpu_s=step_cpu_s(evidence, busy, wait, make_cpu if workers == 0 else 0.0),
         # On a crowded machine most of it is waiting for a core, which no other loader takes away; what new
         # workers would hand over would wait for one as well.

@@ -32,9 +32,9 @@ class Evidence:
     ranks: tuple[Steps, ...]
     limits: Limits
     span: tuple[float, float]  # of training, in seconds since the command started, as the launcher samples
-    others_cores: float | None  # of this run's, that other programs kept busy; None not known
     got: float  # of the core time that the training thread wanted, what it got; 1 not known
     workers_got: float  # of what its workers wanted; every ``on_cpu_ratio`` is divided by that of its process
+    others_cores: float | None  # of this run's, that other programs kept busy; None not known
     first_pass: FirstPass | None  # over the data, where later ones find kept what it waited for
 
     @property
@@ -113,9 +113,9 @@ def evidence_of(recording: Recording, steps: Steps, ranks: tuple[Steps, ...], li
         ranks=ranks,
         limits=limits,
         span=span,
-        others_cores=others_beside(recording, *span),
         got=core_time_got([sampled.get(process.pid, {})], *span),
         workers_got=core_time_got([sampled.get(worker.pid, {}) for worker in process.workers], *span),
+        others_cores=others_beside(recording, *span),
         first_pass=first_pass(steps, limits),
     )
 

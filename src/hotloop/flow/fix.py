@@ -83,6 +83,7 @@ def fix(
         remedies, slower, predicted = _faster(remedies, examination, allow)
         others += slower
     patch = patches.make(scene, remedies, paths)
+    offered = tuple((one, patches.make(scene, [one], paths)) for one in others)
     seen = examination.recording
     proof = None
     if timeout_s and patch.files and not (trust or is_own(seen.command, seen.cwd, seen.mark)):
@@ -95,7 +96,7 @@ def fix(
         root=patches.root_of(patch),
         proof=proof,
         asked=bool(asked),
-        offered=tuple((one, patches.make(scene, [one], paths)) for one in others),
+        offered=offered,
         written=False,
         predicted=tuple(predicted),
     )

@@ -86,7 +86,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         latency_s=latency_s,
         overhead_s=ASSUMED.overhead_s if seen.between_s is None else seen.between_s,
         device_s=device.busy_ratio * evidence.steps.step_s if device is not None else 0.0,
-        transfer_s=evidence.steps.per_step("transfer") * evidence.steps.exposed("transfer"),
+        transfer_s=feed.transfer_s,
         epoch=epoch,
         batches_per_epoch=_batches_per_epoch(loader, ranks, seen),
         other_s=_other_s(evidence.steps, loader, seen),
