@@ -49,15 +49,13 @@ torch.set_num_threads(1)
 model = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
 data, total = Samples(), 0.0
+beside = DataLoader(Pairs(), batch_size=1, shuffle=True) if which == "pair" else [None] * 160
 for epoch in range(epochs):
     if which == "other" and epoch >= 2:
         loader = DataLoader(data, batch_size=2, shuffle=True, drop_last=True)
-    elif which != "bound" or not epoch:
+    elif not epoch:
         loader = DataLoader(data, batch_size=2, shuffle=True)
-    beside = DataLoader(Pairs(), batch_size=1, shuffle=True) if which == "pair" else [None] * 160
     batches = zip(loader, beside)
-    if which == "anew":
-        del loader
     for values, _ in batches:
         optimizer.zero_grad()
         loss = model(values).square().mean()
@@ -89,17 +87,6 @@ def what_if(folder: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, A
 
 def total(done: subprocess.CompletedProcess[str]) -> str:
     return next((line for line in done.stderr.splitlines() if line.startswith("total ")), "")
-
-
-def test_a_loader_built_anew_each_epoch_is_followed(tmp_path: Path) -> None:
-    plain = run(tmp_path, "train.py", "anew", "8", AT_ONCE="1")
-    _, blocks, said = what_if(
-        tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=1",
-        "--", sys.executable, "train.py", "anew", "8",
-    )  # fmt: skip
-    assert said == total(plain) != ""
-    late = [block for block in blocks if block["first_step"] > 160 and block["valid"]]
-    assert {block["name"] for block in late} == {"baseline", "free-data", "num-workers=1"}
 
 
 def test_an_epoch_that_is_left_with_its_end_taken_ahead_is_let_go() -> None:

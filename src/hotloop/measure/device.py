@@ -55,5 +55,4 @@ def with_kernels(device: DeviceUse | None, profile: Mapping[str, Any]) -> Device
         device,
         launch_bound_ratio=profile.get("launch_gap_ratio"),
         kernels=tuple(profile["kernels"]),
-        tensor_core_ratio=profile.get("tensor_core_ratio"),
     )

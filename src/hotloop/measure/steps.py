@@ -138,7 +138,6 @@ class ModuleCost:
     backward_share: float
     depth: int
     num_params: int = 0
-    out_dtype: str = ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -149,7 +148,6 @@ class DeviceUse:
     idle_s_by_phase: Mapping[str, float]  # idle time charged to the host phase that caused it
     launch_bound_ratio: float | None = None
     kernels: tuple[Mapping[str, Any], ...] = ()
-    tensor_core_ratio: float | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,14 +249,14 @@ class Steps:
 
     def share(self, name: str) -> float:
         """Share of one phase in the training span."""
+        return self.span_totals.get(name, 0.0) / self.span_s if self.span_s > 0 else 0.0
+
     def exposed(self, phase: str) -> float:
         """Share of a phase's host time that the device did not hide; 1 on a CPU or without a device clock."""
         seconds = self.span_totals.get(phase, 0.0)
         if not self.facts.get("accelerator") or self.device is None or seconds <= 0:
             return 1.0
         return float(np.clip(self.device.idle_s_by_phase.get(phase, 0.0) / seconds, 0.0, 1.0))
-
-        return self.span_totals.get(name, 0.0) / self.span_s if self.span_s > 0 else 0.0
 
     @property
     def waits_inside(self) -> tuple[str, ...]:

@@ -39,7 +39,6 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
                 backward_share=float(min(1.0, sum(backward_s[n] for n in below) / total_backward)),
                 depth=_whole(note.get("depth")),
                 num_params=_whole(note.get("num_params")),
-                out_dtype=str(note.get("out_dtype") or ""),
             )
         )
     return tuple(sorted(costs, key=lambda c: -(c.forward_share + c.backward_share)))

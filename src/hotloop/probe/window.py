@@ -147,30 +147,22 @@ class Window:
     ) -> None:
         self._probe.writer.row(MODULE, start, stop - start, self._step, 0, name)
         self._rows += 1
-        outputs = list(_tensors(result))
         if name not in self._noted:
             self._noted.add(name)
-            self._note(module, name, outputs)
+            self._note(module, name)
         if id(module) not in self._leaf:
             return
         before = {getattr(tensor, "grad_fn", None) for tensor in _tensors(args)}
-        for tensor in outputs:
+        for tensor in _tensors(result):
             node = tensor.grad_fn
             if node is not None and node not in before:
                 node.register_prehook(_prehook(self._fired_guarded, name))
                 return
 
-    def _note(self, module: Any, name: int, outputs: list[Any]) -> None:
+    def _note(self, module: Any, name: int) -> None:
         path, cls = next(key for key, value in self._names.items() if value == name)
-        self._probe.note(
-            "name",
-            id=name,
-            name=path,
-            **{"class": cls},
-            depth=self._depths[name],
-            num_params=num_params(module),
-            out_dtype=str(outputs[0].dtype).replace("torch.", "") if outputs else "",
-        )
+        of_class = {"class": cls, "depth": self._depths[name], "num_params": num_params(module)}
+        self._probe.note("name", id=name, name=path, **of_class)
 
     def _fired(self, name: int) -> None:
         """The gradient of a module's output is complete: its backward begins, the one before ends."""

@@ -154,7 +154,12 @@ def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Findi
         baseline_blocks=len(baseline),
         block_steps=round(fmean([note["steps"] for note in baseline])),
         wait_s=wait_s,
-        rows=(*rows, *_starts(start_s, mean), *_accounted(steps, mean), *_targets(findings, mean)),
+        rows=(
+            *rows,
+            *_left_out(EPOCH_START, (start_s,), mean, outside=True),
+            *_accounted(steps, mean),
+            *_targets(findings, mean),
+        ),
         step_alone_s=alone,
         loader_alone_s=parts["input"],
         cores_s=parts["cores"],
@@ -242,10 +247,6 @@ def _epoch_start_s(baseline: Sequence[Note], wait_s: float) -> float:
     starts = [start for note in baseline for start in note.get("starts", ())]
     epoch = next((note["epoch"] for note in reversed(baseline) if note.get("epoch")), None)
     return max(0.0, fmean(starts) - wait_s) / epoch if starts and epoch else 0.0
-
-
-def _starts(start_s: float, baseline_s: float) -> list[Row]:
-    return _left_out(EPOCH_START, (start_s,), baseline_s, outside=True)
 
 
 def _accounted(steps: Steps | None, baseline_s: float) -> list[Row]:

@@ -44,13 +44,9 @@ class Construction:
         self._built.clear()
         self._num_loaders = 0
 
-    def built_at(self, number: int) -> int:
-        """The site where a loader was built, 0 unknown."""
-        return self._built.get(number, (0,))[0]
-
     def site_of(self, loader: Any) -> int:
         """The site where this loader was built, 0 unknown."""
-        return self.built_at(self._loaders.get(loader) or 0)
+        return self._built.get(self._loaders.get(loader) or 0, (0,))[0]
 
     def known(self) -> list[tuple[Any, int]]:
         """The loaders that live, with their ids."""

@@ -1,13 +1,12 @@
 """``--profile``: a short torch.profiler window over a few steady updates, summed up in one note.
 
-The trace goes to ``RAW/PID.trace.json``. On a GPU it tells what events cannot: kernels, gaps between them,
-tensor cores (NOT YET RUN ON A GPU); on a CPU there is the trace alone.
+The trace goes to ``RAW/PID.trace.json``, for ``hotloop analyze``. On a GPU the note tells what events cannot:
+kernels, and gaps between them (NOT YET RUN ON A GPU).
 """
 
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,11 +23,6 @@ MAX_ROWS: Final = 30
 #: Idle gaps between kernels up to this long are the host not launching fast enough, not the host doing
 #: something else.
 LAUNCH_GAP_US: Final = 100.0
-#: Kernels that run on tensor cores, by the names cuBLAS, cuDNN, CUTLASS and FlashAttention give them.
-TENSOR_CORE: Final = (
-    r"tensorop|s1688|s16816|h1688|h16816|i16832|xmma|wgmma|hmma|imma|gmma|_tf32|bf16gemm|flash_(?:fwd|bwd)|"
-    r"fmha|nvjet|sm(?:80|90|100)_.*(?:gemm|fprop|dgrad|wgrad)"
-)
 
 
 class Window:
@@ -104,21 +98,13 @@ def summary(events: Iterable[Any], wall_s: float, steps: int) -> dict[str, Any]:
         if str(getattr(event, "device_type", "")).endswith(("CUDA", "XPU", "PrivateUse1"))
     ]
     busy_us, gaps_us = _busy(kernels)
-    total_us = sum(end - start for start, end, _ in kernels)
-    tensor_us = sum(end - start for start, end, name in kernels if on_tensor_cores(name))
     return {
         "steps": steps,
         "wall_s": wall_s,
         "kernels": _kernel_rows(kernels),
         "device_busy_ratio": min(1.0, busy_us / 1e6 / wall_s) if kernels and wall_s > 0 else None,
         "launch_gap_ratio": min(1.0, gaps_us / 1e6 / wall_s) if kernels and wall_s > 0 else None,
-        "tensor_core_ratio": tensor_us / total_us if total_us > 0 else None,
     }
-
-
-def on_tensor_cores(kernel: str) -> bool:
-    """Whether a kernel runs on tensor cores, by its name."""
-    return re.search(TENSOR_CORE, kernel, re.IGNORECASE) is not None
 
 
 def _kernel_rows(kernels: list[tuple[float, float, str]]) -> list[dict[str, Any]]:
@@ -128,15 +114,7 @@ def _kernel_rows(kernels: list[tuple[float, float, str]]) -> list[dict[str, Any]
         row[0] += 1
         row[1] += (end - start) / 1e6
     most = sorted(rows.items(), key=lambda item: -item[1][1])[:MAX_ROWS]
-    return [
-        {
-            "name": name[:200],
-            "count": int(count),
-            "device_s": seconds,
-            "tensor_core": on_tensor_cores(name),
-        }
-        for name, (count, seconds) in most
-    ]
+    return [{"name": name[:200], "count": int(count), "device_s": seconds} for name, (count, seconds) in most]
 
 
 def _busy(kernels: list[tuple[float, float, str]]) -> tuple[float, float]:

@@ -40,9 +40,6 @@ class Arm:
     def off(self, iterator: Any) -> None:
         """As the script has it."""
 
-    def move(self, iterator: Any, *, in_force: bool) -> None:
-        """Another loader drives the loop from now on."""
-
     def whole_epochs(self) -> None:
         """Epochs are so short that a block holds several."""
 
@@ -157,12 +154,6 @@ class LoaderArm(Arm):
         """All but the driving one."""
         return self._feeder.beside()
 
-    def move(self, iterator: Any, *, in_force: bool) -> None:
-        """Workers of its own for the other loader."""
-        self._sibling = None
-        if in_force:
-            self.on(iterator, 0)
-
     def _begin(self, iterator: Any) -> None:
         if iterator is None:
             self.refused = "no DataLoader drives this loop"
@@ -228,11 +219,6 @@ class Together(Arm):
         return next(
             (arm.others() for arm in self._arms if isinstance(arm, LoaderArm) and not arm.refused), []
         )
-
-    def move(self, iterator: Any, *, in_force: bool) -> None:
-        """Workers for the other loader."""
-        if self._loader in self._parts():
-            self._loader.move(iterator, in_force=in_force)
 
 
 def build(probe: Probe, feeder: Feeder, plan: Sequence[dict[str, Any]]) -> list[Arm]:

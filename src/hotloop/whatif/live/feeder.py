@@ -54,28 +54,23 @@ class _Asked:
 class Feeder:
     """The driving iterator and what stands in for it.
 
-    ``boundary(iterator)`` is called when the driving loop asks for a batch: between two steps;
-    ``moved(iterator)`` when another loader drives from here on. ``kept`` says why a run that was fed ahead is
-    not the one it would have been, "" where it is.
+    ``boundary(iterator)`` is called when the driving loop asks for a batch: between two steps. ``kept`` says
+    why a run that was fed ahead is not the one it would have been, "" where it is.
     """
 
-    def __init__(
-        self, probe: Probe, boundary: Callable[[Any], None], moved: Callable[[Any], None] = lambda _: None
-    ) -> None:
+    def __init__(self, probe: Probe, boundary: Callable[[Any], None]) -> None:
         self._ahead: Known[Ahead] = Known()  # by iterator
         self._left: list[Sibling] = []  # deliver what they were given, then it is over
         self.drives = 0  # id of the driving loader, 0 unknown
         self._asked: dict[int, _Asked] = {}  # other loaders
         self.kept = ""
         self._probe = probe
-        self._boundary, self._moved = boundary, moved
+        self._boundary = boundary
         self._count = probe.hooks.guard(_NAME, self._got)
         self._module: Any = None
         self._source: Sibling | None = None
         self.siblings: weakref.WeakSet[Any] = weakref.WeakSet()
         self.last: Any = lambda: None  # weak: the iterator fetched from last
-        self._anew = False  # another is built for each pass: it was seen to be
-        self._passes = 0  # over such others, built where the driving one was, since that began to drive
         self.fetches = 0
         self.others = 0  # fetches from other loaders
         self.ended = 0  # epochs of the driving loader that ended
@@ -111,10 +106,6 @@ class Feeder:
         number = self._probe.loaders.loader_of(result if token[0] is None else token[0])
         if self._fetching or not number:
             return
-        if token[0] is None and self._is_alike(number) and self._probe.torch.is_grad_enabled():
-            self._passes += 1
-            if self._anew:
-                self.succeed(result)
         if number == self.drives:
             gap_ns = token[1] + stop - start  # what ended within it is in it
             self.wait_ns += gap_ns - self.gap_ns
@@ -260,27 +251,6 @@ class Feeder:
         self.siblings.add(made)
         self._mine.append(Sibling(made, many=made._num_workers > 0))
         return self._mine[-1]
-
-    # -- another loader ------------------------------------------------------------------------------------
-
-    def _is_alike(self, number: int) -> bool:
-        loaders = self._probe.loaders
-        return loaders.built_at(number) == loaders.built_at(self.drives) != 0 and number != self.drives
-
-    def succeed(self, iterator: Any) -> bool:
-        """Whether an iterator's loader takes the driving loader's place; it drives from now on then.
-
-        It does where both were built at one site and nothing is owed to an iterator of the one before.
-        """
-        number = self._probe.loaders.loader_of(iterator)
-        number = number if self._is_alike(number) and not self._owes() else 0
-        if number:
-            self._anew, self._passes = self._passes == 1, 0  # more: who knows which of them trains
-            self.drives = number
-            self.ended += 1
-            self.give_up()
-            self._moved(iterator)
-        return number != 0
 
     def give_up(self) -> None:
         """Drop what was made for iterators that are gone: the script may come back to one that lives."""

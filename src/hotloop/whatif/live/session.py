@@ -39,7 +39,7 @@ class Session(Schedule):
     """Counts boundaries, switches arms, times steps."""
 
     def __init__(self, probe: Probe, plan: dict[str, Any]) -> None:
-        super().__init__(probe, plan, Feeder(probe, self._boundary, self._moved))
+        super().__init__(probe, plan, Feeder(probe, self._boundary))
         self._over = self._child = False
         self._started = 0  # when the running step began, 0: not to be timed
         self._seen: tuple[int, ...] = (0,) * 8
@@ -98,28 +98,15 @@ class Session(Schedule):
         self._step = 0
         self._updates = 0
 
-    def _watch(self, iterator: Any) -> None:
-        """After an update: is it still the driving loader that feeds them, or another in its place?"""
+    def _watch(self, _: Any) -> None:
+        """After an update: is it still the driving loader that feeds them?"""
         feeder = self._feeder
         self._without = self._without + 1 if feeder.fetches == self._fetches else 0
         self._fetches = feeder.fetches
-        if not self._without:
-            return
-        if iterator is not None and feeder.succeed(iterator):
-            self._without = 0
-        elif self._without >= _MOST_WITHOUT:
+        if self._without >= _MOST_WITHOUT:
             self._lost = [i for i in self._open_arms() if len(log_ratios(self._done, i)) < 2]
             self._stop(None)
             feeder.give_up()
-
-    def _moved(self, iterator: Any) -> None:
-        if not self._over:
-            self._guarded(self._move, iterator)
-
-    def _move(self, iterator: Any) -> None:
-        block = self._block if self._block is not None and self._step < self._block.end else None
-        for number, arm in enumerate(self._arms):
-            arm.move(iterator, in_force=block is not None and block.arm == number)
 
     # -- boundaries ------------------------------------------------------------------------------------------
 
