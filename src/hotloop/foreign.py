@@ -1,4 +1,4 @@
-"""Files from elsewhere, which may be anything: read within limits. Nothing in them is run."""
+"""Files and texts from elsewhere, which may be anything: read within limits, shown as text, never run."""
 
 from __future__ import annotations
 
@@ -31,6 +31,11 @@ def read(path: Path, most: int = MOST_BYTES) -> bytes:
     if len(data) > most:
         raise OSError(errno.EFBIG, f"larger than {most >> 20} MiB", str(path))
     return data
+
+
+def clean(text: object) -> str:
+    """Text without control characters: a file name must not move the cursor or hide what follows."""
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 def walk(root: Path) -> Iterator[tuple[str, list[str], list[str]]]:

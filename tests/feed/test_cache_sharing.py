@@ -110,7 +110,7 @@ def test_what_the_dead_left_behind_does_no_harm(jobs: Any, meeting_place: Path) 
     (stale,) = meeting_place.iterdir()
     killed = stale.read_bytes()
     assert stale.stat().st_size < 4096
-    for rubbish in (killed, b"not json", b'[["x"]]', b'{"a": 1}'):
+    for rubbish in (killed, b"not json", b'[["x"]]', b'{"a": 1}', b'[["1", [], {}]]', b"[" * 100_000):
         stale.write_bytes(rubbish)
         kept = cached(Squares(), MIB)
         assert (kept.stats().num_items, kept.stats().notes) == (0, ())

@@ -108,9 +108,21 @@ def test_words_of_a_recording_move_no_cursor_and_forge_no_line(own: Path, tmp_pa
         kept = ("note", "role", "text", "sha256", "reason", "schema", "mark")
         return f"{value}{NASTY}" if isinstance(value, str) and name not in kept else value
 
-    run = spoiled(own, tmp_path / "run", lambda _, fields: nasty(fields))
-    for words in READERS:
-        done = hotloop(*words.replace("RUN", str(run)).split(), folder=tmp_path, timeout=60)
+    run = spoiled(own, tmp_path / f"run{NASTY}", lambda _, fields: nasty(fields))
+    (tmp_path / f"source{NASTY}.py").write_text((own.parent / "train.py").read_text())
+    (tmp_path / f"log{NASTY}.txt").write_text(
+        "".join(f"step {n} loss{NASTY[2:]} {1 / (n + 1)} time {0.1 + n % 2}\n" for n in range(300))
+    )
+    others = (
+        "audit .",
+        f"analyze log{NASTY}.txt",
+        "report nowhereRUN",
+        "fix RUN nowhereRUN",
+        "run -- nowhereRUN",
+    )
+    for words in (*READERS, *others):
+        split = [word.replace("RUN", str(run)) for word in words.split(" ", 1 if NASTY in words else -1)]
+        done = hotloop(*split, folder=tmp_path, timeout=60)
         shown = done.stdout + done.stderr
         assert not re.search(r"[^\n\t -~\u00a0-\u2029\u202f-\u2065\u206a-\U0010ffff]", shown), (
             f"{words}: {shown!r}"

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TextIO
 
 from hotloop.errors import UsageError
+from hotloop.foreign import clean
 from hotloop.record.publish import write_text_atomic
 
 
@@ -40,8 +41,6 @@ def say(words: str) -> None:
 
 def shown(words: object) -> str:
     """Lines whose control characters are escaped: they may hold names of files, and what a script said."""
-    from hotloop.report.words import clean
-
     return "\n".join(map(clean, str(words).split("\n")))
 
 
@@ -85,7 +84,7 @@ class Bar:
 
     def show(self, share: float, words: str) -> None:
         """How far, and where."""
-        self._bar.update(self._task, completed=min(1.0, share), words=words[-44:])
+        self._bar.update(self._task, completed=min(1.0, share), words=clean(words)[-44:])
 
     def line(self, words: str) -> None:
         """A line that stays, above the bar."""

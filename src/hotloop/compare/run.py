@@ -11,6 +11,7 @@ from typing import Any
 from hotloop.compare.trace import Trace, trace_of
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
+from hotloop.foreign import clean
 from hotloop.measure import measure
 from hotloop.measure.jobs import main_job
 from hotloop.measure.steps import Steps
@@ -57,7 +58,7 @@ class Run:
 
 def run_of(path: Path, label: str = "") -> Run:
     """Read and measure a run folder. Raises UsageError where it holds no training."""
-    return measured(open_recording(path), label or str(path))
+    return measured(open_recording(path), label or clean(path))
 
 
 def measured(

@@ -39,6 +39,6 @@ def _stages(loader: LoaderUse, batch: int) -> Iterator[Stage]:
     if fetched and read / fetched >= _MIN_READ_BYTES:
         yield Stage(name="read from files", sample_bytes=read / fetched)
     if batch and loader.batch_bytes:
-        shapes = [(one["dtype"], one.get("shape") or ()) for one in loader.batch_fields]
+        shapes = [(one.get("dtype"), one.get("shape") or ()) for one in loader.batch_fields]
         fields = (f"{kind}[{','.join(map(str, of[1:]))}]" for kind, of in shapes if of and of[0] == batch)
         yield Stage(name="in the batch", sample_bytes=loader.batch_bytes / batch, fields=tuple(fields))

@@ -12,6 +12,7 @@ from rich import get_console
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from hotloop.foreign import clean as clean
 from hotloop.phases import PHASES
 
 #: Phases as people read them.
@@ -46,11 +47,6 @@ SEVERITY_CODES: Final = {"high": "1;31", "medium": "33", "low": "36", "info": "2
 
 #: Words that no shell takes apart; letters of every language, unlike those of ``shlex``.
 _SAFE: Final = re.compile(r"[\w@%+=:,./-]+")
-
-
-def clean(text: object) -> str:
-    """Text without control characters: a file name must not move the cursor or hide what follows."""
-    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in str(text))
 
 
 def command(words: Iterable[object]) -> str:

@@ -92,7 +92,7 @@ def _note_file(folder: Path, part: int) -> Path:
 def _read_note(folder: Path, part: int) -> Note | None:
     try:
         return Note(*json.loads(_note_file(folder, part).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError):
+    except (OSError, ValueError, TypeError, RecursionError):
         return None
 
 

@@ -14,6 +14,7 @@ import os
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from operator import index
 from pathlib import Path
 from typing import NamedTuple
 
@@ -129,8 +130,8 @@ def _live(descriptor: int) -> list[Holder]:
     """The processes on the list that still run."""
     text = os.pread(descriptor, 1 << 20, 0)
     try:
-        noted = [Holder(*entry) for entry in json.loads(text or b"[]")]
-    except (ValueError, TypeError):
+        noted = [Holder(*map(index, entry)) for entry in json.loads(text or b"[]")]
+    except (ValueError, TypeError, RecursionError):
         return []  # a writer died midway: whoever attached lives on, others start anew
     return [holder for holder in noted if is_alive(holder.pid, holder.start)]
 
