@@ -923,6 +923,10 @@ def test_an_order_of_all_samples_for_every_batch_is_named() -> None:
     assert anew.cost_s_per_step == pytest.approx(0.0075, rel=0.01)
     assert "next(batches)" in anew.advice
     assert "host/python-in-step" not in findings
+    slow = steps(
+        {**phases, "data_wait": 0.03}, num_steps=num, loaders=(replace(use, make_s=np.full(num, 0.03)),)
+    )
+    assert "input/single-process" not in found(slow), "workers would make batches that nobody takes"
     for kept in ({"num_iterators": 1}, {"length": 1}, {"length": None}, {"anew": True}):
         assert "input/iterator-per-step" not in found(replace(run, loaders=(replace(use, **kept),)))
 

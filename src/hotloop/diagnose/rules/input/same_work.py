@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from hotloop.diagnose.causes import spot
 from hotloop.diagnose.collating import collate_share, in_collate, per_sample_lines
-from hotloop.diagnose.costs import feed_of
+from hotloop.diagnose.costs import feed_of, one_batch_each
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import hottest, of_kind, quoted
@@ -116,4 +116,4 @@ def _is_repeated(loader: LoaderUse) -> bool:
     """Whether the same samples were surely asked for again."""
     varies = loader.settings.get("iterable") or loader.dataset_changes or loader.dataset_written
     again = loader.batches_per_epoch > 0 and loader.num_batches >= 1.5 * loader.batches_per_epoch
-    return loader.num_iterators >= 2 and not varies and again
+    return loader.num_iterators >= 2 and not varies and again and not one_batch_each(loader)

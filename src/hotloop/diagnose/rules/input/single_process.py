@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from hotloop.diagnose import repeating
 from hotloop.diagnose.causes import cause
-from hotloop.diagnose.costs import Feed, feed_of, offers, phase_interval
+from hotloop.diagnose.costs import Feed, feed_of, offers, one_batch_each, phase_interval
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import hottest, seconds_of
@@ -26,7 +26,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     """Speak where worker processes would hide the wait, as far as cores and transport allow."""
     feed = feed_of(evidence)
     if feed is not None:
-        yield from _loader(evidence, feed) if feed.workers == 0 else ()
+        # With an iterator for each batch workers would make others that nobody takes.
+        if feed.workers == 0 and not one_batch_each(feed.loader):
+            yield from _loader(evidence, feed)
         return
     inline = inline_input(evidence)
     # Batches made in less are not worth handing over from another thread or process.
