@@ -111,32 +111,6 @@ def test_what_a_killed_launcher_left_is_read_every_time(tmp_path: Path, take_in:
     assert list((folder / "raw").glob("*.rows"))
 
 
-@pytest.mark.parametrize("take_in", [False, True])
-def test_a_killed_run_in_a_folder_that_cannot_be_written_is_read_as_it_is(
-    tmp_path: Path, take_in: bool
-) -> None:
-    folder, num_rows = killed(tmp_path / "run", take_in=take_in)
-    before = sorted(path.relative_to(folder) for path in folder.rglob("*"))
-    code = (
-        "import sys; from hotloop.record.read import open_recording as o;"
-        f"print(sum(len(k.rows) for k in o({str(folder)!r}).ranks))"
-    )
-    path = os.pathsep.join(entry for entry in sys.path if entry)
-    command = [sys.executable, "-c", code]
-    if os.geteuid() == 0:
-        # root may write anywhere, so the folder is made read-only by a mount in a namespace of its own
-        script = f"mount --bind '{folder}' '{folder}' && mount -o remount,bind,ro '{folder}' && exec \"$@\""
-        command = ["unshare", "--mount", "sh", "-c", script, "sh", *command]
-        if subprocess.run(["unshare", "--mount", "true"], capture_output=True).returncode:
-            pytest.skip("no mount namespaces here")
-    else:
-        for entry in (folder, folder / "raw"):
-            entry.chmod(0o555)
-    done = subprocess.run(command, env={**os.environ, "PYTHONPATH": path}, capture_output=True, text=True)
-    assert done.stdout.strip() == str(num_rows), done.stderr
-    assert sorted(path.relative_to(folder) for path in folder.rglob("*")) == before
-
-
 def test_a_run_that_goes_on_is_read_without_disturbing_it(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.begin(["python", "train.py"], {})

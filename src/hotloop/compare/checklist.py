@@ -19,7 +19,7 @@ from hotloop.compare.speed import Speed, crowd, per_s, samples_per_s
 from hotloop.compare.trace import Floats
 from hotloop.errors import UsageError
 from hotloop.measure.others import span_s
-from hotloop.record.totals import at_times, device_peak, sampled, total
+from hotloop.record.totals import device_peak, resident, sampled
 from hotloop.units import duration, rate, share, size
 
 #: Samples of the system that a mean is told from.
@@ -228,13 +228,10 @@ def _mean(run: Run, column: str) -> float | None:
 def _resident(run: Run) -> Floats | None:
     """Memory of the training processes and their workers over the training span, in bytes."""
     recording = run.recording
-    workers = [worker for rank in recording.ranks for worker in rank.workers]
-    resident = total(sampled(recording, recording.ranks), "rss_bytes", whole=False)
-    if resident is None:
+    line = resident(sampled(recording, recording.processes))
+    if line is None:
         return None
-    at, held = resident
-    # Workers share most of their pages with the process that started them.
-    held = held + at_times(total(sampled(recording, workers), "pss_bytes", whole=False), at)
+    at, held = line
     start, end = span_s(recording, run.process, run.lead)
     inside = held[(at >= start) & (at <= end)]
     return inside if len(inside) >= _LEAST_SAMPLES else None

@@ -19,9 +19,7 @@ _SECTION: Final = re.compile(r"^## What to do\n(.*?)(?=^## |\Z)", re.M | re.S)
 @lru_cache(maxsize=256)
 def page(finding_id: str) -> str:
     """A finding's page in Markdown, links to other pages as their text alone; empty where there is none."""
-    found = (folder / "rules" / f"{finding_id}.md" for folder in _FOLDERS)
-    text = next((file.read_text(encoding="utf-8") for file in found if file.is_file()), "")
-    return _LINK.sub(r"\1", text)
+    return _LINK.sub(r"\1", named(finding_id))
 
 
 def what_to_do(finding_id: str) -> str:

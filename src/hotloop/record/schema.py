@@ -16,12 +16,10 @@ reached torch but did not train, such as torchrun's agent):
 from __future__ import annotations
 
 import os
-import shutil
 import sqlite3
-import tempfile
 import zlib
 from collections.abc import Iterator
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -95,21 +93,11 @@ def reading(path: Path, table: str) -> Iterator[sqlite3.Connection | None]:
 
     Raises RecordingError where it is damaged or not a recording's, inside of the ``with`` too.
     """
-    journal, *others = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))
+    beside = (path.with_name(path.name + end) for end in ("-wal", "-shm", "-journal"))
     try:
-        with ExitStack() as stack:
-            if any(os.path.lexists(one) and not one.is_file() for one in (path, journal, *others)):
-                raise ValueError("it is no file, or what lies beside it")
-            try:
-                db = stack.enter_context(closing(_connected(f"{path.resolve().as_uri()}?mode=ro")))
-            except sqlite3.OperationalError:
-                if not journal.exists():
-                    raise
-                # A killed launcher leaves a journal; where SQLite cannot write beside it, a copy is read.
-                scratch = stack.enter_context(tempfile.TemporaryDirectory(prefix="hotloop-"))
-                for one in (path, journal):
-                    shutil.copyfile(one, Path(scratch, one.name))
-                db = stack.enter_context(closing(_connected(Path(scratch, path.name).as_uri())))
+        if any(os.path.lexists(one) and not one.is_file() for one in (path, *beside)):
+            raise ValueError("it is no file, or what lies beside it")
+        with closing(_connected(f"{path.resolve().as_uri()}?mode=ro")) as db:
             kinds = dict(db.execute("SELECT name, type FROM sqlite_master WHERE type IN ('table', 'view')"))
             if kinds and ("view" in kinds.values() or table not in kinds):
                 raise ValueError(f"it has no table {table}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -37,6 +37,11 @@ def total(processes: Iterable[Mapping[str, Any]], column: str, *, whole: bool = 
         lived = (at >= times[0]) & (at <= times[-1])
         summed += np.where(lived, np.interp(at, times[finite], values[finite]), 0.0)
     return at, summed
+
+
+def resident(processes: Sequence[Mapping[str, Any]]) -> Line | None:
+    """Memory of processes together: shared pages divided among their users where sampled, else resident."""
+    return total(processes, "pss_bytes") or total(processes, "rss_bytes")
 
 
 def at_times(line: Line | None, times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:

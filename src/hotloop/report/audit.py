@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
@@ -9,6 +10,7 @@ from typing import Any, Final
 from hotloop.audit.audit import SEVERITIES, Audit
 from hotloop.findings import Finding
 from hotloop.report import words
+from hotloop.report.excerpts import Sources
 from hotloop.report.footprint import table
 
 _MAX_SKIPPED: Final = 5
@@ -43,24 +45,21 @@ def _finding(finding: Finding, audit: Audit, width: int, color: bool) -> list[st
     severity = words.paint(finding.severity, words.SEVERITY_CODES[finding.severity], color)
     message = " ".join([finding.message, *(f"({proof})" for proof in finding.evidence)])
     lines = [f"{severity}  {finding.id}  {place}", *words.hanging("  ", message, width)]
-    source = audit.lines.get(where.file, []) if where else []
-    if where and 0 < where.line <= len(source):
-        lines += ["", *_excerpt(source, where.line, width)]
+    if where and (around := Sources(lines=audit.lines).excerpt(where, 1)):
+        lines += ["", *_excerpt(around, where.line, width)]
     if finding.advice:
         lines += ["", *words.hanging("  fix: ", finding.advice, width)]
     return [*lines, ""]
 
 
-def _excerpt(source: list[str], line: int, width: int) -> list[str]:
+def _excerpt(around: Mapping[str, Any], line: int, width: int) -> list[str]:
     """The line and one on each side, cut to the width."""
-    numbers = [n for n in (line - 1, line, line + 1) if 0 < n <= len(source)]
-    shown = [(n, source[n - 1].expandtabs(4)) for n in numbers if n == line or source[n - 1].strip()]
-    shift = min((len(text) - len(text.lstrip()) for _, text in shown if text.strip()), default=0)
-    digits = len(str(numbers[-1]))
+    texts = textwrap.dedent("\n".join(around["lines"])).split("\n")
+    shown = [(n, text) for n, text in enumerate(texts, around["first"]) if n == line or text.strip()]
+    digits = len(str(line + 1))
+    marks = {line: ">"}
     return [
-        words.cut(
-            f"  {'>' if n == line else ' '} {n:>{digits}} | {words.clean(text[shift:])}".rstrip(), width
-        )
+        words.cut(f"  {marks.get(n, ' ')} {n:>{digits}} | {words.clean(text)}".rstrip(), width)
         for n, text in shown
     ]
 

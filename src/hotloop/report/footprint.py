@@ -70,11 +70,6 @@ def fit_table(document: Mapping[str, Any], width: int) -> Section:
     shown = stages[: max(1, (width - 24) // 18)]
     rows = [["budget", "size", *(words.cut(words.clean(name), 16) for name in shown)]]
     found = {(fit["stage"], fit["budget"]): fit for fit in fits}
-    if all(fit["fraction"] >= 1 for fit in fits):
-        least = size_gb(min(one["num_bytes"] for one in sizes))
-        return words.wrap(
-            f"cache: after every stage the whole dataset fits into any budget, from {least} on", width
-        )
     for one in sizes:
         cells = [held(found[name, one["name"]]) for name in shown]
         rows.append([one["name"], size_gb(one["num_bytes"]), *cells])

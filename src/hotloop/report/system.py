@@ -5,7 +5,7 @@ Columns are those of ``launch.system``. A column that is not there is a line tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -15,7 +15,7 @@ from hotloop.measure.steps import Floats, Steps
 from hotloop.record.recording import Recording
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, U16_MAX
 from hotloop.record.spill import in_turn
-from hotloop.record.totals import device_peak, sampled, total
+from hotloop.record.totals import device_peak, resident, sampled, total
 from hotloop.report.series import thinned
 from hotloop.report.values import rounded
 
@@ -66,8 +66,8 @@ def memory(recording: Recording, main: Steps | None) -> dict[str, Any]:
     ranks, workers = _roles(recording)
     notes = [note for process in recording.ranks for note in process.notes.get("memory", [])]
     noted = [float(note["host_rss"]) for note in notes if note.get("host_rss")]
-    trainers = _peak(_resident(ranks))
-    makers = _peak(_resident(workers))
+    trainers = _peak(resident(ranks))
+    makers = _peak(resident(workers))
     return {
         "main_peak_bytes": trainers if trainers is not None else max(noted, default=None),
         "workers_peak_bytes": makers,
@@ -88,8 +88,8 @@ def _cpu(recording: Recording) -> Iterable[Line | None]:
 
 def _memory_lines(recording: Recording) -> Iterable[Line | None]:
     main, workers = _roles(recording)
-    yield _points("training processes", _resident(main))
-    yield _points("workers", _resident(workers))
+    yield _points("training processes", resident(main))
+    yield _points("workers", resident(workers))
 
 
 def _workers(recording: Recording) -> Iterable[Line | None]:
@@ -149,12 +149,6 @@ def _points(label: str, line: tuple[Floats, Floats] | None) -> Line | None:
     if np.isfinite(values).sum() < 2:
         return None
     return {"label": label, "t_s": rounded(thinned(times), 6), "values": rounded(thinned(values))}
-
-
-def _resident(processes: Sequence[Columns]) -> tuple[Floats, Floats] | None:
-    """Memory of processes together: shared pages divided among their users where sampled, else resident."""
-    shared_out = total(processes, "pss_bytes")
-    return shared_out if shared_out is not None else total(processes, "rss_bytes")
 
 
 def _peak(line: tuple[Floats, Floats] | None) -> float | None:
