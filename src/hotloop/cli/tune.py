@@ -6,7 +6,6 @@ import argparse
 import json
 import shlex
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,7 +71,6 @@ def main(options: argparse.Namespace) -> int:
         sweep=options.sweep,
         in_place=options.in_place,
         say=Say(trying=progress.trying, done=progress.done),
-        tick=progress.tick,
     )
     if options.in_place:
         say("--in-place: every trial writes where the command writes")
@@ -97,19 +95,12 @@ class _Progress(Bar):
 
     def __init__(self, budget_s: float) -> None:
         super().__init__("")
-        self._budget_s, self._what, self._share = budget_s, "", 0.0
-        self._begun_s = 0.0
+        self._budget_s = budget_s
 
     def trying(self, what: str, share: float) -> None:
         """Before a launch: what is tried, and the share of the budget that is spent."""
-        self._what, self._share, self._begun_s = what, share, time.monotonic()
-        self.tick()
-
-    def tick(self) -> None:
-        """Called once or twice a second."""
-        share = self._share + (time.monotonic() - self._begun_s) / self._budget_s
         spent = f"{duration(share * self._budget_s)} of {duration(self._budget_s)}"
-        self.show(share, f"{spent}, trying {self._what}"[:44])
+        self.show(share, f"{spent}, trying {what}"[:44])
 
     def done(self, trial: Trial) -> None:
         """After a launch."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +31,7 @@ from hotloop.tune.trial import Bench, Examined, Ran, Request, live
 
 @dataclass(frozen=True, kw_only=True)
 class Tuning:
-    """What is tuned and within which limits. ``tick`` is called once or twice a second during launches."""
+    """What is tuned and within which limits."""
 
     command: list[str]
     limits: Limits
@@ -39,7 +39,6 @@ class Tuning:
     sweep: str | None
     in_place: bool
     say: Say
-    tick: Callable[[], None]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,7 +125,6 @@ def _run(asked: Tuning, request: Request) -> Ran:
         steps=request.steps,
         env=catalogue.environment(live(request.arm)) | _noted(request),
         patch=request.patch,
-        watch_tick=asked.tick,
         throw_away=not asked.in_place,
         guard=guard,
     )

@@ -5,17 +5,31 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, Final
+from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from hotloop.measure.steps import Steps
-from hotloop.record.publish import whole_file
-from hotloop.record.recording import Process, Recording
-from hotloop.report import tracks, words
-from hotloop.report.tracks import Event
+from hotloop.phases import PHASES
+from hotloop.record import rows as r
+from hotloop.record.publish import write_bytes_atomic
+from hotloop.record.recording import Process, Recording, durations_ns
+from hotloop.report import words
+from hotloop.report.words import clean
+
+Event = dict[str, Any]
+Rows = npt.NDArray[Any]
+
+#: Kinds with an operation in ``obj``.
+_OPERATIONS: Final[Mapping[int, tuple[str, ...]]] = {
+    r.SYNC: r.SYNC_OPS,
+    r.LOG: r.LOG_OPS,
+    r.COLLECTIVE: r.COLLECTIVE_OPS,
+}
+#: Kinds that are no span of the thread.
+_NO_SPAN: Final = (r.SAMPLE, r.DEVICE, r.LOSS)
 
 #: A trace of this many events is about 40 MB of text and opens in a few seconds.
 MAX_EVENTS: Final = 250_000
@@ -30,15 +44,13 @@ def write(recording: Recording, ranks: Sequence[Steps], path: Path) -> None:
     Long runs keep their first and last rows, and all their steps as far as there is room.
     Raises OSError where the file cannot be written.
     """
-    head = {"command": words.command(recording.command), "tool": "hotloop"}
-    text = ",\n".join(map(_text, events(recording, ranks)))
-    with ExitStack() as stack:
-        out: BinaryIO | gzip.GzipFile = stack.enter_context(whole_file(path))
-        if path.suffix == ".gz":
-            out = stack.enter_context(gzip.GzipFile("", "wb", 5, out))
-        out.write(f'{{"displayTimeUnit":"ms","otherData":{json.dumps(head)},"traceEvents":[\n'.encode())
-        out.write(text.encode())
-        out.write(b"\n]}\n")
+    trace = {
+        "displayTimeUnit": "ms",
+        "otherData": {"command": words.command(recording.command), "tool": "hotloop"},
+        "traceEvents": list(events(recording, ranks)),
+    }
+    data = json.dumps(trace, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+    write_bytes_atomic(path, gzip.compress(data, 5, mtime=0) if path.suffix == ".gz" else data)
 
 
 def events(recording: Recording, ranks: Sequence[Steps], *, max_events: int = MAX_EVENTS) -> Iterator[Event]:
@@ -49,7 +61,7 @@ def events(recording: Recording, ranks: Sequence[Steps], *, max_events: int = MA
     for process in recording.ranks:
         yield from _process(recording, process, f"rank {process.rank}", budget, "training thread")
         if process.pid in by_pid:
-            yield from tracks.steps(recording, process, by_pid[process.pid], budget, _STEPS)
+            yield from _steps(recording, process, by_pid[process.pid], budget, _STEPS)
         for index, worker in enumerate(process.workers):
             yield from _process(recording, worker, f"rank {worker.rank} worker {index}", budget, "batches")
 
@@ -62,9 +74,103 @@ def _process(recording: Recording, process: Process, name: str, budget: int, spa
     rows, half = process.rows, max(1, budget // 4)
     if len(rows) > 2 * half:
         rows = np.concatenate([rows[:half], rows[-half:]])
-    yield from tracks.spans(recording, process, rows, _SPANS)
-    yield from tracks.samples(recording, process, rows, _SAMPLES)
+    yield from _spans(recording, process, rows, _SPANS)
+    yield from _samples(recording, process, rows, _SAMPLES)
 
 
-def _text(event: Mapping[str, Any]) -> str:
-    return json.dumps(event, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
+def _steps(recording: Recording, process: Process, measured: Steps, most: int, tid: int) -> Iterator[Event]:
+    """One slice per step, its phases in the arguments; of more than ``most`` steps the slowest."""
+    offset = (process.start_ns - recording.start_ns) / 1e3
+    slowest = np.argsort(measured.start_s - measured.end_s, kind="stable")[: max(1, most)]
+    for index in np.sort(slowest).tolist():
+        start, end = float(measured.start_s[index]) * 1e6, float(measured.end_s[index]) * 1e6
+        phases = {
+            f"{name}_ms": round(float(seconds) * 1e3, 4)
+            for name, seconds in zip(PHASES, measured.phases[index], strict=True)
+            if seconds > 0
+        }
+        yield _slice(process.pid, tid, f"step {index}", "step", start + offset, end + offset, phases)
+
+
+def _spans(recording: Recording, process: Process, rows: Rows, tid: int) -> Iterator[Event]:
+    """One slice per span, properly nested: a child never ends after its parent, whatever rounding did."""
+    spans_ = rows[~np.isin(rows["kind"], _NO_SPAN)]
+    lengths = durations_ns(spans_)
+    order = np.lexsort((-lengths, spans_["start"]))
+    places = {note.get("id"): note for note in process.notes.get("site", [])}
+    modules = {note.get("id"): note for note in process.notes.get("name", [])}
+    open_ends: list[int] = []
+    for row, length in zip(spans_[order], lengths[order].tolist(), strict=True):
+        start = int(row["start"])
+        end = start + length
+        while open_ends and open_ends[-1] <= start:
+            open_ends.pop()
+        if open_ends:
+            end = min(end, open_ends[-1])
+        open_ends.append(end)
+        name, arguments = _described(row, places, modules)
+        category = r.KIND_NAMES.get(int(row["kind"]), "?")
+        since, until = ((at - recording.start_ns) / 1e3 for at in (start, end))
+        yield _slice(process.pid, tid, name, category, since, until, arguments)
+
+
+def _samples(recording: Recording, process: Process, rows: Rows, tid: int) -> Iterator[Event]:
+    """One slice per run of equal stacks; a sample stands for the time since the one before it."""
+    taken = rows[rows["kind"] == r.SAMPLE]
+    if not len(taken):
+        return
+    weights = durations_ns(taken)
+    ends = taken["start"].astype(np.int64)
+    starts = np.maximum(ends - weights, np.concatenate([[0], ends[:-1]]))
+    stacks = {note.get("id"): note for note in process.notes.get("stack", [])}
+    same = (taken["value"][1:] == taken["value"][:-1]) & (starts[1:] - ends[:-1] < 1_000_000)
+    firsts = np.flatnonzero(np.concatenate([[True], ~same]))
+    lasts = np.concatenate([firsts[1:] - 1, [len(taken) - 1]])
+    for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
+        name, arguments = _stack(stacks.get(int(taken["value"][first]), {}), last - first + 1)
+        since, until = ((int(at) - recording.start_ns) / 1e3 for at in (starts[first], ends[last]))
+        yield _slice(process.pid, tid, name, "sample", since, until, arguments)
+
+
+def _described(row: Any, places: Mapping[Any, Any], modules: Mapping[Any, Any]) -> tuple[str, Event]:
+    kind, obj, value = int(row["kind"]), int(row["obj"]), int(row["value"])
+    name = r.KIND_NAMES.get(kind, f"kind {kind}")
+    arguments: Event = {}
+    operations = _OPERATIONS.get(kind, ())
+    if obj < len(operations):
+        name = f"{name} {operations[obj]}"
+    if kind == r.TRANSFER:
+        name = {1: "transfer to device", 2: "transfer to host"}.get(obj, name)
+        arguments["bytes"] = value
+    elif kind == r.MODULE:
+        direction = " backward" if int(row["flags"]) & r.MODULE_BACKWARD else ""
+        name = clean(modules.get(obj, {}).get("name") or "(model)") + direction
+    elif kind == r.MAKE:
+        arguments = {"samples": int(row["extra"]), "bytes": value}
+    elif kind == r.FETCH:
+        arguments["samples"] = value
+    elif kind == r.SLOWEST and value != r.U32_MAX:
+        arguments["index"] = value
+    place = places.get(int(row["site"]))
+    if place:
+        arguments["place"] = clean(f"{place.get('file')}:{place.get('line')}")
+        arguments["function"] = clean(place.get("func", ""))
+    return name, arguments
+
+
+def _stack(note: Mapping[str, Any], count: int) -> tuple[str, Event]:
+    frames = [frame for frame in note.get("frames", []) if len(frame) >= 3]
+    if not frames:
+        return "(no user frame)", {"samples": count}
+    file, line, function = frames[-1][:3]
+    stack = [clean(f"{frame[2]} ({frame[0]}:{frame[1]})") for frame in frames]
+    name = clean(f"{function} {str(file).rsplit('/', 1)[-1]}:{line}")
+    return name, {"samples": count, "stack": stack + [clean(item) for item in note.get("library", [])]}
+
+
+def _slice(pid: int, tid: int, name: str, category: str, start: float, end: float, arguments: Event) -> Event:
+    """A slice between two times in microseconds, rounded to nanoseconds so that neighbours still meet."""
+    ts = round(start, 3)
+    length = round(max(0.0, round(end, 3) - ts), 3)
+    event = {"ph": "X", "name": name, "cat": category, "pid": pid, "tid": tid, "ts": ts, "dur": length}
+    return {**event, "args": arguments} if arguments else event
