@@ -11,9 +11,10 @@ from typing import Any, Final
 import numpy as np
 
 from hotloop import __version__
+from hotloop.diagnose.groups import group_lines
 from hotloop.findings import Finding, Gain, Place
 from hotloop.measure.blocks import steady_seconds
-from hotloop.measure.startup import IN_TRAINING
+from hotloop.measure.startup import IN_TRAINING, SETUP
 from hotloop.measure.steps import Interval, Steps
 from hotloop.phases import PHASES
 from hotloop.record import rows as row
@@ -30,6 +31,9 @@ from hotloop.whatif.estimate import WhatIf, estimate
 SCHEMA: Final = 1
 #: Of a SAVE row that is a load.
 _READ: Final = 3
+#: The function that takes this much of a script's setup is named.
+_SETUP_S: Final = 1.0
+_SETUP_RATIO: Final = 0.25
 _MAX_LINES: Final = 40
 _MAX_SITES: Final = 20
 _MAX_INTERVALS: Final = 500
@@ -204,11 +208,27 @@ def _startup(main: Steps | None) -> dict[str, Any]:
     return {
         "seconds": main.totals.get("startup", 0.0),
         "parts": [
-            {"name": name, "seconds": value, "in_training": name == IN_TRAINING}
+            {
+                "name": name,
+                "seconds": value,
+                "in_training": name == IN_TRAINING,
+                "where": _of_setup(main, value) if name == SETUP else None,
+            }
             for name, value in parts
             if value > 0
         ],
     }
+
+
+def _of_setup(main: Steps, seconds: float) -> dict[str, Any] | None:
+    """The hottest line of the function that takes most of the script's own work before training."""
+    lines = [
+        line for line in main.lines if line.phase == "startup" and not line.library.startswith("importlib")
+    ]
+    group = next(iter(group_lines(lines)), None)
+    if group is None or group.seconds < max(_SETUP_S, _SETUP_RATIO * seconds):
+        return None
+    return {"file": group.place.file, "line": group.place.line, "seconds": group.seconds}
 
 
 def _details(main: Steps | None, sources: Sources) -> dict[str, Any]:

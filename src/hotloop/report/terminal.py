@@ -166,7 +166,9 @@ def _startup(report: Report, width: int) -> list[Text]:
 
 
 def _part(part: Mapping[str, Any]) -> str:
-    return f"{part['name']} {units.duration(part['seconds'])}"
+    where = part.get("where")
+    at = f" (most of it at {where['file'].rpartition('/')[2]}:{where['line']})" if where else ""
+    return f"{part['name']} {units.duration(part['seconds'])}{at}"
 
 
 def _findings(report: Report, width: int) -> list[Text]:
