@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
 from typing import Final
-
-import psutil
 
 #: Proportional memory is asked for from this age on, when a process's start is over,
 _PSS_FROM_NS: Final = 2_000_000_000
@@ -18,8 +17,6 @@ _PSS_FROM_NS: Final = 2_000_000_000
 _PSS_COST_RATIO: Final = 0.0005
 
 _TICK_S: Final = 1 / os.sysconf("SC_CLK_TCK")
-#: A kernel may be built without it.
-_HAS_CHILDREN: Final = Path("/proc/self/task", str(os.getpid()), "children").exists()
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -83,34 +80,17 @@ def _tree(pids: set[int]) -> set[int]:
     while waiting:
         pid = waiting.pop()
         if pid not in found:
-            below = _children(pid)
-            if below is not None:
-                found.add(pid)
-                waiting += below
+            found.add(pid)
+            waiting += children(pid)
     return found
 
 
 def children(pid: int) -> list[int]:
-    """Pids of a process's children; none of one that is gone."""
-    return _children(pid) or []
-
-
-def _children(pid: int) -> list[int] | None:
-    """Pids of a process's children, None when it is gone."""
-    if not _HAS_CHILDREN:
-        return _children_psutil(pid)
-    try:
+    """Pids of a process's children; none of one that is gone, or where the kernel does not list them."""
+    with suppress(OSError):
         tasks = os.listdir(f"/proc/{pid}/task")  # noqa: PTH208
-    except OSError:
-        return None
-    return [int(child) for task in tasks for child in _text(pid, f"task/{task}/children").split()]
-
-
-def _children_psutil(pid: int) -> list[int] | None:
-    try:
-        return [child.pid for child in psutil.Process(pid).children()]
-    except psutil.Error:
-        return None
+        return [int(child) for task in tasks for child in _text(pid, f"task/{task}/children").split()]
+    return []
 
 
 def _read(pid: int) -> tuple[float, float, dict[str, float]] | None:

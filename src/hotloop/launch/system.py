@@ -85,15 +85,8 @@ def _memory() -> dict[str, float]:
         "memory_used_bytes": memory.total - memory.available,
         "page_cache_bytes": getattr(memory, "cached", 0),
         "shm_bytes": getattr(memory, "shared", 0),
-        "swap_used_bytes": _swap_used(),
+        "swap_used_bytes": psutil.swap_memory().used,
     }
-
-
-def _swap_used() -> float:
-    try:
-        return float(psutil.swap_memory().used)
-    except (OSError, RuntimeError):
-        return 0.0
 
 
 def _cpu() -> dict[str, float]:
