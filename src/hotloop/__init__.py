@@ -1,15 +1,28 @@
 """hotloop keeps the training loop hot: see ``hotloop --help`` and ARCHITECTURE.md.
 
 ``load("hotloop-runs/...")`` gives a finished run to a notebook or a program: verdict, findings, steps.
+``with observe() as seen: ...`` observes what this process trains; so does ``%%hotloop`` in a notebook.
 """
 
 import sys
 
 __version__ = "0.1.0"
-__all__ = ["__version__", "load"]
+__all__ = ["__version__", "load", "observe"]
 
 
 def load(run):  # type: ignore[no-untyped-def] # typed where it lives; nothing is imported in a user's process
     """A finished run, measured and diagnosed: :class:`hotloop.flow.load.Run`."""
     __import__("hotloop.flow.load")
     return sys.modules["hotloop.flow.load"].load(run)
+
+
+def observe(out=None):  # type: ignore[no-untyped-def]
+    """Observe what runs inside of a ``with``: :func:`hotloop.flow.notebook.observe`."""
+    __import__("hotloop.flow.notebook")
+    return sys.modules["hotloop.flow.notebook"].observe(out)
+
+
+def load_ipython_extension(shell):  # type: ignore[no-untyped-def]
+    """``%load_ext hotloop``: :func:`hotloop.flow.notebook.load_ipython_extension`."""
+    __import__("hotloop.flow.notebook")
+    sys.modules["hotloop.flow.notebook"].load_ipython_extension(shell)

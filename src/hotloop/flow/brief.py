@@ -168,7 +168,7 @@ def _judge(
     run: Path, examination: Examination, report: Mapping[str, Any], effect: Effect
 ) -> list[dict[str, str]]:
     """The commands that show whether the change is right and faster, in order, as they are typed."""
-    command = spelled(report["command"])
+    command = spelled(report["command"]) or "COMMAND"
     has_evidence = any(one.notes.get("evidence") for one in examination.recording.ranks)
     folder = examination.recording.folder or run
     base = folder if has_evidence else folder.with_name(f"{folder.name}-base")

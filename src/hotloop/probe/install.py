@@ -37,6 +37,17 @@ def install(torch: Any, raw_dir: str, *, start_ns: int, import_start_ns: int) ->
     return probe
 
 
+def uninstall() -> None:
+    """Observe this process no longer: close the files, take every patch back."""
+    global _installed
+    if _installed is not None:
+        probe, _installed = _installed, None
+        probe.finish()
+        atexit.unregister(probe.finish)
+        probe.hooks.undo()
+        os.environ.pop(process.MAIN_PID, None)
+
+
 def current() -> Probe | None:
     """The probe of this process, if one was installed."""
     return _installed

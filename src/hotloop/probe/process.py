@@ -138,7 +138,10 @@ def source_text(file: str) -> tuple[str, str] | None:
             with open(file, "rb") as stream:
                 data = stream.read()
     except (OSError, ValueError):
-        return None
+        from linecache import getlines  # a cell of a notebook
+
+        if not (data := "".join(getlines(file)).encode("utf-8", "replace")):
+            return None
     return data.decode("utf-8", "replace"), sha256(data).hexdigest()
 
 

@@ -27,7 +27,7 @@ _ASSETS: Final = Path(__file__).with_name("assets")
 
 def render(report: Report) -> str:
     """The whole page of a run."""
-    command, folder = words.command(report["command"]), report.get("run_folder")
+    command, folder = words.command(report["command"]) or words.NO_COMMAND, report.get("run_folder")
     specs = charts.specs(report)
     sites = [(kind, site) for kind, items in report["sites"].items() for site in items]
     phases = [phase for phase in report["phases"] if phase["share"] > 0 or phase["span_share"] > 0]

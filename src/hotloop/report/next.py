@@ -33,7 +33,8 @@ def of_run(command: Sequence[str], found: Sequence[str]) -> list[dict[str, str]]
         return []
     what = "the change as a patch" if first.startswith("hotloop fix") else "what to write, and what judges it"
     tune = f"hotloop tune -- {words.command(command)}"
-    return [{"command": first, "words": what}, {"command": tune, "words": "try what helps, and measure it"}]
+    then = [{"command": tune, "words": "try what helps, and measure it"}] if command else []
+    return [{"command": first, "words": what}, *then]
 
 
 def _is_written(finding: Finding) -> bool:

@@ -41,7 +41,7 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
 
 
 def _head(report: Report, width: int) -> list[Text]:
-    command = words.command(report["command"])
+    command = words.command(report["command"]) or words.NO_COMMAND
     exit_code = report["exit_code"]
     end = {None: "no exit code", 0: ""}.get(exit_code, f"exit code {exit_code}")
     command = words.cut(command, width - 9 - (len(end) + 2 if end else 0))

@@ -45,6 +45,9 @@ SEVERITY_MARKS: Final = {"high": "#ff7b72", "medium": "#f0a040", "low": "#98a4b3
 #: Severity -> ANSI colour of a plain terminal.
 SEVERITY_CODES: Final = {"high": "1;31", "medium": "33", "low": "36", "info": "2"}
 
+#: What a program or a notebook observed of itself.
+NO_COMMAND: Final = "a block of a running process"
+
 #: Words that no shell takes apart; letters of every language, unlike those of ``shlex``.
 _SAFE: Final = re.compile(r"[\w@%+=:,./-]+")
 

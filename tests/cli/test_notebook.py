@@ -1,0 +1,74 @@
+"""``hotloop.observe()`` and ``%%hotloop``: in a process that has trained before, and in a real kernel."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from tests.running import SRC
+
+SETUP = """
+import time, torch
+class Data(torch.utils.data.Dataset):
+    def __len__(self): return 160
+    def __getitem__(self, index):
+        time.sleep(0.004)
+        return torch.randn(8), torch.tensor([1.0])
+def train(loader):
+    for inputs, targets in loader:
+        loss = ((model(inputs) - targets) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+before = torch.utils.data.DataLoader(Data(), batch_size=8)
+train(before)
+"""
+TWICE = """
+import hotloop
+patched = torch.utils.data.DataLoader, torch.Tensor, torch.nn.Module, torch.optim.Optimizer
+plain = [dict(vars(one)) for one in patched]
+with hotloop.observe("first") as first:
+    train(before)
+assert [dict(vars(one)) for one in patched] == plain
+try:
+    with hotloop.observe("second") as second:
+        train(torch.utils.data.DataLoader(Data(), batch_size=8, num_workers=2))
+        1 / 0
+except ZeroDivisionError:
+    train(before)
+for run in (first.run, second.run):
+    print(run.bottleneck, len(run.steps["start_s"]), run.report["exit_code"], *run.report["warnings"])
+print(first.run.findings[0].id, first.run)
+"""
+
+
+def test_a_block_is_observed_late_and_nothing_of_it_stays(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SETUP + TWICE],
+        cwd=tmp_path, env={"PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    first, second, report = done.stdout.split("\n", 2)
+    assert first == "input 20 0" and second.endswith(" 20 1")
+    assert report.startswith("input/") and "a block of a running process" in report
+    assert "hotloop tune" not in report
+    assert (tmp_path / "second" / "report.html").is_file() and not (tmp_path / "first" / "raw").exists()
+
+
+def test_a_cell_is_observed_in_the_running_kernel(tmp_path: Path) -> None:
+    nbclient, v4 = pytest.importorskip("nbclient"), pytest.importorskip("nbformat").v4
+    pytest.importorskip("ipykernel")
+    cells = [f"import sys; sys.path.insert(0, {str(SRC)!r})", SETUP, "%load_ext hotloop"]
+    cells += ["%%hotloop cell\ntrain(before)\nmade = 1", "print(made)"]
+    book = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in cells])
+    nbclient.NotebookClient(book, resources={"metadata": {"path": str(tmp_path)}}, timeout=120).execute()
+    shown, after = book.cells[3].outputs, book.cells[4].outputs
+    (page,) = [one["data"]["text/html"] for one in shown if "data" in one]
+    assert page.startswith("<iframe") and re.search("Input-bound: the training loop spends", page)
+    assert "time.sleep(0.004)" in page, "the text of a cell is recorded"
+    assert after[0]["text"] == "1\n", "the cell ran in the kernel"
