@@ -17,7 +17,7 @@ from tests.running import hotloop
 from hotloop.record.store import Store
 
 SECONDS = 20
-READERS = ("report it", "brief it", "compare it it", "memory it", "plan it", "fix it", "audit --run it")
+READERS = ("report it", "memory it", "plan it", "audit --run it")
 
 
 def edited(**fields: Any) -> Callable[[Path], None]:
@@ -101,10 +101,13 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         edited(machine={"ram_bytes": 10**12, "cpu_count": 10**12, "storage": {"x": 10**30}}),
         READERS,
     ),
-    "huge numbers": (edited(start_ns=10**25, wall_s=1e308, exit_code=10**12, start_unix_s=1e300), READERS),
+    "huge numbers": (
+        edited(start_ns=10**25, wall_s=1e308, exit_code=10**12, start_unix_s=1e300),
+        READERS[:3],
+    ),
     "huge pids": (
         instead("raw/999999999999999999-5.notes", text('{"note":"process","pid":1}\n')),
-        READERS[:2],
+        READERS[:1],
     ),
     "no fifo": (instead("run.json", os.mkfifo), READERS[:1]),
     "no device": (instead("run.json", to("/dev/zero")), READERS[:1]),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import sqlite3
@@ -130,6 +131,23 @@ def test_words_of_a_recording_move_no_cursor_and_forge_no_line(own: Path, tmp_pa
         assert not re.search(r"(?m)^\W*FORGED", shown), f"{words}: {shown}"
     page = (tmp_path / "page.html").read_text()
     assert not re.search(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]", page)
+
+
+@pytest.mark.parametrize(
+    "become", [os.mkfifo, lambda path: path.symlink_to("/dev/zero")], ids=["fifo", "device"]
+)
+def test_a_source_that_became_something_else_is_not_read(own: Path, become: Callable[[Path], None]) -> None:
+    source = own.parent / "train.py"
+    source.rename(kept := source.with_name("kept"))
+    try:
+        become(source)
+        for words in ("fix run --apply num-workers=2", "brief run 1", "audit --run run", "audit train.py"):
+            done = hotloop(*words.split(), folder=own.parent, timeout=20)
+            assert done.returncode in (0, 1, 2), done.stderr
+            assert "Traceback" not in done.stderr
+            assert not words.startswith("fix") or "train.py cannot be read: not a regular file" in done.stderr
+    finally:
+        kept.replace(source)
 
 
 def mutated(draw: Any, value: Any) -> Any:
