@@ -47,9 +47,7 @@ def main() -> int:
             if not place.is_dir() or not re.search(options.only, script["name"]):
                 continue
             run = (options.keep or Path(scratch)).absolute() / script["name"]
-            if options.again:
-                hotloop("report", str(run))
-            else:
+            if not options.again:
                 observe(script, place, run, options.timeout)
             lines.append(row(script, report_of(run)))
             print(lines[-1], flush=True)
@@ -65,21 +63,23 @@ def observe(script: dict[str, Any], place: Path, run: Path, timeout: float) -> N
     hotloop("run", "--out", str(run), "--", *words, cwd=place, timeout=timeout)
 
 
-def hotloop(*words: str, cwd: Path | None = None, timeout: float = 600.0) -> None:
-    """Its exit code is the script's, and a timeout of the script is as good an end as any."""
-    subprocess.run(
+def hotloop(*words: str, cwd: Path | None = None, timeout: float = 600.0) -> str:
+    """Standard output. The exit code is the script's; a timeout of it is as good an end as any."""
+    return subprocess.run(
         ["timeout", str(timeout), sys.executable, "-m", "hotloop", *words],
         cwd=cwd,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
+        text=True,
         check=False,
-    )
+    ).stdout
 
 
 def report_of(run: Path) -> dict[str, Any]:
-    path = run / "report.json"
-    report: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {}
+    """The report by the rules as they are now."""
+    text = hotloop("report", "--json", str(run)) if run.exists() else ""
+    report: dict[str, Any] = json.loads(text) if text else {}
     return report
 
 
