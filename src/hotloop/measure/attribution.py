@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.measure.evaluation import NO_REGIONS, Regions
-from hotloop.measure.passes import Events, Lives
+from hotloop.measure.passes import HOLDS
 from hotloop.measure.spans import Bools, Ints, Spans, Table, holder
-from hotloop.measure.stepping import Stepping
+from hotloop.measure.stepping import Seen, Stepping
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 
@@ -69,8 +69,9 @@ class At(IntEnum):
         return cls((key >> 10) & 7)
 
 
-def happened(spans: Spans, events: Events, lives: Lives, trained: Bools, evaluates: Bools) -> Bytes:
+def happened(seen: Seen, trained: Bools, evaluates: Bools) -> Bytes:
     """[rows] what each row does for the step (``At``)."""
+    spans, events, lives = seen.spans, seen.events, seen.lives
     kind = spans.kind
     ended = (kind == row.FETCH) & ((spans.flags & row.FETCH_END) != 0)
     found = np.zeros(len(spans), np.uint8)
@@ -108,8 +109,9 @@ class Gaps:
         return holder(self.start, self.end, times)
 
 
-def span_phases(spans: Spans, lives: Lives, regions: Regions, saves: Regions, stepping: Stepping) -> Bytes:
+def span_phases(seen: Seen, regions: Regions, saves: Regions) -> Bytes:
     """[rows] the phase of each row's exclusive time."""
+    spans, lives, stepping = seen.spans, seen.lives, seen.stepping
     phase = BASE[spans.kind]
     column = COLUMN
     gathers = (spans.kind == row.SAVE) & (spans.obj == SAVE_STATE) & ~saves.holds(spans.start)
@@ -131,7 +133,7 @@ def span_phases(spans: Spans, lives: Lives, regions: Regions, saves: Regions, st
 def _inherit(spans: Spans, phase: Bytes) -> None:
     """Rows inside a fetch, a save, an iterator's start are part of it; a forward in a backward recomputes."""
     kind = spans.kind
-    takes = (kind == row.FETCH) | (kind == row.ITER) | (kind == row.SHUTDOWN) | (kind == row.SAVE)
+    takes = np.isin(kind, HOLDS)
     backward = kind == row.BACKWARD
     for index in spans.by_level()[1:]:
         parent = spans.parent[index]
@@ -163,16 +165,10 @@ def saves_of(spans: Spans) -> Regions:
 
 
 def find_gaps(
-    spans: Spans,
-    done: Bytes,
-    regions: Regions,
-    saves: Regions,
-    stepping: Stepping,
-    begin: int,
-    wall: int,
-    exit_ns: int | None,
+    seen: Seen, done: Bytes, regions: Regions, saves: Regions, begin: int, wall: int, exit_ns: int | None
 ) -> Gaps:
     """The time between outermost rows, cut at evaluations, the ends of the training span and the exit."""
+    spans, stepping = seen.spans, seen.stepping
     tops = np.flatnonzero(spans.level == 0)
     starts = np.append(begin, spans.end[tops])
     ends = np.append(spans.start[tops], wall)
@@ -223,10 +219,9 @@ class Split:
     by_gap: Mapping[int, Floats]
 
 
-def tabulate(
-    spans: Spans, phase: Bytes, gaps: Gaps, split: Split, stepping: Stepping
-) -> tuple[Floats, Floats, Floats]:
+def tabulate(seen: Seen, phase: Bytes, gaps: Gaps, split: Split) -> tuple[Floats, Floats, Floats]:
     """(steps x phases in seconds, totals of the span, totals of the process)."""
+    spans, stepping = seen.spans, seen.stepping
     num, width = len(stepping), len(PHASES)
     table = np.zeros((num + 1, width))  # the last row takes what lies outside the steps
     inside = _add(table, stepping, spans.start, phase, spans.exclusive)

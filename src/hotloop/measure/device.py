@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from hotloop.measure.attribution import BASE, Bytes
-from hotloop.measure.spans import Spans, Table, innermost
-from hotloop.measure.stepping import Stepping
+from hotloop.measure.spans import Table, innermost
+from hotloop.measure.stepping import Seen
 from hotloop.measure.steps import DeviceUse
 from hotloop.phases import PHASES
 from hotloop.record import rows as row
@@ -21,11 +21,11 @@ DRAINED_NS = 300_000
 LEAST_BOUNDARIES = 20
 
 
-def device_use(boundaries: Table, spans: Spans, phase: Bytes, stepping: Stepping) -> DeviceUse | None:
+def device_use(boundaries: Table, seen: Seen, phase: Bytes) -> DeviceUse | None:
     """Idle time by the host phase in which the device ran dry; an upper bound where work is launched."""
-    inside = boundaries.began(*stepping.span)
+    inside = boundaries.began(*seen.stepping.span)
     rows = boundaries.take(inside)
-    if len(rows) < LEAST_BOUNDARIES or not len(stepping):
+    if len(rows) < LEAST_BOUNDARIES or not len(seen.stepping):
         return None
     host, lag = rows.start, rows.duration
     done = np.maximum.accumulate(host + lag)
@@ -33,7 +33,7 @@ def device_use(boundaries: Table, spans: Spans, phase: Bytes, stepping: Stepping
     idle[lag[1:] >= DRAINED_NS] = 0
     ended = (rows.flags[1:] & row.DEVICE_END) != 0
     # A boundary that begins a phase closes the time before it.
-    owner = innermost(spans, host[1:] - 1)
+    owner = innermost(seen.spans, host[1:] - 1)
     before = np.where(owner >= 0, phase[np.maximum(owner, 0)], BASE[0])
     charged = np.where(ended & (owner < 0), BASE[rows.obj[1:] & 0xFF], before)
     by_phase = np.bincount(charged, weights=idle, minlength=len(PHASES)) / 1e9

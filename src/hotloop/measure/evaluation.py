@@ -15,7 +15,7 @@ import numpy as np
 from hotloop.measure.passes import Events, Lives
 from hotloop.measure.places import Places, Stack
 from hotloop.measure.spans import Bools, Ints, Spans, Table, holder
-from hotloop.measure.stepping import Stepping
+from hotloop.measure.stepping import Seen
 from hotloop.record import rows as row
 
 #: A forward without gradients in more of the steps than this is part of the step.
@@ -58,12 +58,10 @@ NO_REGIONS = Regions(start=_NONE, end=_NONE, first=_NONE)
 
 def eval_forwards(spans: Spans, events: Events, lives: Lives) -> Bools:
     """[rows] forwards that evaluate: by their flags, or because an evaluation batch feeds them."""
-    forward = np.flatnonzero((spans.kind == row.FORWARD) & events.used)
+    forward = np.flatnonzero(events.forward)
     result = events.eval_flags.copy()
     before, after = _evaluation_batches(spans, events, lives, forward)
-    trains = ((spans.flags[forward] & row.FORWARD_GRAD) != 0) & (
-        (spans.flags[forward] & row.FORWARD_TRAINING) != 0
-    )
+    trains = events.built[forward] & ((spans.flags[forward] & row.FORWARD_TRAINING) != 0)
     result[forward] |= before & (after | ~trains)
     return result
 
@@ -80,28 +78,20 @@ def _evaluation_batches(spans: Spans, events: Events, lives: Lives, rows: Ints) 
     return kinds[at], kinds[at + 1]
 
 
-def untrained(
-    spans: Spans,
-    events: Events,
-    lives: Lives,
-    stepping: Stepping,
-    flagged: Bools,
-    named: Bools,
-    acting: set[int],
-) -> Untrained:
+def untrained(seen: Seen, flagged: Bools, named: Bools, acting: set[int]) -> Untrained:
     """Sorts the forwards that train nothing; ``flagged`` are those of ``eval_forwards``, ``named`` those in a
     function that the user calls evaluation.
 
     ``acting``: groups of forwards (site and flags) known from an earlier piece to ask for what is trained on.
     """
-    forward = (spans.kind == row.FORWARD) & events.used & ~spans.inside(events.work)
-    built = (spans.flags & row.FORWARD_GRAD) != 0
+    spans, events, stepping = seen.spans, seen.events, seen.stepping
+    forward, built = events.forward & ~spans.inside(events.work), events.built
     in_span = spans.began(*stepping.span)
     evaluates, acts, shows = flagged.copy(), np.zeros(len(spans), np.bool_), np.zeros(len(spans), np.bool_)
     fed = np.zeros(len(spans), np.bool_)
     index = np.flatnonzero(forward)
-    fed[index] = _evaluation_batches(spans, events, lives, index)[0]
-    trailing = forward & in_span & _after_last_update(spans, events, lives, stepping, forward & built)
+    fed[index] = _evaluation_batches(spans, events, seen.lives, index)[0]
+    trailing = forward & in_span & _after_last_update(seen, forward & built)
     models = (spans.flags & row.FORWARD_PARAMS) != 0  # a criterion or a metric has no parameters
     evaluates |= trailing & built & models
     served = forward & _after_socket(spans, events)
@@ -147,13 +137,14 @@ def named_evaluation(spans: Spans, places: Places, functions: str) -> Bools:
     return np.isin(spans.site, sites)
 
 
-def _after_last_update(spans: Spans, events: Events, lives: Lives, stepping: Stepping, built: Bools) -> Bools:
+def _after_last_update(seen: Seen, built: Bools) -> Bools:
     """[rows] whether training work lies before, the loader's next batch is asked for before any more, and no
     forward is still to come that the batch asked for before is for (one may be fetched ahead).
     """
-    if not stepping.by_loader:
+    spans, events = seen.spans, seen.events
+    if not seen.stepping.by_loader:
         return np.zeros(len(spans), np.bool_)
-    asked = events.fetch & lives.training_row
+    asked = events.fetch & seen.lives.training_row
     items = np.flatnonzero(events.work | asked)
     works = np.concatenate([[False], events.work[items], [True, True]])
     at = np.searchsorted(spans.start[items], spans.start, side="right")
@@ -168,23 +159,20 @@ def _after_last_update(spans: Spans, events: Events, lives: Lives, stepping: Ste
 
 def _after_socket(spans: Spans, events: Events) -> Bools:
     """[rows] of modules that are trained, after a socket was asked and with no training work in between."""
-    trained = np.zeros(row.U16_MAX + 1, np.bool_)
-    trained[spans.obj[(spans.kind == row.FORWARD) & ((spans.flags & row.FORWARD_GRAD) != 0)]] = True
     sockets = spans.kind == row.SOCKET
     items = np.flatnonzero(sockets | events.work)
     asked = np.concatenate([[False], sockets[items]])
-    return np.asarray(trained[spans.obj] & asked[np.searchsorted(spans.start[items], spans.start)])
+    return np.asarray(events.trained[spans.obj] & asked[np.searchsorted(spans.start[items], spans.start)])
 
 
-def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, collects: Bools) -> Regions:
+def regions_of(seen: Seen, eval_forward: Bools, collects: Bools) -> Regions:
     """Runs of evaluation rows that no training row interrupts.
 
     ``collects``: forwards that make what is trained on.
     """
-    trains = lives.training_row
-    feeds = (lives.of_row >= 0) & (spans.kind != row.SHUTDOWN) & events.used
-    forward = (spans.kind == row.FORWARD) & events.used
-    built = forward & ((spans.flags & row.FORWARD_GRAD) != 0) & ((spans.flags & row.FORWARD_PARAMS) != 0)
+    spans, events, trains = seen.spans, seen.events, seen.lives.training_row
+    feeds = (seen.lives.of_row >= 0) & (spans.kind != row.SHUTDOWN) & events.used
+    forward, built = events.forward, events.built & ((spans.flags & row.FORWARD_PARAMS) != 0)
     evaluates = eval_forward | (feeds & ~trains)
     training = (feeds & trains) | events.work | ((built | collects) & ~eval_forward)
     items = np.flatnonzero(evaluates | training)
@@ -195,11 +183,11 @@ def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, 
     opens, closes = edges[::2], edges[1::2]  # runs items[opens:closes]
     # Batches that no model sees are no evaluation: statistics of the data, an iterator made ready.
     modelled = np.append(0, np.cumsum(forward))
-    seen = modelled[items[closes - 1] + 1] > modelled[items[opens]]
-    seen |= _followed_by_forward(spans, forward, items, closes)
+    has_model = modelled[items[closes - 1] + 1] > modelled[items[opens]]
+    has_model |= _followed_by_forward(modelled, items, closes)
     if not forward.any() and events.work.any():  # no module is ever called: a renderer, a model of functions
-        seen |= items[opens] > np.argmax(events.work)
-    opens, closes = opens[seen], closes[seen]
+        has_model |= items[opens] > np.argmax(events.work)
+    opens, closes = opens[has_model], closes[has_model]
     if not len(opens):
         return NO_REGIONS
     first = items[opens]
@@ -209,12 +197,10 @@ def regions_of(spans: Spans, events: Events, lives: Lives, eval_forward: Bools, 
     return Regions(start=start, end=end, first=first)
 
 
-def _followed_by_forward(spans: Spans, forward: Bools, items: Ints, closes: Ints) -> Bools:
-    """[runs] whether a forward lies between the end of a run and the next item."""
-    last = items[closes - 1] + 1
-    following = np.append(items, len(spans))[np.minimum(closes, len(items))]
-    modelled = np.append(0, np.cumsum(forward))
-    return np.asarray(modelled[following] > modelled[np.minimum(last, len(spans))])
+def _followed_by_forward(modelled: Ints, items: Ints, closes: Ints) -> Bools:
+    """[runs] whether a forward lies between the end of a run and the next item; ``modelled`` counts them."""
+    following = np.append(items, len(modelled) - 1)[np.minimum(closes, len(items))]
+    return np.asarray(modelled[following] > modelled[items[closes - 1] + 1])
 
 
 def outside_spans(spans: Spans, times: Ints, side: int) -> Ints:
@@ -227,20 +213,13 @@ def outside_spans(spans: Spans, times: Ints, side: int) -> Ints:
     return np.where(inside, edges[at], times) if len(tops) else times
 
 
-def widened(
-    regions: Regions,
-    spans: Spans,
-    events: Events,
-    lives: Lives,
-    evaluates: Bools,
-    samples: Table,
-    places: Places,
-) -> Regions:
+def widened(regions: Regions, seen: Seen, evaluates: Bools, samples: Table, places: Places) -> Regions:
     """The evaluations with the time of their own functions around them, as samples show it: metrics.
 
     Own are functions on the way to a forward that evaluates and to none of training.
     """
-    training = np.flatnonzero(events.work | (events.fetch & lives.training_row))
+    spans, events = seen.spans, seen.events
+    training = np.flatnonzero(events.work | (events.fetch & seen.lives.training_row))
     drawn = np.flatnonzero((spans.kind == row.LOG) & np.isin(spans.obj, _DRAWS) & events.used)
     stops = np.sort(np.concatenate([spans.start[spans.top[training]], spans.start[spans.top[drawn]]]))
     own = _functions(places.sites.get(int(n)) for n in np.unique(spans.site[evaluates]))

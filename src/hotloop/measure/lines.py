@@ -91,6 +91,7 @@ class _Line:
 
     def cost(self, seconds: float, places: Places, ran: float) -> LineCost:
         ratio = min(1.0, self.cpu / self.cpu_weight / ran) if self.cpu_weight else None
+        entered = max(self.entered, key=lambda frame: self.entered[frame], default=None)
         return LineCost(
             place=self.frame.place(),
             phase=self.phase,
@@ -104,7 +105,7 @@ class _Line:
             statement=max(self.statements, key=lambda place: self.statements[place], default=None),
             source=places.text(self.frame.file, self.frame.line),
             callers=tuple(frame.place() for frame in max(self.callers, key=lambda key: self.callers[key])),
-            entered=_most(self.entered),
+            entered=entered.place() if entered is not None else None,
         )
 
     def _library(self) -> str:
@@ -117,10 +118,6 @@ class _Line:
     def _within(self) -> str:
         usual = [one for one, weight in self.functions.items() if weight >= 0.5 * self.weight]
         return max(usual, key=lambda one: self.depth[one], default="")
-
-
-def _most(frames: dict[Frame, float]) -> Place | None:
-    return max(frames, key=lambda frame: frames[frame]).place() if frames else None
 
 
 def _entered(stack: Stack, statement: Place) -> Frame:

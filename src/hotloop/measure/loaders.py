@@ -9,11 +9,11 @@ import numpy as np
 
 from hotloop.findings import Place
 from hotloop.measure.lines import LineTally, groups, merge_lines
-from hotloop.measure.passes import Events, Lives
+from hotloop.measure.passes import Lives
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.sampling import tiled
 from hotloop.measure.spans import Ints, Spans, Table, holder, innermost, nest, of_kind, origin_ns, table
-from hotloop.measure.stepping import Stepping
+from hotloop.measure.stepping import Seen
 from hotloop.measure.steps import LineCost, LoaderUse
 from hotloop.measure.unread import unread_fields
 from hotloop.record import rows as row
@@ -35,26 +35,20 @@ def loaders_of_iterators(process: Process) -> dict[int, int]:
 
 
 def loader_uses(
-    process: Process,
-    spans: Spans,
-    events: Events,
-    lives: Lives,
-    stepping: Stepping,
-    places: Places,
-    got: Mapping[int, float],
+    process: Process, seen: Seen, places: Places, got: Mapping[int, float]
 ) -> tuple[LoaderUse, ...]:
     """One entry per loader that was built or used."""
+    lives, stepping = seen.lives, seen.stepping
     notes = {int(n["id"]): n for n in process.notes.get("loader", ()) if isinstance(n.get("id"), int)}
     ids = sorted(set(notes) | {int(i) for i in lives.loader if i > 0})
     if len(lives) and (lives.loader == 0).any():
         ids.append(0)
-    origin = origin_ns(process)
     span = stepping.span if len(stepping) else (0, int(np.iinfo(np.int64).max))
     workers = _workers_of(process, ids)
     uses = []
     for number in ids:
-        made = _making(process, workers[number], spans, lives, number, origin, span, places, got)
-        uses.append(_use(process, notes.get(number, {}), number, spans, events, lives, span, made, places))
+        made = _making(process, workers[number], seen, number, span, places, got)
+        uses.append(_use(process, notes.get(number, {}), number, seen, span, made, places))
     return tuple(uses)
 
 
@@ -62,13 +56,12 @@ def _use(
     process: Process,
     note: Note,
     number: int,
-    spans: Spans,
-    events: Events,
-    lives: Lives,
+    seen: Seen,
     span: tuple[int, int],
     made: tuple[Table, Table, dict[str, Any]],
     places: Places,
 ) -> LoaderUse:
+    spans, lives = seen.spans, seen.lives
     make, collate, shown = made
     mine = np.flatnonzero(lives.loader == number)
     trains = bool(len(mine)) and bool(lives.trains[mine].any())
@@ -78,7 +71,7 @@ def _use(
     chosen = mine[lives.trains[mine]] if trains else mine
     holds = np.zeros(len(lives) + 1, np.bool_)
     holds[chosen] = True
-    owned = holds[lives.of_row] & events.used
+    owned = holds[lives.of_row] & seen.events.used
     in_span = spans.began(*span) if trains else np.ones(len(spans), np.bool_)
     rows = np.flatnonzero(owned & in_span)
     # An iterator that is exhausted ends its workers inside the fetch that finds no batch.
@@ -239,15 +232,14 @@ def _workers_of(process: Process, ids: Iterable[int]) -> dict[int, list[Process]
 def _making(
     process: Process,
     workers: list[Process],
-    spans: Spans,
-    lives: Lives,
+    seen: Seen,
     number: int,
-    origin: int,
     span: tuple[int, int],
     places: Places,
     got: Mapping[int, float],
 ) -> tuple[Table, Table, dict[str, Any]]:
     """MAKE and COLLATE rows of one loader's makers, and what they show of it."""
+    spans, lives, origin = seen.spans, seen.lives, origin_ns(process)
     kinds = (row.MAKE, row.COLLATE, row.SLOWEST)
     mine = np.append(lives.loader == number, False)[lives.of_row] & (spans.kind == row.FETCH)
     parts = {kind: [] for kind in kinds}  # type: dict[int, list[Table]]
@@ -324,12 +316,11 @@ def _concat(tables: list[Table]) -> Table:
 
 
 def _stats(workers: list[Process]) -> dict[str, float]:
-    names = {"rchar": "rchar_bytes"}
     total: dict[str, float] = {}
     for worker in workers:
         for key, value in worker.last("worker_stat").items():
             if key in ("note", "t", "worker", "loader") or not isinstance(value, int | float):
                 continue
-            name = names.get(key, key)
+            name = "rchar_bytes" if key == "rchar" else key
             total[name] = total.get(name, 0.0) + float(value)
     return total

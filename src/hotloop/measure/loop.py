@@ -124,7 +124,6 @@ class Loop:
             for function in self.lines.get(name, {})
         }
         self.viewers = {frame.function for stack in sites.get("socket", ()) for frame in self._below(stack)}
-        self._readings: dict[tuple[int, int], Reading] = {}
 
     def statement(self, stack: Stack) -> tuple[Frame, tuple[Frame, ...]] | None:
         """The frame of a stack that belongs to the loop, and the user frames below it."""
@@ -168,12 +167,8 @@ class Loop:
 
     def read(self, stack_id: int, key: int) -> Reading:
         """What a sample with this stack is part of, at a place in the step (``Gaps.key``)."""
-        cached = self._readings.get((stack_id, key))
-        if cached is None:
-            stack = self.places.stacks.get(stack_id)
-            cached = self._read(stack, At.before(key), At.after(key)) if stack else NOTHING
-            self._readings[stack_id, key] = cached
-        return cached
+        stack = self.places.stacks.get(stack_id)
+        return self._read(stack, At.before(key), At.after(key)) if stack else NOTHING
 
     def _read(self, stack: Stack, before: At, after: At) -> Reading:
         found = self.statement(stack)

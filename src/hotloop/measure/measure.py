@@ -34,7 +34,7 @@ from hotloop.measure.joining import joined
 from hotloop.measure.lines import main_lines
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
 from hotloop.measure.loop import Loop, collecting, training_sites
-from hotloop.measure.passes import Events, Lives, events_of, lives_of
+from hotloop.measure.passes import events_of, lives_of
 from hotloop.measure.pieces import Piece, pieces
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
@@ -53,7 +53,7 @@ from hotloop.measure.spans import (
     wall_ns,
 )
 from hotloop.measure.startup import startup_parts
-from hotloop.measure.stepping import Stepping, bounded, find_steps
+from hotloop.measure.stepping import Seen, Stepping, bounded, find_steps
 from hotloop.measure.steps import Floats, Steps
 from hotloop.measure.window import module_costs
 from hotloop.phases import COLUMN, PHASES
@@ -84,7 +84,7 @@ def measure(
     """
     parts: list[Steps] = []
     acting: set[int] = set()
-    for piece in pieces(process, lambda part: _seen(part, later=True)[-1], at_once):
+    for piece in pieces(process, lambda part: _seen(part, later=True)[0].stepping, at_once):
         parts.append(_measure(piece, acting, got))
         release(process.rows)
     steps = joined(parts)
@@ -93,13 +93,14 @@ def measure(
     return replace(steps, settings=settings)
 
 
-def _seen(process: Process, *, later: bool) -> tuple[Spans, Events, Lives, Bools, Stepping]:
-    """Rows, which of their forwards evaluate, and the steps found in them."""
+def _seen(process: Process, *, later: bool) -> tuple[Seen, Bools]:
+    """The rows with the steps found in them, and which of their forwards evaluate."""
     spans = nest(of_kind(process, *OWNERS))
     events = events_of(spans)
     lives = lives_of(spans, events, loaders_of_iterators(process), later=later)
-    eval_forward = eval_forwards(spans, events, lives)
-    return spans, events, lives, eval_forward, find_steps(spans, events, lives, eval_forward)
+    flagged = eval_forwards(spans, events, lives)
+    stepping = find_steps(spans, events, lives, flagged)
+    return Seen(spans=spans, events=events, lives=lives, stepping=stepping), flagged
 
 
 def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
@@ -108,27 +109,28 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     samples = tiled(of_kind(process, row.SAMPLE))
     places = places_of(process)
 
-    spans, events, lives, flagged, stepping = _seen(process, later=piece.begin > 0)
-    if piece.is_part:
-        stepping = bounded(stepping, piece.begin, piece.until)
-    collects, scores = collecting(_forwards(spans, events, row.FORWARD_PARAMS), spans, samples, places)
+    seen, flagged = _seen(process, later=piece.begin > 0)
+    spans, events, lives = seen.spans, seen.events, seen.lives
+    seen = replace(seen, stepping=bounded(seen.stepping, piece.begin, piece.until))
+    collects, scores = collecting(_forwards(seen, row.FORWARD_PARAMS), spans, samples, places)
     flagged = (flagged & ~collects) | scores
     named = named_evaluation(spans, places, (process.first("process").get("env") or {}).get(EVALUATION, ""))
-    sorted_out = untrained(spans, events, lives, stepping, flagged, named, acting)
+    sorted_out = untrained(seen, flagged, named, acting)
     evaluates, acts = sorted_out.evaluates & ~collects, sorted_out.acts | collects
-    regions = regions_of(spans, events, lives, evaluates, acts)
-    regions = widened(regions, spans, events, lives, evaluates, samples, places)
+    regions = widened(regions_of(seen, evaluates, acts), seen, evaluates, samples, places)
     saves = saves_of(spans)
     if piece.until is None:
         ended = (spans.kind == row.FETCH) & ((spans.flags & row.FETCH_END) != 0)
         training = spans.start[events.work | (events.fetch & lives.training_row & ~ended)]
-        stepping = with_last_interval(stepping, training, regions, saves, later=piece.begin > 0)
+        longer = with_last_interval(seen.stepping, training, regions, saves, later=piece.begin > 0)
+        seen = replace(seen, stepping=longer)
 
-    trained = _used(spans, events, sorted_out, stepping)
-    done = happened(spans, events, lives, trained, evaluates)
-    phase = span_phases(spans, lives, regions, saves, stepping)
+    stepping = seen.stepping
+    trained = _used(seen, sorted_out)
+    done = happened(seen, trained, evaluates)
+    phase = span_phases(seen, regions, saves)
     exit_ns = _exit_ns(process)
-    gaps = find_gaps(spans, done, regions, saves, stepping, piece.begin, wall, exit_ns)
+    gaps = find_gaps(seen, done, regions, saves, piece.begin, wall, exit_ns)
     in_span = spans.began(*stepping.span)
     training = in_span & (phase != COLUMN["evaluation"])
     sites = training_sites(spans, places, training, lives.training_row, trained, len(stepping))
@@ -136,9 +138,9 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     forward = phase == COLUMN["forward"]
     phase[acts & training & forward] = COLUMN["data_wait"]
     # Modules without parameters that build no graph are beside the model: an augmentation, a metric.
-    phase[(sorted_out.shows | _forwards(spans, events, 0)) & training & forward] = COLUMN["other"]
+    phase[(sorted_out.shows | _forwards(seen, 0)) & training & forward] = COLUMN["other"]
     sampled = read_samples(samples, spans, phase, gaps, loop)
-    phases, span_totals, totals = tabulate(spans, phase, gaps, split_gaps(sampled, gaps), stepping)
+    phases, span_totals, totals = tabulate(seen, phase, gaps, split_gaps(sampled, gaps))
     # What follows a piece's last sample is the weight of one in the next piece.
     told_until = (exit_ns or wall) if piece.until is None or not len(samples) else int(samples.start[-1])
     uncovered = uncovered_ns(samples, gaps, told_until)
@@ -151,8 +153,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     facts = facts_of(process, spans)
     facts["unclear"] = _unclear(spans, sorted_out.acts & training, places)
     ran = got.get(process.pid, 1.0)
-    loaders = loader_uses(process, spans, events, lives, stepping, places, got)
-    compiled = _compiles(spans, stepping)
+    compiled, losses = _compiles(spans, stepping), of_kind(process, row.LOSS)
     steady = _steady(stepping, compiled, first=not piece.begin)
     return Steps(
         rank=process.rank,
@@ -160,7 +161,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
         start_s=stepping.start / 1e9,
         end_s=stepping.end / 1e9,
         phases=phases,
-        samples=_samples(spans, events, lives, stepping),
+        samples=_samples(seen),
         steady=steady,
         totals=_by_name(totals),
         span_totals=_by_name(span_totals),
@@ -170,27 +171,27 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
         num_updates=stepping.num_updates,
         num_epochs=int((lives.num_batches[stepping.driving & ~lives.goes_on] > 0).sum()),
         backwards_per_update=stepping.backwards_per_update,
-        startup=startup_parts(process, spans, lives, samples, places, stepping, exit_ns or wall),
+        startup=startup_parts(process, seen, samples, places, exit_ns or wall),
         lines=main_lines(sampled, loop, places, stepping.span, span_totals, ran),
-        loaders=loaders,
+        loaders=loader_uses(process, seen, places, got),
         core_ratio=ran,
-        evaluations=with_graphs(intervals(spans, events, regions, stepping, loop, places), spans, events),
-        checkpoints=intervals(spans, events, saves, stepping, loop, places),
-        sites=site_costs(spans, events, phase, stepping, places),
+        evaluations=with_graphs(intervals(seen, regions, loop, places), seen),
+        checkpoints=intervals(seen, saves, loop, places),
+        sites=site_costs(seen, phase, places),
         compiles_at=tuple(np.flatnonzero(compiled).tolist()),
         graph_breaks=sum((process.last("compile").get("graph_breaks") or {}).values()),
         modules=module_costs(process, of_kind(process, row.MODULE)),
-        device=with_kernels(
-            device_use(of_kind(process, row.DEVICE), spans, phase, stepping), process.last("profile")
-        ),
+        device=with_kernels(device_use(of_kind(process, row.DEVICE), seen, phase), process.last("profile")),
         scaler_steps=int(((spans.kind == row.SCALER) & (spans.obj == 1) & events.used).sum()),
         scaler_skips=int(events.skipped.sum()),
         facts=facts,
         collective_in_backward_s=_exposed_communication(process, stepping),
         source_loop=loop.place(),
         framework_call=loop.framework_call(),
+        compile_s=float(spans.exclusive[(spans.kind == row.COMPILE) & in_span].sum()) / 1e9,
+        losses=losses.value.astype(np.uint32).view(np.float32).astype(np.float64),
+        loss_steps=stepping.of(losses.start),
         **_collections(pauses, paused, stepping, steady),
-        **_small(process, spans, stepping),
     )
 
 
@@ -204,12 +205,13 @@ def _exit_ns(process: Process) -> int | None:
     return at - origin_ns(process) if isinstance(at, int) else None
 
 
-def _samples(spans: Spans, events: Events, lives: Lives, stepping: Stepping) -> Floats:
+def _samples(seen: Seen) -> Floats:
     """Samples of each step's batches of the driving loader; nan where the batch size is not known."""
+    spans, stepping = seen.spans, seen.stepping
     result = np.full(len(stepping), np.nan)
     if not len(stepping) or not stepping.by_loader:
         return result
-    drives = np.append(stepping.driving, False)[lives.of_row] & events.fetch
+    drives = np.append(stepping.driving, False)[seen.lives.of_row] & seen.events.fetch
     fetch = np.flatnonzero(drives & ((spans.flags & row.FETCH_END) == 0) & (spans.value > 0))
     step = stepping.of(spans.start[fetch])
     known = step >= 0
@@ -219,10 +221,7 @@ def _samples(spans: Spans, events: Events, lives: Lives, stepping: Stepping) -> 
 
 def _compiles(spans: Spans, stepping: Stepping) -> Bools:
     """[steps] whether something was compiled in it."""
-    result = np.zeros(len(stepping), np.bool_)
-    step = stepping.of(spans.start[spans.kind == row.COMPILE])
-    result[step[step >= 0]] = True
-    return result
+    return np.isin(np.arange(len(stepping)), stepping.of(spans.start[spans.kind == row.COMPILE]))
 
 
 def _unclear(spans: Spans, acts: Bools, places: Places) -> list[str]:
@@ -232,18 +231,17 @@ def _unclear(spans: Spans, acts: Bools, places: Places) -> list[str]:
     return [_CANNOT_TELL.format(told)] if told else []
 
 
-def _used(spans: Spans, events: Events, sorted_out: Untrained, stepping: Stepping) -> Bools:
+def _used(seen: Seen, sorted_out: Untrained) -> Bools:
     """[rows] forwards of the step: those that build a graph, and a teacher's where a loader drives."""
-    forward = (spans.kind == row.FORWARD) & events.used
-    built = (spans.flags & row.FORWARD_GRAD) != 0
-    teaches = stepping.by_loader & ((spans.flags & row.FORWARD_PARAMS) != 0)
-    return np.asarray(forward & (built | teaches) & ~sorted_out.evaluates & ~sorted_out.shows)
+    teaches = seen.stepping.by_loader & ((seen.spans.flags & row.FORWARD_PARAMS) != 0)
+    used = seen.events.forward & (seen.events.built | teaches)
+    return np.asarray(used & ~sorted_out.evaluates & ~sorted_out.shows)
 
 
-def _forwards(spans: Spans, events: Events, flags: int) -> Bools:
+def _forwards(seen: Seen, flags: int) -> Bools:
     """[rows] forwards with these flags of gradients and parameters."""
-    forward = (spans.kind == row.FORWARD) & events.used
-    return np.asarray(forward & ((spans.flags & (row.FORWARD_GRAD | row.FORWARD_PARAMS)) == flags))
+    asked = row.FORWARD_GRAD | row.FORWARD_PARAMS
+    return np.asarray(seen.events.forward & ((seen.spans.flags & asked) == flags))
 
 
 def _steady(stepping: Stepping, compiled: Bools, *, first: bool) -> Bools:
@@ -304,15 +302,3 @@ def _phase_of(times: Table, spans: Spans, phase: Bytes, sampled: Sampled, gaps: 
     told[told] = sampled.gap[after[told]] == gap[told]
     found[told] = sampled.phase[after[told]]
     return found
-
-
-def _small(process: Process, spans: Spans, stepping: Stepping) -> dict[str, Any]:
-    """The views that are one sum each."""
-    begin, end = stepping.span
-    compiles = (spans.kind == row.COMPILE) & spans.began(begin, end)
-    losses = of_kind(process, row.LOSS)
-    return {
-        "compile_s": float(spans.exclusive[compiles].sum()) / 1e9,
-        "losses": losses.value.astype(np.uint32).view(np.float32).astype(np.float64),
-        "loss_steps": stepping.of(losses.start),
-    }

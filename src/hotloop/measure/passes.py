@@ -10,6 +10,8 @@ import numpy.typing as npt
 from hotloop.measure.spans import Bools, Ints, Spans
 from hotloop.record import rows as row
 
+#: Rows inside of a fetch, an iterator's start or end, or a save are part of it.
+HOLDS = (row.FETCH, row.ITER, row.SHUTDOWN, row.SAVE)
 #: An evaluation batch followed by this many updates before the next batch feeds no training step.
 UPDATES_PER_EVALUATION_BATCH = 5
 
@@ -39,21 +41,16 @@ class Events:
     work: Bools  # backward, optimizer, or an optimizer step that the scaler skipped
     step: Bools  # optimizer step or skipped one, outermost
     skipped: Bools
+    forward: Bools  # of a module
+    built: Bools  # forwards that built a graph
+    trained: Bools  # [ids] modules that did in training mode
     eval_flags: Bools  # forward of a trained module with gradients and training mode off
-
-
-def dominated(spans: Spans) -> Bools:
-    """[n] rows inside a fetch, an iterator's start or end, or a save: they are part of it."""
-    kind = spans.kind
-    return spans.inside(
-        (kind == row.FETCH) | (kind == row.ITER) | (kind == row.SHUTDOWN) | (kind == row.SAVE)
-    )
 
 
 def events_of(spans: Spans) -> Events:
     """Marks the rows that the step rule and the roles are about."""
     kind = spans.kind
-    used = ~dominated(spans)
+    used = ~spans.inside(np.isin(kind, HOLDS))
     optimizer = (kind == row.OPTIMIZER) & used
     step = optimizer & ~spans.inside(optimizer)
     skipped = (kind == row.SCALER) & (spans.obj == 1) & used
@@ -67,23 +64,21 @@ def events_of(spans: Spans) -> Events:
     backward = (kind == row.BACKWARD) & used
     if not step.any():
         step = backward & ~spans.inside(backward)
+    forward, training = (kind == row.FORWARD) & used, (spans.flags & row.FORWARD_TRAINING) != 0
+    built = forward & ((spans.flags & row.FORWARD_GRAD) != 0)
+    trained = np.zeros(row.U16_MAX + 1, np.bool_)
+    trained[spans.obj[built & training]] = True
     return Events(
         used=used,
         fetch=(kind == row.FETCH) & used,
         work=step | backward,
         step=step,
         skipped=skipped,
-        eval_flags=_eval_flags(spans, used),
+        forward=forward,
+        built=built,
+        trained=trained,
+        eval_flags=forward & ~built & ~training & trained[spans.obj],
     )
-
-
-def _eval_flags(spans: Spans, used: Bools) -> Bools:
-    forward = (spans.kind == row.FORWARD) & used
-    grad = (spans.flags & row.FORWARD_GRAD) != 0
-    training = (spans.flags & row.FORWARD_TRAINING) != 0
-    trained = np.zeros(row.U16_MAX + 1, np.bool_)
-    trained[spans.obj[forward & grad & training]] = True
-    return np.asarray(forward & ~grad & ~training & trained[spans.obj])
 
 
 def lives_of(spans: Spans, events: Events, loader_of: dict[int, int], *, later: bool = False) -> Lives:
@@ -153,13 +148,12 @@ def _training_lives(
     unclear = life[(num_batches[life] == 1) & (until_next == 0) & (before > 0) & ~evaluates]
     trains[unclear] |= (loader[unclear] > 0) & np.isin(loader[unclear], loader[trains])
     if not len(work):  # killed before the first backward: a gradient was being built for these batches
-        forward = events.used & (spans.kind == row.FORWARD) & ((spans.flags & row.FORWARD_GRAD) != 0)
-        trains[:] = bool(forward.any()) or not (events.used & (spans.kind == row.FORWARD)).any()
+        trains[:] = bool(events.built.any()) or not events.forward.any()
     return trains
 
 
 def _feeds_evaluation(spans: Spans, events: Events, fetches: Ints) -> Bools:
     """[fetches] whether the next forward, backward or update after the batch is an evaluation forward."""
-    model = np.flatnonzero(events.work | ((spans.kind == row.FORWARD) & events.used))
+    model = np.flatnonzero(events.work | events.forward)
     flags = np.append(events.eval_flags[model], False)
     return flags[np.searchsorted(spans.start[model], spans.end[fetches])]

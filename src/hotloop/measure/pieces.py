@@ -29,11 +29,6 @@ class Piece:
     begin: int = 0
     until: int | None = None
 
-    @property
-    def is_part(self) -> bool:
-        """Whether there are others."""
-        return self.begin > 0 or self.until is not None
-
 
 def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once: int) -> Iterator[Piece]:
     """The process whole, or piece by piece where it has many more rows than ``at_once``."""
@@ -48,9 +43,6 @@ def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once:
         last, until = found
         yield Piece(process=_part(process, first, last, begin, until), begin=begin, until=until)
         first, begin, end = last, until, _end(rows, last, at_once)
-    if not begin:
-        yield Piece(process=process)
-        return
     yield Piece(process=_part(process, first, len(rows), begin, None), begin=begin)
 
 

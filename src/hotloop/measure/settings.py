@@ -99,10 +99,8 @@ def _in_effect(
 
 
 def _meaning(note: Note) -> str:
-    meaning = note.get("meaning")
-    return (
-        str(meaning) if meaning else re.split(r"\.", str(note.get("key", "")))[-1].lower().replace("-", "_")
-    )
+    last = str(note.get("key", "")).rpartition(".")[2]
+    return str(note.get("meaning") or last.lower().replace("-", "_"))
 
 
 def _told_apart(notes: list[Note]) -> tuple[list[Note], Note | None]:

@@ -11,10 +11,9 @@ from hotloop.findings import Place
 from hotloop.measure.attribution import Bytes
 from hotloop.measure.evaluation import Regions
 from hotloop.measure.loop import Loop
-from hotloop.measure.passes import Events
 from hotloop.measure.places import Places
 from hotloop.measure.spans import Ints, Spans
-from hotloop.measure.stepping import Stepping
+from hotloop.measure.stepping import Seen, Stepping
 from hotloop.measure.steps import Interval, SiteCost
 from hotloop.phases import COLUMN
 from hotloop.record import rows as row
@@ -43,13 +42,11 @@ TRANSFER_FLAGS: Final = {
 }
 
 
-def site_costs(
-    spans: Spans, events: Events, phase: Bytes, stepping: Stepping, places: Places
-) -> dict[str, tuple[SiteCost, ...]]:
+def site_costs(seen: Seen, phase: Bytes, places: Places) -> dict[str, tuple[SiteCost, ...]]:
     """Sites by view, each sorted by seconds; views without a call are left out."""
-    counted = events.used.copy()
-    if len(stepping):
-        counted &= spans.began(*stepping.span)
+    spans, counted = seen.spans, seen.events.used.copy()
+    if len(seen.stepping):
+        counted &= spans.began(*seen.stepping.span)
     views = {}
     for name, (kind, operations) in VIEWS.items():
         index = np.flatnonzero(counted & (spans.kind == kind))
@@ -90,17 +87,10 @@ def _costs(
     ]
 
 
-def intervals(
-    spans: Spans,
-    events: Events,
-    found: Regions,
-    stepping: Stepping,
-    loop: Loop,
-    places: Places,
-) -> tuple[Interval, ...]:
+def intervals(seen: Seen, found: Regions, loop: Loop, places: Places) -> tuple[Interval, ...]:
     """Evaluations or checkpoints, each with the line it was started from."""
-    worked = np.flatnonzero(events.step)
-    done = np.append(-1, stepping.of(spans.start[worked]))  # the step of the last update before
+    spans, worked = seen.spans, np.flatnonzero(seen.events.step)
+    done = np.append(-1, seen.stepping.of(spans.start[worked]))  # the step of the last update before
     after = done[np.searchsorted(spans.start[worked], found.start)] + 1
     started = _started(spans, found.first, loop, places)
     return tuple(
@@ -127,14 +117,11 @@ def _started(spans: Spans, first: Ints, loop: Loop, places: Places) -> dict[int,
     return result
 
 
-def with_graphs(evaluations: tuple[Interval, ...], spans: Spans, events: Events) -> tuple[Interval, ...]:
+def with_graphs(evaluations: tuple[Interval, ...], seen: Seen) -> tuple[Interval, ...]:
     """The evaluations, each with whether its forwards of trained modules built gradients."""
-    forward = (spans.kind == row.FORWARD) & events.used
-    built = (spans.flags & row.FORWARD_GRAD) != 0
-    trained = np.zeros(row.U16_MAX + 1, np.bool_)
-    trained[spans.obj[forward & built & ((spans.flags & row.FORWARD_TRAINING) != 0)]] = True
-    index = np.flatnonzero(forward & trained[spans.obj])
-    building = np.append(0, np.cumsum(built[index]))
+    spans, events = seen.spans, seen.events
+    index = np.flatnonzero(events.forward & events.trained[spans.obj])
+    building = np.append(0, np.cumsum(events.built[index]))
     result = []
     for one in evaluations:
         first, last = np.searchsorted(spans.start[index] / 1e9, [one.start_s, one.end_s])

@@ -10,7 +10,7 @@ from hotloop.measure.attribution import WARM_UP_STEPS
 from hotloop.measure.passes import Lives
 from hotloop.measure.places import Places, Stack
 from hotloop.measure.spans import Spans, Table, origin_ns
-from hotloop.measure.stepping import Stepping
+from hotloop.measure.stepping import Seen
 from hotloop.record import rows as row
 from hotloop.record.recording import Process
 
@@ -18,8 +18,6 @@ IMPORT = re.compile(r"^\s*(?:import\s+([\w.]+)|from\s+(\S+)\s+import\b)|\bimport
 
 #: The part that is no start-up by phase: the training span begins when it is asked for.
 IN_TRAINING = "first batch"
-#: The script's own work.
-SETUP = "setup"
 
 #: Imports are told by name from this share of all imports besides torch's own, and this many nanoseconds.
 TOLD_RATIO = 0.2
@@ -27,19 +25,14 @@ TOLD_NS = 500_000_000
 
 
 def startup_parts(
-    process: Process,
-    spans: Spans,
-    lives: Lives,
-    samples: Table,
-    places: Places,
-    stepping: Stepping,
-    wall: int,
+    process: Process, seen: Seen, samples: Table, places: Places, wall: int
 ) -> dict[str, float]:
     """Seconds by part: "interpreter", "import torch", "import NAME" and "lazy imports of NAME" that take
     long, "other imports", "setup", "first batch", "compile".
 
     With "compile" they add up to the phase "startup"; the "first batch" (``IN_TRAINING``) is inside the span.
     """
+    spans, stepping = seen.spans, seen.stepping
     ready = min(stepping.ready, wall)
     began, ended = _torch_import(process, ready)
     imports = _other_imports(samples, places, ended, ready)
@@ -50,10 +43,10 @@ def startup_parts(
         "import torch": (ended - began) / 1e9,
         **{name: ns / 1e9 for name, ns in told.items()},
         "other imports": (total - sum(told.values())) / 1e9,
-        SETUP: (ready - ended - total) / 1e9,
+        "setup": (ready - ended - total) / 1e9,
     }
     if len(stepping):
-        parts[IN_TRAINING] = _first_batch(spans, lives) / 1e9
+        parts[IN_TRAINING] = _first_batch(spans, seen.lives) / 1e9
         compiles = np.flatnonzero(spans.kind == row.COMPILE)
         step = stepping.of(spans.start[compiles])
         early = compiles[(step >= 0) & (step < WARM_UP_STEPS)]

@@ -45,6 +45,16 @@ class Stepping:
         return holder(self.start, self.end, times)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Seen:
+    """The rows of a process, and what was found in them."""
+
+    spans: Spans
+    events: Events
+    lives: Lives
+    stepping: Stepping
+
+
 def bounded(stepping: Stepping, begin: int, until: int | None) -> Stepping:
     """The steps of a piece of a long recording, which begins and ends (ns) where a step of the whole does."""
     start, end = stepping.start.copy(), stepping.end.copy()
