@@ -18,6 +18,10 @@ IMPORT = re.compile(r"^\s*(?:import\s+([\w.]+)|from\s+(\S+)\s+import\b)|\bimport
 
 #: The part that is no start-up by phase: the training span begins when it is asked for.
 IN_TRAINING = "first batch"
+#: The script's own work.
+SETUP = "setup"
+#: The script's own work.
+SETUP = "setup"
 
 #: Imports are told by name from this share of all imports besides torch's own, and this many nanoseconds.
 TOLD_RATIO = 0.2
@@ -43,7 +47,7 @@ def startup_parts(
         "import torch": (ended - began) / 1e9,
         **{name: ns / 1e9 for name, ns in told.items()},
         "other imports": (total - sum(told.values())) / 1e9,
-        "setup": (ready - ended - total) / 1e9,
+        SETUP: (ready - ended - total) / 1e9,
     }
     if len(stepping):
         parts[IN_TRAINING] = _first_batch(spans, seen.lives) / 1e9
