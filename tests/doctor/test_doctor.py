@@ -52,7 +52,6 @@ def test_this_machine_is_examined(tmp_path: Path) -> None:
     assert document["schema"] == 1
     assert done.returncode == int(any(line["state"] == "bad" for line in document["lines"]))
     assert lines["processor", "cores"]["data"]["cores"] <= os.cpu_count()
-    assert lines["processor", "measured"]["data"]["copy_gb_per_s"] > 0
     assert lines["storage", "random reads of 128 KiB"]["data"]["num_reads"] > 0
     import torch
 

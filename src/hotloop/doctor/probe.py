@@ -23,7 +23,7 @@ def main() -> None:
     except Exception as error:  # whatever is wrong with an installation is what we were asked to tell
         found: dict[str, Any] = {"error": f"{type(error).__name__}: {error}"}
     else:
-        found = build(torch) | ({} if quick else {"host": host(torch)})
+        found = build(torch)
         count = torch.cuda.device_count() if torch.cuda.is_available() else 0
         found["devices"] = [device(torch, index, quick) for index in range(count)]
     print(json.dumps(found))
@@ -40,18 +40,6 @@ def build(torch: Any) -> dict[str, Any]:
         "threads": torch.get_num_threads(),
         "triton": importlib.util.find_spec("triton") is not None,
     }
-
-
-def host(torch: Any) -> dict[str, float]:
-    """Copy rate (GB/s read and written once) and matrix peaks (GFLOP/s) of the processor."""
-    source = torch.ones(64 << 20, dtype=torch.uint8)
-    target = torch.empty_like(source)
-    seconds = timed(lambda: target.copy_(source))
-    rates = {"copy_gb_per_s": source.numel() / seconds / 1e9}
-    for name in ("float32", "bfloat16"):
-        a = torch.ones(1024, 1024, dtype=getattr(torch, name))
-        rates[f"{name}_gflop_per_s"] = 2 * 1024**3 / timed(partial(torch.matmul, a, a)) / 1e9
-    return rates
 
 
 def device(torch: Any, index: int, quick: bool) -> dict[str, Any]:

@@ -1,8 +1,7 @@
 """GPUs through NVML (nvidia-ml-py): facts once, samples while a run goes on. Without a driver there are none.
 
-Facts of a GPU: index, uuid, name, memory_bytes, power_limit_w, power_limit_max_w, pcie_gen, pcie_width,
-pcie_gen_max, pcie_width_max, compute_capability, driver, sm_clock_max_mhz, visible (not hidden by
-CUDA_VISIBLE_DEVICES).
+Facts of a GPU: index, uuid, name, memory_bytes, power_limit_w, power_limit_max_w, pcie_width, pcie_gen_max,
+pcie_width_max, compute_capability, driver, visible (not hidden by CUDA_VISIBLE_DEVICES).
 """
 
 from __future__ import annotations
@@ -88,13 +87,11 @@ _FACTS: Final[dict[str, Question]] = {
     "memory_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total,
     "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
     "power_limit_max_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)[1] / 1e3,
-    "pcie_gen": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkGeneration(gpu),
     "pcie_width": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
     "pcie_gen_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
     "pcie_width_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
     "compute_capability": lambda nvml, gpu: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
     "driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
-    "sm_clock_max_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetMaxClockInfo(gpu, nvml.NVML_CLOCK_SM),
 }
 _SAMPLES: Final[dict[str, Question]] = {
     "util_ratio": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
@@ -102,7 +99,6 @@ _SAMPLES: Final[dict[str, Question]] = {
     "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
     "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
     "sm_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
-    "memory_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_MEM),
     "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
     "throttle_reasons": lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
 }

@@ -1,10 +1,10 @@
 """Facts about the machine that bear on a run's speed; what cannot be learned is left out. Never raises.
 
 Keys of ``facts``: cores (usable: affinity and cgroup quota together, may be fractional), cpu_count,
-cpu_model, ram_bytes, memory_limit_bytes (cgroup; absent without a limit), swap_bytes, shm_bytes,
+cpu_model, ram_bytes, memory_limit_bytes (cgroup; absent without a limit), shm_bytes,
 shm_free_bytes, open_files (of a process; absent without a limit), storage {path, kind, filesystem, device,
 free_bytes} of the working folder, gpus (list, see ``launch.gpu``), oom_kills (while the command ran, see
-``oom_kills``), kernel, os, arch, python, hostname, cpu_governor.
+``oom_kills``), kernel, os, python, hostname.
 """
 
 from __future__ import annotations
@@ -100,21 +100,17 @@ def _open_files() -> int | None:
     return None if most == resource.RLIM_INFINITY else most
 
 
-_GOVERNOR: Final = Path("/sys/devices/system/cpu/cpu0/cpufreq/scaling_governor")
 _FACTS: Final[dict[str, Callable[[], Any]]] = {
     "cores": usable_cores,
     "cpu_count": os.cpu_count,
     "cpu_model": _cpu_model,
-    "cpu_governor": lambda: cgroups.read(_GOVERNOR) or None,
     "ram_bytes": lambda: psutil.virtual_memory().total,
     "memory_limit_bytes": memory_limit_bytes,
-    "swap_bytes": lambda: psutil.swap_memory().total,
     "shm_bytes": lambda: _shm(0),
     "shm_free_bytes": lambda: _shm(2),
     "open_files": _open_files,
     "kernel": platform.release,
     "os": platform.system,
-    "arch": platform.machine,
     "python": platform.python_version,
     "hostname": platform.node,
 }

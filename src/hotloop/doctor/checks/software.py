@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotloop.doctor.line import Line, Patient, judged
-from hotloop.units import rate
 
 #: Variable and the value that hurts -> what it does.
 _VARIABLES = {
@@ -21,7 +20,7 @@ _VARIABLES = {
 
 
 def check(patient: Patient) -> Iterator[Line]:
-    """Build, threads, variables, measured peaks of the processor."""
+    """Build, threads, variables."""
     torch = patient.torch
     if "torch" not in torch:
         yield Line(
@@ -37,14 +36,6 @@ def check(patient: Patient) -> Iterator[Line]:
     for (name, value), words in _VARIABLES.items():
         if patient.environment.get(name, "").lower() == value.lower():
             yield Line(topic="torch", name=name, value=value, state="bad", advice=words)
-    host = torch.get("host") or {}
-    if host:
-        yield Line(
-            topic="processor", name="measured",
-            value=f"copy {host['copy_gb_per_s']:.1f} GB/s, matrix product float32 "
-            f"{rate(host['float32_gflop_per_s'])} and bfloat16 {rate(host['bfloat16_gflop_per_s'])} GFLOP/s",
-            data=dict(host),
-        )  # fmt: skip
 
 
 def _build(patient: Patient) -> Line:
