@@ -20,8 +20,6 @@ IMPORT = re.compile(r"^\s*(?:import\s+([\w.]+)|from\s+(\S+)\s+import\b)|\bimport
 IN_TRAINING = "first batch"
 #: The script's own work.
 SETUP = "setup"
-#: The script's own work.
-SETUP = "setup"
 
 #: Imports are told by name from this share of all imports besides torch's own, and this many nanoseconds.
 TOLD_RATIO = 0.2
