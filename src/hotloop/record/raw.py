@@ -17,12 +17,8 @@ from hotloop.record.fields import parse_note
 from hotloop.record.owners import Facts
 from hotloop.record.recording import ROW_DTYPE, Note
 from hotloop.record.rows import KIND_NAMES, ROW
-from hotloop.record.writer import CHUNK
 
 _NAME: Final = re.compile(r"^(\d{1,18})-(\d{1,18})\.(rows|notes)$")
-_KIND_AT: Final = ROW.size - 1
-#: Rows are read in pieces: the file is reserved ahead of the last row, and reading the reserve is waste.
-_PIECE: Final = ROW.size * 4096
 #: Rows that one call reads at most: a crashed run's file may be larger than memory should be.
 LIMIT: Final = 1 << 20
 #: Bytes of notes that one call reads at most.
@@ -118,29 +114,14 @@ def sound(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 
 def _written(path: Path, offset: int) -> bytes:
-    """Bytes from ``offset`` to the last row that was filled.
-
-    The writer goes on in the next piece of the file where a signal handler wrote its first row while it was
-    about to reserve one: what is empty before the last piece does not end the file.
-    """
-    found = bytearray()
-    if not path.is_file():
-        return b""
-    with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
-        file.seek(offset)
-        last = (max(1, os.fstat(file.fileno()).st_size) - 1) // CHUNK * CHUNK
-        while len(found) < LIMIT * ROW.size:
-            piece = file.read(_PIECE)
-            found += piece[: len(piece) - len(piece) % ROW.size]
-            if len(piece) < _PIECE or (offset + len(found) > last and not _last_filled(piece)):
-                break
-    return bytes(found[: _last_filled(found)])
-
-
-def _last_filled(piece: bytes | bytearray) -> int:
-    """Bytes up to and with the last row that has a kind."""
-    filled = np.flatnonzero(np.frombuffer(piece, np.uint8)[_KIND_AT :: ROW.size])
-    return (int(filled[-1]) + 1) * ROW.size if len(filled) else 0
+    """Bytes from ``offset`` to the last row that was filled: the file is reserved ahead of it."""
+    data = b""
+    if path.is_file():
+        with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            data = file.read(LIMIT * ROW.size)
+    filled = np.flatnonzero(np.frombuffer(data, np.uint8)[ROW.size - 1 :: ROW.size])  # rows with a kind
+    return data[: (int(filled[-1]) + 1) * ROW.size] if len(filled) else b""
 
 
 def read_notes(path: Path, offset: int) -> tuple[list[Note], int, int]:
