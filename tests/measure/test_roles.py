@@ -443,3 +443,18 @@ def test_a_loop_of_the_users_is_no_frameworks():
             run.update(1)
     steps = measure(run.process())
     assert steps.source_loop is not None and steps.framework_call is None
+
+
+@pytest.mark.parametrize(("operation", "phase"), [("progress", "other"), ("scalar", "logging")])
+def test_a_bar_makes_no_logging_of_the_statement_that_it_goes_around(operation, phase):
+    run = Script("step(model)\nplay(games)\n")
+    for _ in range(40):
+        with run.at(1):
+            run.forward(2)
+            run.backward(2)
+            run.update(1)
+        with run.at(2):
+            run.work(20)
+            run.call(row.LOG, 1, obj=row.LOG_OPS.index(operation))
+    steps = measure(run.process())
+    assert steps.per_step(phase) >= 0.019
