@@ -18,7 +18,7 @@ import workload_table  # noqa: E402
 
 from hotloop.cli import main as cli  # noqa: E402
 from hotloop.diagnose.limits import Limits  # noqa: E402
-from hotloop.findings.table import ENTRIES  # noqa: E402
+from hotloop.findings import ENTRIES  # noqa: E402
 from hotloop.remedy import catalogue  # noqa: E402
 
 REFERENCE = ROOT / "docs" / "reference"

@@ -12,7 +12,7 @@ import pytest
 from hotloop.audit.rules import RULES
 from hotloop.cli.main import VERBS
 from hotloop.diagnose import discovery as running
-from hotloop.findings.table import ENTRIES
+from hotloop.findings import ENTRIES
 
 ROOT = Path(__file__).resolve().parents[2]
 REQUIREMENTS = ROOT / "docs" / "project" / "requirements.md"

@@ -8,8 +8,7 @@ import pytest
 
 from hotloop.audit.rules import RULES
 from hotloop.diagnose import discovery as running
-from hotloop.findings import about_batches, about_computing, pages
-from hotloop.findings.table import ENTRIES
+from hotloop.findings import ENTRIES, about_batches, about_computing, pages
 from hotloop.remedy import catalogue
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "rules"

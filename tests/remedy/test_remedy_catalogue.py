@@ -11,7 +11,7 @@ import pytest
 
 from hotloop.diagnose.discovery import rules
 from hotloop.errors import UsageError
-from hotloop.findings.table import ENTRIES
+from hotloop.findings import ENTRIES
 from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import EFFECTS, Remedy
 from hotloop.torch_facts import MEANINGS

@@ -13,8 +13,7 @@ from hotloop.audit.loaders import Loader
 from hotloop.audit.module import Module
 from hotloop.audit.program import Program
 from hotloop.audit.regions import Region
-from hotloop.findings import Finding, Place, Severity
-from hotloop.findings.table import ENTRIES
+from hotloop.findings import ENTRIES, Finding, Place, Severity
 from hotloop.source.nodes import argument, last_name
 from hotloop.source.values import UNKNOWN, constant
 

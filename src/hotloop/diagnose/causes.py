@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.findings import Finding, Place, Severity
-from hotloop.findings.table import ENTRIES
+from hotloop.findings import ENTRIES, Finding, Place, Severity
 from hotloop.measure.steps import Interval, SiteCost, Steps
 from hotloop.source.written import Written
 

@@ -1,5 +1,11 @@
 """Findings: their one shape, and for each public id its one home (title, advice, remedies, page)."""
 
-from hotloop.findings.finding import Finding, Gain, Place, Severity
+from typing import Final
 
-__all__ = ["Finding", "Gain", "Place", "Severity"]
+from hotloop.findings import about_batches, about_computing
+from hotloop.findings.finding import Entry, Finding, Gain, Place, Severity
+
+__all__ = ["ENTRIES", "Entry", "Finding", "Gain", "Place", "Severity"]
+
+#: Every finding id with its home.
+ENTRIES: Final[dict[str, Entry]] = {**about_batches.ENTRIES, **about_computing.ENTRIES}

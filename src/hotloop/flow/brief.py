@@ -9,9 +9,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from hotloop.errors import CheckFailed, UsageError
-from hotloop.findings import Place
+from hotloop.findings import ENTRIES, Place
 from hotloop.findings.pages import what_to_do
-from hotloop.findings.table import ENTRIES
 from hotloop.flow.examine import Examination, build_report, examine, read
 from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import EFFECTS, Effect, Remedy

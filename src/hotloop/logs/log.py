@@ -8,8 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hotloop.findings import Finding, Place, Severity
-from hotloop.findings.table import ENTRIES
+from hotloop.findings import ENTRIES, Finding, Place, Severity
 from hotloop.logs.changes import level, segments
 from hotloop.logs.meanings import PHASE_ROLES
 from hotloop.logs.part import Phase

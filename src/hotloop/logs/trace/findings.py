@@ -7,8 +7,7 @@ from typing import Final
 
 import numpy as np
 
-from hotloop.findings import Finding, Place
-from hotloop.findings.table import ENTRIES
+from hotloop.findings import ENTRIES, Finding, Place
 from hotloop.logs.log import WORTH, severity_of
 from hotloop.logs.trace.analysis import Analysis, Device
 from hotloop.logs.trace.causes import copy_direction, is_pageable
