@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hotloop import cgroups
+
 #: Filesystems that hold no files of anybody.
 _PSEUDO: Final = frozenset(
     {
@@ -125,7 +127,7 @@ def _kind(path: Path, device: str, filesystem: str) -> str:
         return "nvme"
     if disk.name.startswith(("vd", "xvd")):
         return "virtual"
-    return {True: "rotational", False: "ssd", None: "unknown"}[_flag(disk / "queue" / "rotational")]
+    return {"1": "rotational", "0": "ssd"}.get(cgroups.read(disk / "queue" / "rotational"), "unknown")
 
 
 def _disk(path: Path, device: str) -> Path | None:
@@ -136,10 +138,3 @@ def _disk(path: Path, device: str) -> Path | None:
     node = next((one for place in places if (one := Path("/sys", place)).exists()), None)
     disk = node.resolve() if node is not None else None
     return disk.parent if disk is not None and (disk / "partition").exists() else disk
-
-
-def _flag(path: Path) -> bool | None:
-    try:
-        return path.read_text(encoding="ascii").strip() == "1"
-    except OSError:
-        return None

@@ -10,6 +10,8 @@ from pathlib import Path
 from time import perf_counter_ns
 from typing import Final
 
+from hotloop import cgroups
+
 #: Proportional memory is asked for from this age on, when a process's start is over,
 _PSS_FROM_NS: Final = 2_000_000_000
 #: ... and less often where the kernel walks all pages for long and holds the process up meanwhile: at most
@@ -133,8 +135,4 @@ def _proportional(pid: int) -> dict[str, float]:
 
 
 def _text(pid: int, name: str) -> str:
-    """Empty where it cannot be read."""
-    try:
-        return Path(f"/proc/{pid}/{name}").read_text(encoding="ascii", errors="replace")
-    except OSError:
-        return ""
+    return cgroups.read(Path(f"/proc/{pid}/{name}"))

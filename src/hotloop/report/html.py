@@ -102,7 +102,6 @@ def environment() -> Environment:
         "excerpt": code.excerpt,
         "page": code.page,
         "note": lambda text: Markup('<p class="note">{}</p>').format(text),
-        "arguments": _arguments,
         "facts": _facts,
     }
     return made
@@ -144,23 +143,11 @@ def _span(report: Report) -> list[tuple[str, float, str]]:
 
 
 def _rank(rank: Mapping[str, Any], slowest: int | None) -> dict[str, Any]:
-    """A row of the ranks; where a rank waits for others is in collectives, and in DDP's part of backward."""
+    """A row of the ranks."""
     whole, phases = rank["s_per_step"] or 0.0, rank["phases"]
     shares = [(name, phases[name] / whole, "") for name in words.PHASE_WORDS if whole and phases.get(name)]
-    waits = phases.get("backward", 0.0) + phases.get("collective", 0.0)
     title = f"rank {rank['rank']}" + (" · slowest" if rank["rank"] == slowest else "")
-    return {**rank, "title": title, "whole": whole, "own": max(0.0, whole - waits), "shares": shares}
-
-
-def _arguments(loader: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """A loader's arguments that say more than that torch's default holds."""
-    return [
-        (name, words.value(value))
-        for name, value in loader["settings"].items()
-        if value is not None
-        and name not in ("given", "in_order")
-        and not str(value).startswith("torch.utils.data.")
-    ]
+    return {**rank, "title": title, "whole": whole, "shares": shares}
 
 
 def _facts(facts: Mapping[str, Any]) -> list[tuple[str, str]]:
