@@ -66,6 +66,8 @@ def _meaning(kind: str, needs: str, extra: str = "", exactly: str = "") -> Meani
 
 #: The meaning of keys that say how often an evaluation or a checkpoint is due.
 INTERVAL: Final = "interval"
+#: Meanings of keys that say how long a training is.
+LENGTHS: Final = ("epochs", "max_steps")
 _DUE: Final = (
     "val valid validate validation test eval evaluate evaluation save saving checkpoint checkpointing "
     "ckpt snapshot"
@@ -112,6 +114,15 @@ MEANINGS: Final[Mapping[str, Meaning]] = {
         "|".join(f"{what} {how}" for what in _DUE.split() for how in _HOW_OFTEN.split()),
         "n num every model step steps epoch epochs iter iters iteration iterations batches in by at check "
         f"per and run do {_DUE}",
+    ),
+    "epochs": _meaning(
+        _COUNT, "epochs", "n num number of max total train training", "nepochs max_epoch num_epoch n_epoch"
+    ),
+    "max_steps": _meaning(
+        _COUNT,
+        "max steps|max iters|max iterations|max updates|total steps|total iters|total iterations|train steps|"
+        "train iters|train iterations|training steps",
+        "n num number of max total train training",
     ),
     "lr": _meaning(
         _NUMBER, "lr|learning rate|lr0|learningrate", "base initial init optim optimizer optimiser"

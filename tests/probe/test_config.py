@@ -278,6 +278,7 @@ optimizer.step()
         ("config.py", 2, "NUM_WORKERS"): 24,
         ("config.py", 4, "data.bs"): 4,
         ("train.py", 6, "CFG.pin_memory"): True,
+        ("train.py", 7, "CFG.epochs"): 3,
     }
 
 

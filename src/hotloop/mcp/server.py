@@ -32,7 +32,7 @@ _NAME: Final = re.compile(r"\w[\w.+-]{0,99}")
 _ODD: Final = re.compile(r"[^\w.+-]+")
 _RUN_KEYS: Final = (
     "verdict", "bottleneck", "run_folder", "exit_code", "num_steps", "step_s", "throughput", "next",
-    "applied", "patch", "what_if", "warnings",
+    "remaining", "applied", "patch", "what_if", "warnings",
 )  # fmt: skip
 _FINDING_KEYS: Final = (
     "id", "severity", "message", "where", "cost_s_per_step", "share", "evidence", "advice", "remedies",

@@ -10,6 +10,7 @@ from hotloop.measure.places import places_of
 from hotloop.measure.steps import Configured, LoaderUse, Setting
 from hotloop.record.recording import Note, Process
 from hotloop.source.written import Call, Written, loader_argument, never_equal
+from hotloop.torch_facts import INTERVAL, LENGTHS
 
 LOADER_SETTINGS: Final = (
     "num_workers", "prefetch_factor", "pin_memory", "persistent_workers", "batch_size", "drop_last",
@@ -31,7 +32,7 @@ _DECIDES: Final = {
 }
 
 #: What no run says by itself.
-_NOT_MEASURED: Final = "interval"
+_NOT_MEASURED: Final = (INTERVAL, *LENGTHS)
 #: Keys that configure something else than the training loader and step.
 _OTHER: Final = re.compile(
     r"(^|[._-])(val|valid|validation|eval|evaluation|test|dev|infer|inference|predict|download|downloader|"
@@ -48,7 +49,7 @@ def settings_of(
     effect = _in_effect(process, loader, facts, accumulation)
     configured: dict[str, list[Note]] = {}
     for note in process.notes.get("config", ()):
-        if note.get("meaning") != _NOT_MEASURED and not _OTHER.search(str(note.get("key", ""))):
+        if note.get("meaning") not in _NOT_MEASURED and not _OTHER.search(str(note.get("key", ""))):
             configured.setdefault(_meaning(note), []).append(note)
     result = []
     for name in dict.fromkeys([*effect, *configured]):
@@ -71,6 +72,24 @@ def settings_of(
             )
         )
     return tuple(result)
+
+
+def planned(process: Process) -> tuple[str, str, int] | None:
+    """How long the training is configured to be: the key, ``epochs`` or ``max_steps``, and how many.
+
+    None where nothing says so, or where it is said in two ways.
+    """
+    found: dict[str, list[Note]] = {}
+    for note in process.notes.get("config", ()):
+        if note.get("meaning") in LENGTHS and not _OTHER.search(str(note.get("key", ""))):
+            found.setdefault(str(note["meaning"]), []).append(note)
+    counting = [(name, _counting(notes, None)) for name, notes in found.items()]
+    said = [
+        (str(note["key"]).rpartition(".")[2], name, note["value"])
+        for name, note in counting
+        if note is not None and isinstance(note.get("value"), int) and note["value"] > 0
+    ]
+    return said[0] if len(said) == 1 else None
 
 
 def _in_effect(

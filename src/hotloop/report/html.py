@@ -17,7 +17,7 @@ from jinja2.runtime import Context
 from markupsafe import Markup
 
 from hotloop import units
-from hotloop.report import charts, code, footprint, words
+from hotloop.report import charts, code, footprint, remaining, words
 from hotloop.report.absence import reasons
 
 Report = Mapping[str, Any]
@@ -36,6 +36,7 @@ def render(report: Report) -> str:
         cwd=report.get("cwd"),
         command=command,
         absence=reasons(report),
+        remaining=remaining.words(report["remaining"]) if report.get("remaining") else "",
         span=_span(report),
         phases=sorted(phases, key=lambda item: (-item["span_share"], -item["share"])),
         ranks=[_rank(rank, report["slowest_rank"]) for rank in report["ranks"]],

@@ -23,6 +23,7 @@ from hotloop.record.spill import in_turn
 from hotloop.report import loaders, ranks, system, words
 from hotloop.report import next as next_
 from hotloop.report.excerpts import Sources
+from hotloop.report.remaining import remaining
 from hotloop.report.series import series
 from hotloop.report.throughput import throughput
 from hotloop.report.values import plain
@@ -79,6 +80,7 @@ def build(
             for finding, command in zip(findings, then, strict=True)
         ],
         "next": next_.of_run(recording.command, then),
+        "remaining": remaining(recording, _process(recording, main), main, findings),
         "settings": main.settings if main else [],
         "startup": _startup(main),
         "ranks": ranks.summaries(measured),

@@ -9,7 +9,7 @@ from typing import Any, Final
 from rich.text import Text
 
 from hotloop import units
-from hotloop.report import words
+from hotloop.report import remaining, words
 from hotloop.report.absence import reasons
 from hotloop.report.words import PHASE_MARKS, SEVERITY_MARKS
 
@@ -65,6 +65,7 @@ def _bar(report: Report, width: int) -> list[Text]:
         bar,
         *_legend(report, shares, width),
         *_startup(report, width),
+        *(Text(line) for line in _remaining(report, width)),
     ]
 
 
@@ -163,6 +164,11 @@ def _startup(report: Report, width: int) -> list[Text]:
         if part["in_training"] and part["seconds"] > 0.1 * startup["seconds"]
     )
     return [Text(line, "dim") for line in words.wrap(text, width)]
+
+
+def _remaining(report: Report, width: int) -> list[str]:
+    found = report.get("remaining")
+    return list(words.wrap(remaining.words(found), width)) if found else []
 
 
 def _part(part: Mapping[str, Any]) -> str:

@@ -19,7 +19,7 @@ from hotloop.audit.program import Machine, Program
 from hotloop.source.nodes import argument, text_of
 from hotloop.source.values import UNKNOWN, constant
 from hotloop.source.written import never_equal
-from hotloop.torch_facts import INTERVAL, LOADER_DEFAULTS, meaning_of
+from hotloop.torch_facts import INTERVAL, LENGTHS, LOADER_DEFAULTS, meaning_of
 
 #: Words of code and configuration that scale the learning rate themselves.
 _SCALES: Final = re.compile(
@@ -305,7 +305,7 @@ def _dead_key(program: Program) -> Iterator[Hit]:
 def _meaning(name: str) -> str | None:
     """What a name means; nothing for how often something is due: libraries read that by themselves."""
     meaning = meaning_of(name)
-    return None if meaning == INTERVAL else meaning
+    return None if meaning in (INTERVAL, *LENGTHS) else meaning
 
 
 def _read_by_key(program: Program, config: ConfigFile, entry: Entry) -> bool:
