@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from hotloop.findings import Place
-from hotloop.measure.attribution import SAVE_WRITE, At
+from hotloop.measure.attribution import AT_EXIT, SAVE_WRITE, At
 from hotloop.measure.places import Frame, Places, Stack
 from hotloop.measure.spans import Bools, Spans, Table
 from hotloop.measure.steps import Role
@@ -169,7 +169,9 @@ class Loop:
     def read(self, stack_id: int, key: int) -> Reading:
         """What a sample with this stack is part of, at a place in the step (``Gaps.key``)."""
         stack = self.places.stacks.get(stack_id)
-        return self._read(stack, At.before(key), At.after(key)) if stack else NOTHING
+        if stack is None or key == AT_EXIT:
+            return NOTHING
+        return self._read(stack, At.before(key), At.after(key))
 
     def _read(self, stack: Stack, before: At, after: At) -> Reading:
         found = self.statement(stack)
