@@ -380,7 +380,6 @@ def test_a_rollout_that_a_framework_collects_is_input_and_its_evaluation_is_none
     callback = ("stable_baselines3.common:EvalCallback._on_step", "stable_baselines3.common:evaluate_policy")
     with run.at(2):
         for rollout in range(8):
-            run.mark(training=False)
             with run.library(*learn):
                 for _ in range(20):
                     run.work(8)
@@ -388,14 +387,12 @@ def test_a_rollout_that_a_framework_collects_is_input_and_its_evaluation_is_none
             if rollout % 4 == 3:
                 with run.library(*learn, *callback):
                     for _ in range(20):
-                        run.mark(training=False)
                         run.evaluate(2)
                         run.work(3)
                 with run.library(*learn):
                     for _ in range(10):
                         run.work(8)
                         run.forward(2, grad=False, training=False)
-            run.mark(training=True)
             for _ in range(5):
                 with run.library("stable_baselines3.ppo:PPO.learn", "stable_baselines3.ppo:PPO.train"):
                     run.forward(2)

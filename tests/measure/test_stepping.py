@@ -17,7 +17,7 @@ ONE_BATCH_EACH = " ".join(f"I{i} D{i} F B O" for i in range(1, 13))
 
 
 def val(iterator: int, batches: int = 3) -> str:
-    return f"m- I{iterator} " + f"D{iterator} E " * batches + f"X{iterator} m+ "
+    return f"I{iterator} " + f"D{iterator} E " * batches + f"X{iterator} "
 
 
 #: name -> (words, loader of each iterator, steps, evaluations)
@@ -38,7 +38,7 @@ LOOPS = {
     "several optimizers, one round": ("F B O1 O2 O3", {}, 1, 0),
     "several optimizers": ("F B O1 O2 O3 " * 10, {}, 10, 0),
     "get_batch": ("F B O " * 10, {}, 10, 0),
-    "get_batch with estimate_loss": (("m- E E E m+ " + "F B O " * 10) * 3, {}, 30, 3),
+    "get_batch with estimate_loss": (("E E E " + "F B O " * 10) * 3, {}, 30, 3),
     "get_batch accumulates": ("F B F B F B O " * 6, {}, 6, 0),
     "no optimizer seen": ("I1 " + "D1 F B " * 10 + "X1", {}, 10, 0),
     "no module seen": ("B O " * 10, {}, 10, 0),
@@ -47,7 +47,7 @@ LOOPS = {
     "validation on the training loader": (EPOCH + val(2), {1: 1, 2: 1}, 10, 1),
     "validation without eval()": (EPOCH + "I2 D2 N D2 N X2 " + AGAIN, SPLITS, 20, 1),
     "validation with gradients on": (EPOCH + "I2 D2 F D2 F X2 " + AGAIN, SPLITS, 20, 1),
-    "validation cut short": (EPOCH + "m- I2 D2 E D2 E m+ " + AGAIN, SPLITS, 20, 1),
+    "validation cut short": (EPOCH + "I2 D2 E D2 E " + AGAIN, SPLITS, 20, 1),
     "validation iterator that persists": ("I1 I2 " + ("D1 F B O " * 5 + "D2 E ") * 4, {}, 20, 4),
     "its like without training loader": ("I2 " + ("F B O " * 6 + "D2 E ") * 4, {}, 24, 4),
     "teacher with gradients on, in each step": ("I1 " + "D1 F7 F B O " * 10 + "X1", {}, 10, 0),

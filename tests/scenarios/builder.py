@@ -158,9 +158,6 @@ class Script:
         self.work(ms, late_us=late_us, on_cpu=on_cpu)
         self._emit(kind, start, self.now - start, site=site, **fields)
 
-    def mark(self, training: bool, module: int = 1) -> None:
-        self._emit(row.MODE, self.now, 0, obj=module, flags=row.FORWARD_TRAINING if training else 0)
-
     def iterate(self, iterator: int, loader: int = 1, ms: float = 0.1) -> None:
         self.note("iterator", id=iterator, loader=loader, workers=[], pinning=False)
         self.call(row.ITER, ms, obj=iterator, value=loader)

@@ -83,8 +83,6 @@ def epochs_with_evaluation(
     run = Script(PLAIN)
     run.work(50)
     for epoch in range(epochs):
-        if modules:
-            run.mark(training=True)
         with run.at("fetch"):
             run.iterate(2 * epoch + 1, loader=1, ms=2)
         for _ in range(steps):
@@ -93,8 +91,6 @@ def epochs_with_evaluation(
             _train_step(run, forward=3 if modules else None)
         with run.at("fetch"):
             run.fetch(2 * epoch + 1, 0.5, end=True)
-        if modules:
-            run.mark(training=False)
         with run.at("val"):
             run.iterate(2 * epoch + 2, loader=2, ms=2)
         for _ in range(evaluations):

@@ -3,7 +3,7 @@
 ``I1`` iter() of iterator 1 · ``D1`` a batch of it · ``X1`` its end · ``F`` forward (``F2`` of module 2) ·
 ``E`` evaluation forward · ``N`` forward without gradients of a module in training mode · ``B`` backward ·
 ``O`` optimizer step (``O2`` of optimizer 2) · ``S`` a step the scaler skipped · ``O{F,B}`` a closure ·
-``m+`` / ``m-`` model.train() / model.eval() · ``C`` checkpoint. Every row lasts 1 ms, 0.1 ms apart.
+``C`` checkpoint. Every row lasts 1 ms, 0.1 ms apart.
 """
 
 from __future__ import annotations
@@ -36,9 +36,6 @@ def process(
         if inner:
             number = int(re.sub(r"\D", "", word[: word.index("{")]) or 1)
         start = now
-        if letter == "m":
-            rows.append((now, 0, 0, 0, 1, 0, row.FORWARD_TRAINING if word == "m+" else 0, row.MODE))
-            return
         now += GAP
         for part in inner:
             add(part)

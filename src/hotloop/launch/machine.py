@@ -50,10 +50,7 @@ def _try(learn: Callable[[], Any]) -> Any:
 
 def usable_cores() -> float:
     """Cores this process and its children may use at once."""
-    try:
-        cores = float(len(os.sched_getaffinity(0)))
-    except (AttributeError, OSError):
-        cores = float(os.cpu_count() or 1)
+    cores = float(len(os.sched_getaffinity(0)))
     return min(cores, cgroups.cpu_quota() or cores)
 
 

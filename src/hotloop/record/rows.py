@@ -126,9 +126,6 @@ SAVE: Final = 13
 LOG: Final = 14
 LOG_OPS: Final = ("scalar", "image", "figure", "text", "progress", "tracker", "histogram", "other")
 
-#: Not written any more: marks of ``Module.train``.
-MODE: Final = 15
-
 #: A socket was polled, read or written by the training thread. obj: 1 accept/select, 2 recv, 3 send.
 SOCKET: Final = 16
 
@@ -176,7 +173,7 @@ CONTENT: Final = 27
 KIND_NAMES: Final = {
     FETCH: "fetch", ITER: "iter", SHUTDOWN: "shutdown", FORWARD: "forward", BACKWARD: "backward",
     OPTIMIZER: "optimizer", ZERO_GRAD: "zero_grad", CLIP: "clip", SCALER: "scaler", SYNC: "sync",
-    TRANSFER: "transfer", COLLECTIVE: "collective", SAVE: "save", LOG: "log", MODE: "mode", SOCKET: "socket",
+    TRANSFER: "transfer", COLLECTIVE: "collective", SAVE: "save", LOG: "log", SOCKET: "socket",
     GC: "gc", SAMPLE: "sample", COMPILE: "compile", DEVICE: "device", MAKE: "make", COLLATE: "collate",
     SLOWEST: "slowest", MODULE: "module", LOSS: "loss", ORDER: "order", CONTENT: "content",
 }  # fmt: skip
