@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from torch.utils.data._utils.collate import default_convert
 from torch.utils.data._utils.pin_memory import pin_memory
 
-from hotloop.probe.tracked import ALL, TrackedBatch, register_with_pytree
+from hotloop.probe.observers.unread import ALL, TrackedBatch, register_with_pytree
 
 
 def tracked(batch: dict[Any, Any]) -> tuple[TrackedBatch, list[Any]]:

@@ -37,11 +37,6 @@ def num_bytes(batch: Any) -> int:
     return sum(_bytes(value) for _, value in leaves(batch))
 
 
-def num_samples(batch: Any) -> int:
-    """The length of the first tensor or array with a first dimension; 0 where there is none."""
-    return next((sizes[0] for _, value in leaves(batch) if (sizes := shape(value))), 0)
-
-
 def shape(value: Any) -> tuple[int, ...] | None:
     """The shape of a tensor or array, None of anything else."""
     found = attribute(value, "shape")

@@ -88,8 +88,7 @@ class Configured:
 
     def composed(self, result: Any) -> None:
         """Hydra put a configuration together: its values count, not those of the single files."""
-        convert = getattr(sys.modules.get("omegaconf"), "OmegaConf", None)
-        tree = convert.to_container(result, resolve=False) if convert is not None else None
+        tree = sys.modules["omegaconf"].OmegaConf.to_container(result, resolve=False)
         if isinstance(tree, dict):
             tree.pop("hydra", None)
             for key, _, value in known_values(tree):

@@ -38,7 +38,8 @@ class Probe(Callbacks):
         self._introduced: tuple[Any, ...] | None = None  # rank and world_size as they were written
         self.main_thread = get_ident()
         self.hooks.owner = self.main_thread
-        #: 1: in an outermost forward, 2: in a backward, 3: in a forward of the window; behind it the window.
+        #: 1: in an outermost forward, 2: in a backward, 3: in a forward of the window. Behind it the window,
+        #: which takes over the calls of modules; None but for a few steps.
         self.inside: list[Any] = [0, None]
         self.finished = False
         self._unseen_told = False
@@ -64,15 +65,6 @@ class Probe(Callbacks):
         self.places = Places(self.is_user, self.note)
         self.site = self.places.site
         self.stack = self.places.stack
-
-    @property
-    def window(self) -> Any:
-        """What takes over the calls of modules now; beside ``inside``, as every call looks at both."""
-        return self.inside[1]
-
-    @window.setter
-    def window(self, window: Any) -> None:
-        self.inside[1] = window
 
     @property
     def updates(self) -> int:
@@ -165,9 +157,8 @@ class Probe(Callbacks):
         self.owner = 0
         self.asleep = True
         self.role = "main"
-        self.window = None
         self.count.restart()
-        self.inside[0] = 0
+        self.inside[:] = 0, None
         self.finished = self._unseen_told = False
         self._scaled = self._loss = self._introduced = None
         self.facts.clear()

@@ -8,6 +8,7 @@ nothing: a signal that arrives after Python has shut its handlers down, or after
 from __future__ import annotations
 
 import functools
+import io
 import os
 import signal
 import sys
@@ -24,7 +25,6 @@ from hotloop.hooks.dynamo import frame_evaluation
 from hotloop.hooks.registry import handler_in
 from hotloop.probe.ending import ending
 from hotloop.probe.timer import KernelTimer, at_tick, supported
-from hotloop.probe.unbuffered import keep_whole
 from hotloop.record.rows import SAMPLE, U16_MAX
 
 if TYPE_CHECKING:
@@ -34,8 +34,8 @@ SIGNAL: Final = signal.SIGURG
 #: A sample costs a busy thread about 0.1 ms (the signal, and a handler that is cold in the caches): 0.3 %.
 DEFAULT_HZ: Final = 25.0
 MAX_HZ: Final = 1000.0
-#: After this long (ns) the rate is divided by this: by then 1,000 samples say where time goes.
-SLOWER_NS: Final = 40_000_000_000
+#: After this long (ns) the rate is divided by this: by then 200 samples say where time goes.
+SLOWER_NS: Final = 8_000_000_000
 SLOWER: Final = 2.5
 #: Less time off the CPU than this (ns) is small beside any sample: what of it was waiting for a core is not
 #: asked.
@@ -277,3 +277,27 @@ def _rate() -> float:
         return min(float(os.environ.get("HOTLOOP_HZ", DEFAULT_HZ)), MAX_HZ)
     except ValueError:
         return DEFAULT_HZ
+
+
+def keep_whole() -> None:
+    """Have standard output and error without a buffer write what a signal makes a write leave: with
+    ``PYTHONUNBUFFERED`` or ``-u`` Python does not look at how much of a text ``write(2)`` took.
+    """
+    for stream in (sys.stdout, sys.stderr, sys.__stdout__, sys.__stderr__):
+        file: Any = getattr(stream, "buffer", None)
+        if type(file) is io.FileIO and "write" not in vars(file):
+            vars(file)["write"] = _whole(file.write)
+
+
+def _whole(write: Callable[[Any], int | None]) -> Callable[[Any], int | None]:
+    def whole(data: Any) -> int | None:
+        done = write(data)
+        size = data.nbytes if isinstance(data, memoryview) else len(data)
+        while done is not None and done < size:
+            more = write(memoryview(data).cast("B")[done:])
+            if more is None:  # a file that does not wait
+                break
+            done += more
+        return done
+
+    return whole

@@ -39,7 +39,7 @@ Call = Callable[..., Any]
 
 
 class Window:
-    """``call`` stands in for module calls while ``probe.window`` is this; ``update`` opens and closes it."""
+    """``call`` stands in for module calls while ``probe.inside`` has this; ``update`` opens and closes it."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -49,7 +49,6 @@ class Window:
         self._step = 0
         self._rows = 0
         self._depth = 0
-        self._whole = 0  # id of the outermost module whose submodules go by their bare path
         self._ids: dict[int, int] = {}  # id(module) -> name id; 0: not to be timed. Lives one window
         self._names: dict[tuple[str, str], int] = {}  # name and class -> name id
         self._depths: dict[int, int] = {}
@@ -94,14 +93,13 @@ class Window:
                 return
             self._opened_at = self._updates
             self._rows = self._depth = 0
-            self._probe.window = self
+            self._probe.inside[1] = self
 
     def _close(self) -> None:
-        self._probe.window = None
+        self._probe.inside[1] = None
         self._opened_at = -1
         self._probe.off_update(self.update)
         self._ids.clear()
-        self._whole = 0
         self._leaf.clear()
         self._pending = None
 
@@ -126,11 +124,9 @@ class Window:
         return [] if modules is None else modules.seen()
 
     def _enter(self, root: Any) -> None:
-        """Name the submodules of an outermost module; behind its class where it is not the largest."""
-        largest = num_params(root) >= max(map(num_params, self._seen()), default=0)
-        prefix = "" if largest and self._whole in (0, id(root)) else type(root).__name__
-        if not prefix:
-            self._whole = id(root)
+        """Name the submodules of an outermost module; behind its class where it is not the first largest."""
+        largest = max([*self._seen(), root], key=num_params)
+        prefix = "" if largest is root else type(root).__name__
         for path, module in named_modules(root):
             key = (f"{prefix}.{path}".strip("."), type(module).__name__)
             if key not in self._names:

@@ -34,9 +34,6 @@ class Logged:
             for name, value in dict.items(data) if dict in type(data).__mro__ else ():
                 self.take(name, value)
 
-        def never(token: Any, start: int, stop: int, result: Any) -> None:
-            """``begin`` returns None: nothing ends."""
-
         for module, owner, method, begin in (
             ("torch.utils.tensorboard.writer", "SummaryWriter", "add_scalar", scalar),
             ("tensorboardX.writer", "SummaryWriter", "add_scalar", scalar),
@@ -45,7 +42,7 @@ class Logged:
 
             def patch(loaded: Any, owner: str = owner, method: str = method, begin: Any = begin) -> None:
                 if hasattr(loaded, owner):
-                    hooks.around(getattr(loaded, owner), method, observer, begin, never)
+                    hooks.around(getattr(loaded, owner), method, observer, begin, lambda *_: None)
 
             hooks.on_import(module, patch, observer)
         self._probe.on_second(observer, self.finish)

@@ -7,6 +7,7 @@ patches are put in place by the first housekeeping that finds it initialized.
 
 from __future__ import annotations
 
+from functools import partial
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -88,7 +89,7 @@ class Device:
             (torch.nn.Module, "__call__", FORWARD),
             (torch.utils.data.dataloader._BaseDataLoaderIter, "__next__", FETCH),
         ):
-            self._patch(owner, name, kind, mark)
+            hooks.patch(owner, name, partial(self._marked, kind=kind, mark=mark))
         module = __import__("torch.optim.optimizer", fromlist=["Optimizer"])
         for register, end in (
             (module.register_optimizer_step_pre_hook, False),
@@ -99,20 +100,9 @@ class Device:
             )
             hooks.hand_over(register, hook)
 
-    def _patch(self, owner: Any, name: str, kind: int, mark: Any) -> None:
-        hooks = self._probe.hooks
-        hooks.patch(
-            owner,
-            name,
-            lambda original: compile_beside(
-                original,
-                _CALL,
-                inside=self._inside,
-                switch=hooks.switch(NAME),
-                mark=mark,
-                kind=kind,
-            ),
-        )
+    def _marked(self, original: Any, kind: int, mark: Any) -> Any:
+        switch = self._probe.hooks.switch(NAME)
+        return compile_beside(original, _CALL, inside=self._inside, switch=switch, mark=mark, kind=kind)
 
     def _recorded(self) -> bool:
         return not self._inside[0] and not self._probe.torch.compiler.is_compiling()

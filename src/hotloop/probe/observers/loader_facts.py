@@ -25,6 +25,7 @@ def loader_facts(loader: Any, module: Any, length: Callable[[Any], int]) -> dict
     Of a loader that is no DataLoader some are None: unknown.
     """
     own = not isinstance(loader, module.DataLoader)
+    iterable = isinstance(loader.dataset, module.IterableDataset)
     facts: dict[str, Any] = {"class": name_of(type(loader)), "own": own}
     facts.update((name, getattr(loader, name, None)) for name in _PLAIN)
     sampler = getattr(loader, "sampler", None)
@@ -38,13 +39,8 @@ def loader_facts(loader: Any, module: Any, length: Callable[[Any], int]) -> dict
         worker_init_fn=name_of(getattr(loader, "worker_init_fn", None)),
         multiprocessing_context=start_method(allow_none=True) if start_method is not None else None,
         generator=getattr(loader, "generator", None) is not None,
-        iterable=isinstance(loader.dataset, module.IterableDataset),
-        dataset=dataset_facts(
-            loader.dataset,
-            sampler,
-            iterable=isinstance(loader.dataset, module.IterableDataset),
-            length=length,
-        ),
+        iterable=iterable,
+        dataset=dataset_facts(loader.dataset, sampler, iterable=iterable, length=length),
     )
     if own and not loader._auto_collation:
         facts["drop_last"] = None  # nobody asks for it

@@ -140,7 +140,6 @@ def versions(torch: Any) -> dict[str, Any]:
         "cudnn": torch.backends.cudnn.version() if in_use else None,
         "device_count": cuda.device_count() if in_use else 0,
         "device_name": cuda.get_device_name() if in_use else None,
-        "capability": list(cuda.get_device_capability()) if in_use else None,
         "accelerator": accelerator(torch),
     }
 

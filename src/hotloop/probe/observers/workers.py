@@ -10,7 +10,7 @@ import os
 import sys
 from _thread import get_ident
 from collections.abc import Callable
-from functools import update_wrapper
+from functools import partial, update_wrapper
 from types import CodeType, TracebackType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -175,7 +175,8 @@ class Maker:
         if collate:
             row(COLLATE, collate, end - collate, 0, 0, worker)
         measured = self._count >= self._measure_at
-        row(MAKE, start, end - start, _measure(data) if measured else 0, 0, worker, samples)
+        num_bytes = min(batches.num_bytes(data), U32_MAX) if measured else 0
+        row(MAKE, start, end - start, num_bytes, 0, worker, samples)
         skip = 0
         if not worker and self._count > BYTES_FIRST:
             took = max(end - start, self._took) + 1
@@ -218,11 +219,8 @@ def install(probe: Probe) -> None:
     known = _known_code()
     for name, timed in (("_MapDatasetFetcher", _timed_map), ("_IterableDatasetFetcher", _timed_iterable)):
         owner = getattr(module, name)
-        _patch(probe, maker, owner, timed if same_code(owner.fetch.__code__, known[name]) else None)
-
-
-def _patch(probe: Probe, maker: Maker, owner: Any, timed: Callable[[Maker, Any, Any], Any] | None) -> None:
-    probe.hooks.patch(owner, "fetch", lambda original: maker.wrap(original, timed))
+        body = timed if same_code(owner.fetch.__code__, known[name]) else None
+        probe.hooks.patch(owner, "fetch", partial(maker.wrap, timed=body))
 
 
 def _theirs(trace: TracebackType | None) -> TracebackType | None:
@@ -332,7 +330,3 @@ def _length(index: Any) -> int:
         return len(index)
     except TypeError:  # batch_size=None: one index
         return 1
-
-
-def _measure(data: Any) -> int:
-    return min(batches.num_bytes(data), U32_MAX)
