@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections import defaultdict
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -44,13 +43,10 @@ def run_of(rows: list[tuple[int, ...]], **notes: list[dict[str, Any]]) -> Record
     return recording(0, ranks=(only,), start_ns=1_000, system={}, process_system={})
 
 
-@pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
-def test_a_trace_is_valid_json_and_nests(tmp_path: Path, name: str) -> None:
-    path = tmp_path / name
-    perfetto.write(recording(2), [full_steps(rank) for rank in range(2)], path)
-    raw = path.read_bytes()
-    trace = json.loads(gzip.decompress(raw) if name.endswith(".gz") else raw)
-    events = trace["traceEvents"]
+@pytest.mark.parametrize("packed", [False, True])
+def test_a_trace_is_valid_json_and_nests(packed: bool) -> None:
+    trace = perfetto.render(recording(2), [full_steps(rank) for rank in range(2)], packed=packed)
+    events = json.loads(gzip.decompress(trace) if packed else trace)["traceEvents"]
     assert_nested(events)
     names = {event["args"]["name"] for event in events if event["name"] == "process_name"}
     assert {"rank 0", "rank 1", "rank 0 worker 1"} <= names

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -43,10 +42,9 @@ def test_html(run: tuple[Any, Any, dict[str, Any]]) -> None:
     assert 'id="chart-phases"' in text
 
 
-def test_perfetto(run: tuple[Any, Any, dict[str, Any]], tmp_path: Path) -> None:
+def test_perfetto(run: tuple[Any, Any, dict[str, Any]]) -> None:
     found, steps, _ = run
-    perfetto.write(found, [steps], tmp_path / "trace.json")
-    events = json.loads((tmp_path / "trace.json").read_text())["traceEvents"]
+    events = json.loads(perfetto.render(found, [steps]))["traceEvents"]
     drawn = [event for event in events if event.get("cat") == "step"]
     assert len(drawn) == steps.num_steps
     assert sum(event["dur"] for event in drawn) == pytest.approx(

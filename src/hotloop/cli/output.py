@@ -13,7 +13,7 @@ from typing import TextIO
 
 from hotloop.errors import UsageError
 from hotloop.foreign import clean
-from hotloop.record.publish import write_text_atomic
+from hotloop.record.publish import write_bytes_atomic
 
 
 def takes_color(stream: TextIO) -> bool:
@@ -50,17 +50,10 @@ def folded(words: str) -> str:
     return textwrap.fill(text, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
 
 
-def publish(path: Path, text: str) -> None:
+def publish(path: Path, data: str | bytes, words: str = "") -> None:
     """Write a file whole and say so on standard error; a UsageError where it cannot be written."""
-    with published(path):
-        write_text_atomic(path, text)
-
-
-@contextmanager
-def published(path: Path, words: str = "") -> Iterator[None]:
-    """Around the writing of a file: says that it was written, and ``words``, or raises UsageError."""
     try:
-        yield
+        write_bytes_atomic(path, data.encode() if isinstance(data, str) else data)
     except OSError as error:
         raise UsageError(
             f"cannot write {path}: {error.strerror}", hint="give a file in a folder that is there"

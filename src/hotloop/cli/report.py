@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from hotloop.cli import arguments
-from hotloop.cli.output import publish, published, takes_color, terminal_width
+from hotloop.cli.output import publish, takes_color, terminal_width
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -39,8 +39,9 @@ def main(options: argparse.Namespace) -> int:
     if options.html:
         publish(options.html, html.render(report))
     if options.perfetto:
-        with published(options.perfetto, "; open it at ui.perfetto.dev"):
-            perfetto.write(examination.recording, examination.ranks, options.perfetto)
+        packed = options.perfetto.suffix == ".gz"
+        trace = perfetto.render(examination.recording, examination.ranks, packed=packed)
+        publish(options.perfetto, trace, "; open it at ui.perfetto.dev")
     if to == "-":
         sys.stdout.write(json.render(report))
     elif to:

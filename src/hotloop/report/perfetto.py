@@ -5,7 +5,6 @@ from __future__ import annotations
 import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -14,7 +13,6 @@ import numpy.typing as npt
 from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
 from hotloop.record import rows as r
-from hotloop.record.publish import write_bytes_atomic
 from hotloop.record.recording import Process, Recording, durations_ns
 from hotloop.report import words
 from hotloop.report.words import clean
@@ -38,19 +36,15 @@ MAX_EVENTS: Final = 250_000
 _STEPS, _SPANS, _SAMPLES = 1, 2, 3
 
 
-def write(recording: Recording, ranks: Sequence[Steps], path: Path) -> None:
-    """Write the trace, compressed where the name ends in ``.gz``.
-
-    Long runs keep their first and last rows, and all their steps as far as there is room.
-    Raises OSError where the file cannot be written.
-    """
+def render(recording: Recording, ranks: Sequence[Steps], *, packed: bool = False) -> bytes:
+    """The trace; of a long run the first and last rows, and all steps as far as there is room."""
     trace = {
         "displayTimeUnit": "ms",
         "otherData": {"command": words.command(recording.command), "tool": "hotloop"},
         "traceEvents": list(events(recording, ranks)),
     }
     data = json.dumps(trace, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
-    write_bytes_atomic(path, gzip.compress(data, 5, mtime=0) if path.suffix == ".gz" else data)
+    return gzip.compress(data, 5, mtime=0) if packed else data
 
 
 def events(recording: Recording, ranks: Sequence[Steps], *, max_events: int = MAX_EVENTS) -> Iterator[Event]:
