@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import sys
 import time
+import tomllib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,9 @@ from typing import Any
 import anyio
 import pytest
 from tests.running import SRC
+
+from hotloop.cli.main import _parser
+from hotloop.findings.pages import named
 
 mcp = pytest.importorskip("mcp")
 
@@ -139,3 +144,15 @@ def test_tools_are_bounded_cancelled_and_refuse_to_write_elsewhere(tmp_path: Pat
         assert "cancelled" in json.loads((await client.read_resource("hotloop://runs")).contents[0].text)
 
     served(tmp_path, talk)
+
+
+def test_what_the_page_registers_can_be_started() -> None:
+    page = named("agents")
+    (codex,) = re.findall(r"```toml\n(.*?)```", page, re.S)
+    servers = [tomllib.loads(codex)["mcp_servers"]]
+    for text in re.findall(r"```json\n(.*?)```", page, re.S):
+        servers += json.loads(text).values()
+    assert len(servers) == 3
+    for one in servers:
+        parser, _ = _parser(["mcp"])
+        assert parser.parse_args(one["hotloop"]["args"]).verb == "mcp"

@@ -32,8 +32,9 @@ TWICE = """
 import hotloop
 patched = torch.utils.data.DataLoader, torch.Tensor, torch.nn.Module, torch.optim.Optimizer
 plain = [dict(vars(one)) for one in patched]
-with hotloop.observe("first") as first:
+with hotloop.observe("first") as first, hotloop.observe() as inner:
     train(before)
+assert inner.folder == first.folder and inner.run is None
 assert [dict(vars(one)) for one in patched] == plain
 try:
     with hotloop.observe("second") as second:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hotloop.cli import arguments
-from hotloop.cli.output import takes_color, terminal_width
+from hotloop.cli.output import say, takes_color, terminal_width
 from hotloop.doctor.line import Line
 from hotloop.report.words import paint
 
@@ -40,8 +40,8 @@ def main(options: argparse.Namespace) -> int:
     """Returns 0, or 1 where something is wrong (``bad``); what could be better does not count."""
     from hotloop.doctor.examine import examine
 
-    if not options.quick and sys.stderr.isatty():
-        print("measuring storage, copies and matrix products ...", file=sys.stderr)
+    if not options.quick:
+        say("measuring storage, copies and matrix products")
     lines = examine(options.data.resolve(), python=options.python, quick=options.quick)
     if options.json:
         document = {"schema": 1, "lines": [dataclasses.asdict(line) for line in lines]}

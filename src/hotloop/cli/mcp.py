@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import argparse
 import importlib.util
+import sys
 from pathlib import Path
 
 from hotloop.cli import arguments
+from hotloop.cli.output import say
 from hotloop.errors import UsageError
 
 
@@ -37,5 +39,7 @@ def main(options: argparse.Namespace) -> int:
         raise UsageError(f"there is no folder {options.root}")
     from hotloop.mcp.server import serve
 
+    if sys.stdin.isatty():
+        say("an agent's client is to speak on standard input; hotloop docs agents says how to register this")
     serve(root, options.timeout)
     return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from hotloop.record.publish import write_text_atomic
 from hotloop.record.read import open_recording as read
 from hotloop.record.recording import Process, Recording
 from hotloop.report import html, json, model
+from hotloop.report.absence import may_have_trained
 from hotloop.report.ranks import lead
 
 __all__ = ["Examination", "build_report", "examine", "publish", "read"]
@@ -63,7 +64,7 @@ def examine(recording: Recording) -> Examination:
     measured = [measure(process, got=got) for process in recording.ranks]
     recording, ranks = main_job(recording, measured)
     if not ranks:
-        why = _without_torch(recording.without_torch)
+        why = _without_torch(recording)
         return Examination(
             recording=recording, evidence=None, findings=(), bottleneck="none", verdict=verdict(None, (), why)
         )
@@ -78,8 +79,13 @@ def examine(recording: Recording) -> Examination:
     )
 
 
-def _without_torch(interpreters: Sequence[str]) -> str:
-    return f"{' and '.join(interpreters[:2])} could not import torch" if interpreters else ""
+def _without_torch(recording: Recording) -> str:
+    """Why no process was seen, where that is known."""
+    if found := recording.without_torch:
+        return f"{' and '.join(found[:2])} could not import torch"
+    if may_have_trained(recording.exit_code, recording.command):
+        return ""
+    return "the command failed before it imported torch, and what it printed says why"
 
 
 def build_report(examination: Examination) -> dict[str, Any]:

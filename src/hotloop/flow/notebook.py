@@ -16,7 +16,6 @@ from threading import Event, Thread
 from time import perf_counter_ns, time
 from typing import Any, Final
 
-from hotloop.errors import UsageError
 from hotloop.flow.examine import examine, publish, read
 from hotloop.flow.load import Run
 from hotloop.flow.observe import new_run_folder
@@ -43,11 +42,13 @@ class Seen:
 def observe(out: str | os.PathLike[str] | None = None) -> Iterator[Seen]:
     """Observe what runs inside of the ``with``, of the thread that entered it.
 
-    ``out`` is a new folder for the recording (default: hotloop-runs/TIME-notebook). Raises UsageError where
-    this process is observed already.
+    ``out`` is a new folder for the recording (default: hotloop-runs/TIME-notebook). In a process that is
+    observed already the block belongs to that recording, and has no ``run``.
     """
-    if current() is not None:
-        raise UsageError("this process is observed already", hint="blocks do not nest")
+    if (probe := current()) is not None:
+        print("hotloop: this block is a part of what is observed already", file=sys.stderr)
+        yield Seen(Path(probe.raw_dir).parent)
+        return
     torch = importlib.import_module("torch")
     seen = Seen(new_run_folder(Path(out) if out is not None else None, ["notebook"]))
     store = Store(seen.folder)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 
@@ -18,7 +18,7 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
             return [*found, *(f"{words[0].upper()}{words[1:]}." for words in failed)]
         if report.get("without_torch"):
             return [*found, _WITHOUT_TORCH]
-        return [*found, _NOT_SEEN if _may_have_trained(report) else _ENDED_BEFORE]
+        return [*found, _NOT_SEEN] if may_have_trained(report["exit_code"], report["command"]) else found
     seconds = {phase["name"]: phase["seconds"] for phase in report["phases"]}
     if seconds.get("forward", 0) + seconds.get("evaluation", 0) > 0 and not seconds.get("optimizer", 0):
         found.append("Forward passes were seen, but no optimizer step: inference or evaluation only.")
@@ -28,15 +28,15 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
         found.append("torch was imported, but no model was run in the observed thread.")
     if report.get("checkpoint_read") and not report["exit_code"]:
         found.insert(0, _RESUMED)
-    if _may_have_trained(report):
+    if may_have_trained(report["exit_code"], report["command"]):
         found.append("A training thread other than the first one, or a loop outside Python, cannot be seen.")
     return found
 
 
-def _may_have_trained(report: Mapping[str, Any]) -> bool:
+def may_have_trained(exit_code: int | None, command: Sequence[str]) -> bool:
     """Whether it may have trained unseen: it did not fail by itself, or something may have hidden it."""
-    ended = report["exit_code"] in (0, None) or report["exit_code"] > 128
-    return ended or not _HIDING.isdisjoint(word.rpartition("/")[2] for word in report["command"])
+    ended = exit_code in (0, None) or (exit_code or 0) > 128
+    return ended or not _HIDING.isdisjoint(word.rpartition("/")[2] for word in command)
 
 
 #: Words of a command behind which a Python may not be seen.
@@ -51,5 +51,4 @@ _RESUMED = (
 _WITHOUT_TORCH = (
     "Run the command with the Python that has torch: activate its environment, or write its interpreter out."
 )
-_ENDED_BEFORE = "It ended before it imported torch. What it printed says why."
 _NOT_SEEN = "Python under sudo, env -i, -I, -E, -S or in a container of its own cannot be looked into."
