@@ -9,6 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from hotloop.measure.lines import merge_lines
+from hotloop.measure.stacks import merge_stacks
 from hotloop.measure.steps import DeviceUse, Interval, LoaderUse, SiteCost, Steps
 
 #: What a Steps, and a LoaderUse, has an array of.
@@ -43,6 +44,7 @@ def joined(parts: Sequence[Steps]) -> Steps:
         num_epochs=sum(part.num_epochs for part in parts),
         backwards_per_update=_mean([part.backwards_per_update for part in parts], updates),
         lines=merge_lines(line for part in parts for line in part.lines),
+        stacks=merge_stacks(stack for part in parts for stack in part.stacks),
         loaders=_loaders([part.loaders for part in parts]),
         evaluations=_intervals([part.evaluations for part in parts], offsets),
         checkpoints=_intervals([part.checkpoints for part in parts], offsets),

@@ -52,6 +52,7 @@ from hotloop.measure.spans import (
     origin_ns,
     wall_ns,
 )
+from hotloop.measure.stacks import main_stacks
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Seen, Stepping, bounded, find_steps
 from hotloop.measure.steps import Floats, Steps
@@ -172,6 +173,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
         num_epochs=int((lives.num_batches[stepping.driving & ~lives.goes_on] > 0).sum()),
         backwards_per_update=stepping.backwards_per_update,
         startup=startup_parts(process, seen, samples, places, exit_ns or wall),
+        stacks=main_stacks(sampled, places),
         lines=main_lines(sampled, loop, places, stepping.span, span_totals, ran),
         loaders=loader_uses(process, seen, places, got),
         core_ratio=ran,

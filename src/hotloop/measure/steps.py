@@ -23,6 +23,15 @@ Nature = Literal["python", "native", "waiting", "unknown"]
 
 
 @dataclass(frozen=True, kw_only=True)
+class StackCost:
+    """What one stack took in a phase. Frames, outermost first: (function, file or module, line)."""
+
+    phase: str
+    frames: tuple[tuple[str, str, int], ...]
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
 class LineCost:
     """Sampled time of one user source line, within one phase.
 
@@ -197,6 +206,7 @@ class Steps:
     backwards_per_update: float = 1.0
     #: "interpreter", "import torch", "import NAME", "other imports", "setup", "first batch", "compile"
     startup: Mapping[str, float] = field(default_factory=dict)
+    stacks: tuple[StackCost, ...] = ()
     lines: tuple[LineCost, ...] = ()  # sampled lines of the main thread, sorted by seconds
     loaders: tuple[LoaderUse, ...] = ()
     evaluations: tuple[Interval, ...] = ()

@@ -46,7 +46,7 @@ def render(report: Report) -> str:
     )  # fmt: skip
     foot = f"hotloop {report['hotloop_version']}, report schema {report['schema']}"
     foot += f". Recording: {folder}" if folder else ""
-    data = {"wall_s": report["wall_s"], "span": report["span"], "charts": specs}
+    data = {"wall_s": report["wall_s"], "span": report["span"], "charts": specs, "flame": report.get("flame")}
     return page(f"hotloop: {command[:120]}", Markup(body), foot, data)
 
 

@@ -20,7 +20,7 @@ from hotloop.phases import PHASES
 from hotloop.record import rows as row
 from hotloop.record.recording import Process, Recording
 from hotloop.record.spill import in_turn
-from hotloop.report import loaders, ranks, system, words
+from hotloop.report import flame, loaders, ranks, system, words
 from hotloop.report import next as next_
 from hotloop.report.excerpts import Sources
 from hotloop.report.remaining import remaining
@@ -83,6 +83,7 @@ def build(
         "remaining": remaining(recording, _process(recording, main), main, findings),
         "settings": main.settings if main else [],
         "startup": _startup(main),
+        "flame": flame.tree(main.stacks) if main else None,
         "ranks": ranks.summaries(measured),
         "slowest_rank": ranks.slowest(measured),
         "lead_rank": main.rank if main else None,

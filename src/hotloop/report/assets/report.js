@@ -260,8 +260,52 @@
   }
 
   for (const spec of data.charts) plots.push(new Plot(spec));
+
+  // -- the flame graph: a box for each function, its callees below; phases are the first row
+  const flame = () => {
+    const section = document.getElementById("flame");
+    if (!section || !data.flame) return () => {};
+    const [box, find, back, said] = [".flame", "input", "button", "output"].map((name) => section.querySelector(name));
+    const ROW = 19, boxes = [];
+    const lay = (node, depth, start, phase) => {
+      const own = { node, depth, start, phase: node.phase || phase };
+      boxes.push(own);
+      let at = start;
+      for (const child of node.children || []) { lay(child, depth + 1, at, own.phase); at += child.s; }
+    };
+    lay(data.flame, 0, 0, "");
+    let zoom = boxes[0];
+    const matches = (node, wanted) => `${node.name} ${node.file || ""}`.toLowerCase().includes(wanted);
+    const under = (node, wanted) => (matches(node, wanted) ? node.s : (node.children || []).reduce((sum, child) => sum + under(child, wanted), 0));
+    const draw = () => {
+      const wanted = find.value.trim().toLowerCase(), width = Math.max(160, box.clientWidth), end = zoom.start + zoom.node.s;
+      const shown = boxes.filter((one) => (one.depth < zoom.depth ? one.start <= zoom.start && one.start + one.node.s >= end - 1e-9 : one.start >= zoom.start - 1e-9 && one.start < end - 1e-9));
+      const height = (Math.max(...shown.map((one) => one.depth)) + 1) * ROW;
+      const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "Flame graph of the training thread" });
+      for (const one of shown) {
+        const { node } = one, left = Math.max(0, (one.start - zoom.start) / zoom.node.s) * width;
+        const wide = one.depth < zoom.depth ? width : (node.s / zoom.node.s) * width;
+        if (wide < 0.7) continue;
+        const group = element("g", { class: wanted && matches(node, wanted) ? "hit" : one.depth < zoom.depth || !one.depth ? "above" : "" }, svg);
+        element("rect", { x: left, y: one.depth * ROW, width: Math.max(0.5, wide - 0.6), height: ROW - 1.5, rx: 2, style: `fill:${one.phase ? `var(--p-${one.phase})` : "var(--edge)"}` }, group);
+        const fits = Math.floor((wide - 8) / 6.3);
+        if (fits > 2) element("text", { x: left + 4, y: one.depth * ROW + 13 }, group).textContent = node.name.length > fits ? `${node.name.slice(0, fits - 1)}…` : node.name;
+        const where = node.file ? `\n${node.file}${node.line ? `:${node.line}` : ""}` : "";
+        element("title", {}, group).textContent = `${node.name}${where}\n${duration(node.s)}, ${trimmed((node.s / data.flame.s) * 100)} % of what was sampled`;
+        group.addEventListener("click", () => { zoom = one; draw(); });
+      }
+      box.replaceChildren(svg);
+      back.disabled = zoom === boxes[0];
+      said.textContent = wanted ? `${trimmed((under(zoom.node, wanted) / zoom.node.s) * 100)} % of the width` : "";
+    };
+    find.addEventListener("input", draw);
+    back.addEventListener("click", () => { zoom = boxes[0]; draw(); });
+    draw();
+    return draw;
+  };
+  const burn = flame();
   let pending = 0;
-  addEventListener("resize", () => { cancelAnimationFrame(pending); pending = requestAnimationFrame(() => plots.forEach((plot) => plot.draw())); });
+  addEventListener("resize", () => { cancelAnimationFrame(pending); pending = requestAnimationFrame(() => { plots.forEach((plot) => plot.draw()); burn(); }); });
 
   // -- theme: automatic, light, dark
   const button = document.getElementById("theme");
