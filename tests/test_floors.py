@@ -42,7 +42,7 @@ IN_PROCESS = {
     """,
     "probe": """
         __init__ batches callbacks configured counting deviceclock draws ending install kept places probe
-        process sampler timer tracked unbuffered window
+        process sampler timer window
     """,
     "probe/observers": """
         __init__ anomaly autograd calls compiling configs datasets device evidence growth
