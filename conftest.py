@@ -60,6 +60,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.path.parent.name not in _LONG)
 
 
+def pytest_collection_finish() -> None:
+    """What was loaded so far stays: a collection need not walk through half a million of its objects."""
+    gc.collect()
+    gc.freeze()
+
+
 @pytest.fixture(scope="module", autouse=True)
 def no_garbage() -> None:
     """What the module before left holds no file, process or shared memory when this one counts them."""
