@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sqlite3
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -24,22 +23,13 @@ def files_of(folder: Path) -> list[Path]:
     return [*sorted(folder.glob("other-*.sqlite")), *sorted(folder.glob("rank-*.sqlite"))]
 
 
-class Bucket:
+class Bucket(schema.File):
     """Raises sqlite3.Error; after one, nothing of the running ``transaction`` is in the file."""
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._open: sqlite3.Connection | None = None
+    tables = schema.RANK_TABLES
 
-    @property
-    def _db(self) -> sqlite3.Connection:
-        if self._open is None:
-            self._open = schema.create(self.path, schema.RANK_TABLES, {"packing": schema.PACKING})
-        return self._open
-
-    def transaction(self) -> AbstractContextManager[None]:
-        """What is written inside gets into the file as a whole."""
-        return schema.transaction(self._db)
+    def _meta(self) -> dict[str, str]:
+        return {"packing": schema.PACKING}
 
     def put(self, one: Observed) -> None:
         """Write what is known of a process, what of it waits, and how many raw bytes are in with that."""
@@ -75,12 +65,6 @@ class Bucket:
             self._db.execute(
                 "UPDATE processes SET rank=?, role=CASE role WHEN 'main' THEN ? ELSE role END", (rank, role)
             )
-
-    def close(self) -> None:
-        """Close; the file stands alone afterwards."""
-        if self._open is not None:
-            schema.close(self._open)
-            self._open = None
 
 
 def read_bucket(path: Path) -> list[Observed]:

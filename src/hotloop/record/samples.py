@@ -19,32 +19,21 @@ Samples = tuple[Sequence[Sample], Sequence[Sample]]
 Columns = dict[str, npt.NDArray[Any]]
 
 
-class SystemFile:
-    """Opened at the first sample; columns appear as they come. ``t_s`` counts from ``start_ns``.
+class SystemFile(schema.File):
+    """Columns appear as they come. ``t_s`` counts from ``start_ns``."""
 
-    Raises sqlite3.Error.
-    """
+    tables = schema.SYSTEM_TABLES
+    start_ns = 0
 
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self.start_ns = 0
-        self._db: sqlite3.Connection | None = None
+    def _meta(self) -> dict[str, str]:
+        return {"start_ns": str(self.start_ns)}
 
     def add(self, machine: Sequence[Sample], processes: Sequence[Sample]) -> None:
         """Append samples in one transaction."""
-        if not machine and not processes:
-            return
-        if self._db is None:
-            self._db = schema.create(self.path, schema.SYSTEM_TABLES, {"start_ns": str(self.start_ns)})
-        with schema.transaction(self._db):
-            self._insert(self._db, "machine", machine)
-            self._insert(self._db, "process", processes)
-
-    def close(self) -> None:
-        """Close; the file stands alone afterwards."""
-        if self._db is not None:
-            schema.close(self._db)
-            self._db = None
+        if machine or processes:
+            with self.transaction():
+                self._insert(self._db, "machine", machine)
+                self._insert(self._db, "process", processes)
 
     def _insert(self, db: sqlite3.Connection, table: str, samples: Sequence[Sample]) -> None:
         known = {row[1] for row in db.execute(f"PRAGMA table_info({table})")}

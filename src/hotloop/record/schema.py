@@ -19,7 +19,7 @@ import os
 import sqlite3
 import zlib
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -56,24 +56,6 @@ CREATE TABLE IF NOT EXISTS process (t_s REAL NOT NULL, pid INTEGER NOT NULL);
 """
 
 
-def create(path: Path, tables: str, meta: dict[str, str]) -> sqlite3.Connection:
-    """Open ``path`` for writing, made if missing; raises sqlite3.Error."""
-    connection = sqlite3.connect(path, isolation_level=None, timeout=5.0)
-    try:
-        # A reader never holds the writer up, and a killed writer leaves a file that opens.
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=NORMAL")
-        with transaction(connection):
-            for statement in tables.split(";"):
-                connection.execute(statement)
-            values = {"schema": str(SCHEMA_VERSION), **meta}
-            connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", values.items())
-    except BaseException:
-        connection.close()
-        raise
-    return connection
-
-
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """All that is written inside gets into the file, or nothing; raises sqlite3.Error."""
@@ -85,6 +67,50 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:  # after a full disk SQLite has rolled back by itself
             connection.execute("ROLLBACK")
         raise
+
+
+class File:
+    """A file with these tables, made when it is first written to. Raises sqlite3.Error."""
+
+    tables = ""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._open: sqlite3.Connection | None = None
+
+    @property
+    def _db(self) -> sqlite3.Connection:
+        if self._open is None:
+            connection = sqlite3.connect(self.path, isolation_level=None, timeout=5.0)
+            try:
+                # A reader never holds the writer up, and a killed writer leaves a file that opens.
+                connection.execute("PRAGMA journal_mode=WAL")
+                connection.execute("PRAGMA synchronous=NORMAL")
+                with transaction(connection):
+                    for statement in self.tables.split(";"):
+                        connection.execute(statement)
+                    values = {"schema": str(SCHEMA_VERSION), **self._meta()}
+                    connection.executemany("INSERT OR IGNORE INTO meta VALUES (?, ?)", values.items())
+            except BaseException:
+                connection.close()
+                raise
+            self._open = connection
+        return self._open
+
+    def _meta(self) -> dict[str, str]:
+        return {}
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """What is written inside gets into the file as a whole."""
+        return transaction(self._db)
+
+    def close(self) -> None:
+        """Close for good: one file, no journal beside it, so that it opens in a read-only folder."""
+        if self._open is not None:
+            # Where a reader has it open, or the disk is full, the journal stays and is read with it.
+            with closing(self._open), suppress(sqlite3.Error):
+                self._open.execute("PRAGMA journal_mode=DELETE")
+            self._open = None
 
 
 @contextmanager
@@ -138,17 +164,6 @@ def check_version(schema: object, path: Path) -> None:
             f"{path} was written by a newer hotloop (schema {version}; this one reads {SCHEMA_VERSION})",
             hint="upgrade hotloop: pip install --upgrade hotloop",
         )
-
-
-def close(connection: sqlite3.Connection) -> None:
-    """Close for good: one file, no journal beside it, so that it opens in a read-only folder."""
-    try:
-        connection.execute("PRAGMA journal_mode=DELETE")
-    except sqlite3.Error:
-        # A reader has it open, or the disk is full: the journal stays and is read with it.
-        pass
-    finally:
-        connection.close()
 
 
 def pack(rows: npt.NDArray[Any]) -> bytes:
