@@ -11,8 +11,8 @@ from tests.compare.planted_runs import hotloop, run
 
 from hotloop.cli.arguments import part
 from hotloop.cli.compare import gate
-from hotloop.compare import Group, compare, table
-from hotloop.compare.comparison import Comparison
+from hotloop.compare import table
+from hotloop.compare.comparison import Comparison, Group, compare
 from hotloop.compare.run import run_of
 
 

@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 from tests.compare.planted_runs import ROOT, asked_once, command, hotloop, run
 
-from hotloop.compare import Verdict, expectation, words
+from hotloop.compare import expectation, words
 from hotloop.compare.checklist import checklist, host_memory_stable
 from hotloop.compare.run import Run, measured, run_of
 from hotloop.compare.speed import per_s, speed
-from hotloop.compare.verdict import judge
+from hotloop.compare.verdict import Verdict, judge
 from hotloop.errors import UsageError
 from hotloop.measure.others import span_s
 from hotloop.record.recording import Note

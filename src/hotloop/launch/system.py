@@ -48,36 +48,6 @@ _VMSTAT: Final = {
 Row = dict[str, float]
 
 
-class Host:
-    """Turns counters into rates; the first sample has no rates."""
-
-    def __init__(self) -> None:
-        self._before: dict[str, float] = {}
-        self._before_ns = 0
-
-    def sample(self, now_ns: int) -> dict[str, float]:
-        """The machine's columns of ``launch.system``, but for time and GPUs."""
-        seconds = (now_ns - self._before_ns) / 1e9
-        found = _memory()
-        counters, cpu = _counters(), _cpu()
-        if self._before_ns and seconds > 0:
-            found |= self._rates(counters, seconds) | cpu
-        self._before, self._before_ns = counters, now_ns
-        return found
-
-    def _rates(self, counters: dict[str, float], seconds: float) -> dict[str, float]:
-        """Of two counters of the same share, as of several disks, the larger one counts."""
-        found: dict[str, float] = {}
-        for name, value in counters.items():
-            rate = max(0.0, value - self._before.get(name, value)) / seconds
-            column, _, share_of = name.partition(":")
-            if share_of:
-                found[column] = max(found.get(column, 0.0), min(1.0, rate))
-            else:
-                found[f"{column}_per_s"] = rate
-        return found
-
-
 def _memory() -> dict[str, float]:
     memory, in_cgroup = psutil.virtual_memory(), memory_used_bytes()
     return ({} if in_cgroup is None else {"cgroup_working_set_bytes": in_cgroup}) | {
@@ -127,7 +97,7 @@ class Sampler:
 
     def __init__(self, *, interval_s: float = 0.5, closely: bool = False) -> None:
         self._interval_s = interval_s
-        self._host = Host()
+        self._counted: dict[str, float] = {}
         self._family = Processes(pss_every_s=1.0, pss_cost_ratio=0.02) if closely else Processes()
         self._last_ns = self._count = 0
 
@@ -145,14 +115,28 @@ class Sampler:
         # A tick that comes a little early is still this interval's tick.
         if self._last_ns and now - self._last_ns < 0.8e9 * interval_s:
             return [], []
-        self._last_ns = now
+        before_ns, self._last_ns = self._last_ns, now
         self._count += 1
         # A system that answers oddly must not stop a run.
         with suppress(OSError, ValueError, LookupError, RuntimeError, psutil.Error):
-            found = {"t_ns": now, **self._host.sample(now), **self._gpus.sample()}
+            found = {"t_ns": now, **_memory(), **self._rates(before_ns, now), **self._gpus.sample()}
             processes = [{"t_ns": now, **row} for row in self._family.sample(root_pid, extra_pids, now)]
             return [{**found, "sample_s": (perf_counter_ns() - now) / 1e9}], processes
         return [], []
+
+    def _rates(self, before_ns: int, now_ns: int) -> dict[str, float]:
+        """Rates since the sample before, if there was one; of several disks the busiest counts."""
+        found = _cpu()
+        counters, before = _counters(), self._counted
+        self._counted = counters
+        for name, value in counters.items():
+            rate = max(0.0, value - before.get(name, value)) / (now_ns - before_ns) * 1e9
+            column, _, share_of = name.partition(":")
+            if share_of:
+                found[column] = max(found.get(column, 0.0), min(1.0, rate))
+            else:
+                found[f"{column}_per_s"] = rate
+        return found if before_ns else {}
 
     def gpu_facts(self) -> list[dict[str, Any]]:
         """Facts of the GPUs, see ``launch.gpu``; the first question to the driver may take seconds."""
