@@ -1,10 +1,8 @@
-"""``hotloop.observe()`` and ``%%hotloop``: in a process that has trained before, and in a real kernel."""
+"""``hotloop.observe()`` and ``%%hotloop`` in a real kernel that has trained before."""
 
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -48,28 +46,22 @@ print(first.run.findings[0].id, first.run)
 """
 
 
-def test_a_block_is_observed_late_and_nothing_of_it_stays(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", SETUP + TWICE],
-        cwd=tmp_path, env={"PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    first, second, report = done.stdout.split("\n", 2)
-    assert first == "input 20 0" and second.endswith(" 20 1")
-    assert report.startswith("input/") and "a block of a running process" in report
-    assert "hotloop tune" not in report
-    assert (tmp_path / "second" / "report.html").is_file() and not (tmp_path / "first" / "raw").exists()
-
-
-def test_a_cell_is_observed_in_the_running_kernel(tmp_path: Path) -> None:
+def test_cells_and_blocks_are_observed_in_the_running_kernel(tmp_path: Path) -> None:
     nbclient, v4 = pytest.importorskip("nbclient"), pytest.importorskip("nbformat").v4
     pytest.importorskip("ipykernel")
     cells = [f"import sys; sys.path.insert(0, {str(SRC)!r})", SETUP, "%load_ext hotloop"]
-    cells += ["%%hotloop cell\ntrain(before)\nmade = 1", "print(made)"]
+    cells += ["%%hotloop cell\ntrain(before)\nmade = 1", "print(made)", TWICE]
     book = v4.new_notebook(cells=[v4.new_code_cell(cell) for cell in cells])
     nbclient.NotebookClient(book, resources={"metadata": {"path": str(tmp_path)}}, timeout=120).execute()
-    shown, after = book.cells[3].outputs, book.cells[4].outputs
+    shown, after, printed = (book.cells[i].outputs for i in (3, 4, 5))
     (page,) = [one["data"]["text/html"] for one in shown if "data" in one]
     assert page.startswith("<iframe") and re.search("Input-bound: the training loop spends", page)
     assert "time.sleep(0.004)" in page, "the text of a cell is recorded"
     assert after[0]["text"] == "1\n", "the cell ran in the kernel"
+
+    words = "".join(one["text"] for one in printed if one["name"] == "stdout")
+    first, second, report = words.split("\n", 2)
+    assert first == "input 20 0" and second.endswith(" 20 1")
+    assert report.startswith("input/") and "a block of a running process" in report
+    assert "hotloop tune" not in report
+    assert (tmp_path / "second" / "report.html").is_file() and not (tmp_path / "first" / "raw").exists()
