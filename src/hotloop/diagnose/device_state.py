@@ -8,6 +8,7 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES
 from hotloop.record.recording import Recording
+from hotloop.record.totals import device_peak
 
 _MOST_GPUS = 32
 
@@ -71,9 +72,8 @@ def has_tensor_cores(evidence: Evidence) -> bool:
 
 def memory_ratio(evidence: Evidence) -> float | None:
     """Peak of the memory torch reserved or allocated, as a share of the device's; None when unknown."""
-    peaks = [float(note.get("device_peak") or 0) for note in evidence.notes("memory")]
-    peak, total = max(peaks, default=0.0), smallest_device_bytes(evidence.recording)
-    return peak / total if peak > 0 and total else None
+    peak, total = device_peak(evidence.recording), smallest_device_bytes(evidence.recording)
+    return peak / total if peak and total else None
 
 
 def smallest_device_bytes(recording: Recording) -> float | None:

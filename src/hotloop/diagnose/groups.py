@@ -160,6 +160,11 @@ def group_lines(lines: Iterable[LineCost], framework_call: Place | None = None) 
         else:
             own[line.place.in_function].append(line)
     clusters = [*called.values(), *(one for members in own.values() for one in _adjacent(members))]
+    return costliest_first(clusters)
+
+
+def costliest_first(clusters: Iterable[list[LineCost]]) -> list[LineGroup]:
+    """A group of each cluster of lines."""
     return sorted(map(grouped, clusters), key=lambda group: -group.seconds)
 
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import LineGroup, group_lines, grouped, select
+from hotloop.diagnose.groups import LineGroup, costliest_first, group_lines, select
 from hotloop.diagnose.source import loops_around
 from hotloop.measure.steps import LineCost, SiteCost, Steps
 from hotloop.source.around import Loop
@@ -92,7 +91,7 @@ def python_in_model(evidence: Evidence) -> list[LineGroup]:
     for line in lines:
         if line.nature == "python" and _in_data_loop(evidence, line):
             by_loop[line.place.file, _inner_loops(evidence, line)[-1].line].append(line)
-    return _groups(by_loop.values())
+    return costliest_first(by_loop.values())
 
 
 def inner_loop(evidence: Evidence, line: LineCost) -> Loop | None:
@@ -110,11 +109,6 @@ def per_parameter(evidence: Evidence, line: LineCost) -> str:
     if _UPDATES.search(loop.text):
         return "update"
     return "scan" if ".grad" in loop.text else ""
-
-
-def _groups(clusters: Iterable[list[LineCost]]) -> list[LineGroup]:
-    groups = [grouped(one) for one in clusters]
-    return sorted(groups, key=lambda group: -group.seconds)
 
 
 def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:

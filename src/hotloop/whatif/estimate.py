@@ -143,6 +143,7 @@ def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Findi
     alone = fmean([note["mean_s"] for note in free]) if free and every else None
     wait_s = _mean([note.get("wait_s") for note in baseline])
     start_s = _epoch_start_s(baseline, wait_s or 0.0)
+    starts = _left_out(EPOCH_START, (start_s,), mean, outside=True)
     parts = {
         "device": alone,
         "input": _loader_alone(free),
@@ -154,12 +155,7 @@ def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Findi
         baseline_blocks=len(baseline),
         block_steps=round(fmean([note["steps"] for note in baseline])),
         wait_s=wait_s,
-        rows=(
-            *rows,
-            *_left_out(EPOCH_START, (start_s,), mean, outside=True),
-            *_accounted(steps, mean),
-            *_targets(findings, mean),
-        ),
+        rows=(*rows, *starts, *_accounted(steps, mean), *_targets(findings, mean)),
         step_alone_s=alone,
         loader_alone_s=parts["input"],
         cores_s=parts["cores"],
