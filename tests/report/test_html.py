@@ -134,16 +134,17 @@ def test_somebody_elses_gpu_is_not_shown() -> None:
     assert [line["label"] for line in charts["gpu"]["lines"]] == ["GPU0"]
 
 
-def test_the_page_of_a_rule_reads_inside_the_report() -> None:
-    found = code.render(
+def test_the_page_of_a_rule_reads_inside_the_report(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = (
         "# input/slow-sample\n\nOne `line` of **text**\nand <b>more</b>.\n\n## When it is wrong\n- one\n"
         "  two\n- three\n\n```python\nx = 1\n\ny = 2\n```\n\n| a | b |\n|---|---|\n| 1 | `2` |\n\n"
         "See docs and [torch](https://pytorch.org)."
     )
-    text = Page(found)
-    assert text.wrong == [] and text.words() == (
+    monkeypatch.setattr(code.pages, "page", lambda _: text)
+    found = Page(code.page("input/slow-sample"))
+    assert found.wrong == [] and found.words() == (
         "One line of text and <b>more</b>. When it is wrong one two three x = 1 y = 2 a b 1 2 "
         "See docs and torch ."
     )
-    links = [attributes for tag, attributes in text.elements if tag == "a"]
+    links = [attributes for tag, attributes in found.elements if tag == "a"]
     assert links == [{"href": "https://pytorch.org", "rel": "noreferrer"}]

@@ -69,7 +69,7 @@ def trace_of(process: Process, steps: Steps) -> Trace:
     seed = process.last("exit").get("torch_seed")
     return Trace(
         rank=steps.rank,
-        recorded=process.last("evidence").get("version") == row.EVIDENCE_VERSION,
+        recorded="evidence" in process.notes,
         losses=values.view(np.float32).astype(np.float64),
         exact=values.astype(np.uint64) << np.uint64(16) | losses["extra"].astype(np.uint64),
         loaders=_loaders(process, steps),

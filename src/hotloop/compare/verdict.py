@@ -88,7 +88,7 @@ def judge(
     for run in (base, candidate, *baselines):
         if not run.trace.recorded and wanted != "semantic":
             raise UsageError(
-                f"{run.label} has no evidence of what it computed, or that of another hotloop",
+                f"{run.label} has no evidence of what it computed",
                 hint="record it with: hotloop run --evidence -- COMMAND",
             )
     enough = _ENOUGH[wanted]

@@ -12,8 +12,6 @@ from typing import Final
 
 #: Changes when a row, a note or a table changes meaning.
 SCHEMA_VERSION: Final = 1
-#: Of what ``--evidence`` writes: recordings of different ones cannot be held beside each other.
-EVIDENCE_VERSION: Final = 2
 
 #: start_ns u64, duration u32, value u32, site u16, obj u16, extra u16, flags u8, kind u8
 ROW: Final = struct.Struct("<QIIHHHBB")

@@ -47,12 +47,7 @@ def python(line: str) -> Markup:
 
 def page(finding_id: str) -> Markup:
     """The page about a finding without its title; nothing where there is none."""
-    return render(pages.page(finding_id))
-
-
-def render(markdown: str) -> Markup:
-    """Markdown as markup without its title."""
-    tokens = _parser().parse(markdown)
+    tokens = _parser().parse(pages.page(finding_id))
     if tokens and tokens[0].tag == "h1":
         tokens = tokens[3:]  # the card carries the title
     for token in tokens:

@@ -26,7 +26,6 @@ def install(probe: Probe) -> None:
     from hotloop.probe.evidence.logged import Logged
     from hotloop.probe.evidence.losses import Losses
     from hotloop.probe.evidence.trained_state import TrainedState
-    from hotloop.record.rows import EVIDENCE_VERSION
 
     losses = probe.losses = Losses(probe)
     handed = probe.handed = Handed(probe)
@@ -49,4 +48,4 @@ def install(probe: Probe) -> None:
         probe.on_fork(NAME, restart)
     for finish in (losses.finish, state.finish, logged.finish):
         probe.on_exit(NAME, finish)
-    probe.note("evidence", version=EVIDENCE_VERSION)
+    probe.note("evidence")
