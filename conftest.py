@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -51,13 +52,16 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.addaudithook(refuse)
 
 
+_WORDS = re.compile(r"[a-z]+")
 #: Folders of files that take longest: begun first, none of them is what the others wait for at the end.
 _LONG = ("remedy", "fix", "whatif", "robustness", "compare")
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The long files first, else as they come."""
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """The long files first, else as they come; ``--quick`` without processes that nobody announces."""
     items.sort(key=lambda item: item.path.parent.name not in _LONG)
+    if config.getoption("--quick"):
+        items[:] = [one for one in items if not {"spawn", "forkserver"} & set(_WORDS.findall(one.name))]
 
 
 def pytest_collection_finish() -> None:
