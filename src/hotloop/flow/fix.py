@@ -213,7 +213,9 @@ class _Launch:
         seen = read(self.scratch / "candidate")
         proof = check.shown(self.patch, seen.ranks)
         if other := check.other_python(self.patch.scene.process, seen):
-            words = f"{proof.words}; {other}" if proof and proof.passed else f"the patched copy failed: {other}"
+            words = (
+                f"{proof.words}; {other}" if proof and proof.passed else f"the patched copy failed: {other}"
+            )
             return Proof(passed=True if proof and proof.passed else None, words=words)
         if proof is not None:
             return proof
