@@ -31,6 +31,12 @@ def memory_limits(root: Path = ROOT) -> list[tuple[int, Path]]:
     return found
 
 
+def memory() -> tuple[int, int] | None:
+    """The tightest limit, and what its cgroup uses; None without a limit."""
+    limit, folder = min(memory_limits(), default=(0, ROOT))
+    return (limit, working_set(folder)) if limit else None
+
+
 def working_set(folder: Path) -> int:
     """What a cgroup uses and cannot drop: all but inactive file pages (v1 sums children in ``total_*``)."""
     used = read(folder / "memory.current") or read(folder / "memory.usage_in_bytes") or "0"

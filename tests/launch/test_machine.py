@@ -48,9 +48,9 @@ def test_the_tightest_memory_limit_counts_and_no_limit_is_none(
         (tmp_path / name / file).write_text(text)
     folders = [tmp_path / name for name in ("job", "user", "v1")]
     monkeypatch.setattr(cgroups, "folders", lambda controller, root: folders)
-    assert machine.memory_limit_bytes() == 2 << 30
+    assert cgroups.memory() == (2 << 30, 0)
     folders.pop(0)
-    assert machine.memory_limit_bytes() is None
+    assert cgroups.memory() is None
 
 
 MOUNTS = r"""1 0 0:1 / / rw - rootfs rootfs rw

@@ -14,7 +14,7 @@ from typing import Final
 
 import psutil
 
-from hotloop.launch.machine import memory_limit_bytes, memory_used_bytes
+from hotloop import cgroups
 from hotloop.units import duration, size
 
 #: After an interrupt a run has this long to end in an orderly way.
@@ -119,7 +119,5 @@ def free_memory() -> tuple[float, float]:
     """Bytes of memory that are left to this process and that there are, its cgroup's limit kept."""
     memory = psutil.virtual_memory()
     free, total = float(memory.available), float(memory.total)
-    limit, used = memory_limit_bytes(), memory_used_bytes()
-    if limit is not None and used is not None:
-        return min(free, limit - used), min(total, limit)
-    return free, total
+    limit, used = cgroups.memory() or (total, total - free)
+    return min(free, limit - used), min(total, limit)

@@ -54,17 +54,6 @@ def usable_cores() -> float:
     return min(cores, cgroups.cpu_quota() or cores)
 
 
-def memory_limit_bytes() -> int | None:
-    """The tightest memory limit of the cgroups this process is in, None without one."""
-    return min((limit for limit, _ in cgroups.memory_limits()), default=None)
-
-
-def memory_used_bytes() -> float | None:
-    """What the cgroup with the tightest limit uses, without the page cache given back first."""
-    limits = cgroups.memory_limits()
-    return float(cgroups.working_set(min(limits)[1])) if limits else None
-
-
 def oom_kills() -> dict[str, int]:
     """How often the kernel killed for want of memory: on the machine, and in this process's cgroup and below.
 
@@ -102,7 +91,7 @@ _FACTS: Final[dict[str, Callable[[], Any]]] = {
     "cpu_count": os.cpu_count,
     "cpu_model": _cpu_model,
     "ram_bytes": lambda: psutil.virtual_memory().total,
-    "memory_limit_bytes": memory_limit_bytes,
+    "memory_limit_bytes": lambda: (cgroups.memory() or (None,))[0],
     "shm_bytes": lambda: _shm(0),
     "shm_free_bytes": lambda: _shm(2),
     "open_files": _open_files,

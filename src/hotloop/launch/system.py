@@ -35,7 +35,6 @@ import psutil
 
 from hotloop import cgroups
 from hotloop.launch.gpu import Gpus
-from hotloop.launch.machine import memory_used_bytes
 from hotloop.launch.processes import Processes
 
 #: After this many samples the interval doubles, and again after as many: a day of training stays small.
@@ -49,8 +48,8 @@ Row = dict[str, float]
 
 
 def _memory() -> dict[str, float]:
-    memory, in_cgroup = psutil.virtual_memory(), memory_used_bytes()
-    return ({} if in_cgroup is None else {"cgroup_working_set_bytes": in_cgroup}) | {
+    memory, in_cgroup = psutil.virtual_memory(), cgroups.memory()
+    return ({} if in_cgroup is None else {"cgroup_working_set_bytes": in_cgroup[1]}) | {
         "memory_available_bytes": memory.available,
         "memory_used_bytes": memory.total - memory.available,
         "page_cache_bytes": getattr(memory, "cached", 0),
