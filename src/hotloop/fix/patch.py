@@ -68,7 +68,7 @@ def make(scene: Scene, applied: Sequence[Applied], paths: Sequence[Path] = ()) -
     ordered = sorted(applied, key=lambda one: _ORDER.get(one.remedy.id, 1))
     for one in ordered:
         configured = _configured(scene, one.remedy).get("value")
-        words = words_of(one.remedy, one.value if one.value is not None else configured)
+        words = one.remedy.said(one.value if one.value is not None else configured)
         if not one.remedy.source:
             plan.remedy = one.remedy.id
             place = scene.where.get(one.remedy.id)  # the finding that it answers
@@ -109,13 +109,6 @@ def _goes_along(scene: Scene, remedy: Remedy, asked: Any) -> bool:
     if said is None or now is None or wanted is None:
         return bool(note)
     return (said - now) * (wanted - now) > 0
-
-
-def words_of(remedy: Remedy, value: Any) -> str:
-    """What to write, in the remedy's own words."""
-    return remedy.words.replace("{value!r}", repr(value)).replace(
-        "{value}", "N" if value is None else str(value)
-    )
 
 
 def from_findings(

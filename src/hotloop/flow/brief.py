@@ -149,13 +149,10 @@ def _remedy(remedy: Remedy, finding: Mapping[str, Any]) -> dict[str, Any]:
     parameter = remedy.parameter
     asked = finding["data"].get(parameter.finding_key) if parameter and parameter.finding_key else None
     value = asked if asked is not None else parameter.default if parameter else None
-    words = remedy.words.replace("{value!r}", repr(value)).replace(
-        "{value}", "N" if value is None else str(value)
-    )
     return {
         "id": remedy.id,
         "spelled": remedy.spell(value),
-        "write": words,
+        "write": remedy.said(value),
         "effect": remedy.written_effect,
         "alters": remedy.alters,
         "fix": bool(remedy.source),

@@ -92,10 +92,9 @@ def environment(applied: Iterable[Applied]) -> dict[str, str]:
 def require_live(one: Applied) -> None:
     """Raises UsageError, with what to do by hand, where a remedy cannot be applied to a running script."""
     if not one.remedy.live:
-        value = one.value if one.value is not None else "N"
         raise UsageError(
             f"{one.remedy.id} cannot be applied to a running script",
-            hint="by hand: " + one.remedy.words.format(value=value),
+            hint=f"by hand: {one.remedy.said(one.value)}",
         )
     if not one.remedy.has_live(one.value) and one.remedy.parameter is not None:
         name = one.remedy.parameter.name

@@ -126,6 +126,11 @@ class Remedy:
         """How the remedy with this value is written on the command line."""
         return self.id if value is None or self.parameter is None else f"{self.id}={value}"
 
+    def said(self, value: Any) -> str:
+        """What to write by hand, with this value; N where there is none."""
+        plain, exact = ("N", "N") if value is None else (str(value), repr(value))
+        return self.words.replace("{value!r}", exact).replace("{value}", plain)
+
     def _example(self) -> int | float | str:
         assert self.parameter is not None
         if self.parameter.default is not None:

@@ -159,9 +159,8 @@ def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tu
 
 def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:
     """What is left to a person, and the most that it can give where that is known."""
-    value = str(_value(remedy, finding) or "N")
-    words = remedy.words.replace("{value!r}", "{value}").replace("{value}", value)
-    return LeftOut(remedy=remedy.id, why=why, by_hand=words, most=ratio, cause=finding.id)
+    by_hand = remedy.said(_value(remedy, finding) or None)
+    return LeftOut(remedy=remedy.id, why=why, by_hand=by_hand, most=ratio, cause=finding.id)
 
 
 def _no_samples(remedy: Remedy, finding: Finding, steps: Steps) -> LeftOut | None:

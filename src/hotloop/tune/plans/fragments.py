@@ -56,7 +56,7 @@ def fragments(settings: Mapping[str, Any], remedies: Iterable[Applied], steps: S
             value = True if isinstance(source.value, bool) else one.remedy.id.rpartition("-")[2]
             places.setdefault((source.source, _file(source)), {})[_key(source)] = value
         else:
-            words.append(Fragment(where="", format="words", text=_words(one)))
+            words.append(Fragment(where="", format="words", text=one.remedy.said(one.value)))
     return (
         *(
             Fragment(where=where, format=kind, text=_written(kind, keys))
@@ -111,11 +111,6 @@ def _file(source: Configured) -> str:
 
 def _key(source: Configured) -> str:
     return source.where if source.source == "argparse" and source.where.startswith("-") else source.key
-
-
-def _words(one: Applied) -> str:
-    value = "N" if one.value is None else str(one.value)
-    return one.remedy.words.replace("{value!r}", value).replace("{value}", value)
 
 
 def _written(kind: str, keys: Mapping[str, Any]) -> str:
