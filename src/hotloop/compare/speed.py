@@ -17,6 +17,7 @@ import numpy as np
 from hotloop.compare.run import Run
 from hotloop.measure.blocks import block_means
 from hotloop.measure.others import others_cores, span_s
+from hotloop.measure.steps import Steps
 from hotloop.stats import standard_error, t95, welch
 
 #: Part of the machine that others may use before a ratio of two launches is in doubt.
@@ -48,7 +49,7 @@ class Speed:
 
 def speed(base: Sequence[Run], candidate: Sequence[Run]) -> Speed:
     """Compare the training spans from the first steady step to the last, everything between steps in it."""
-    by_samples = all(samples_per_step(run) for run in (*base, *candidate))
+    by_samples = all(samples_per_step(run.ranks) for run in (*base, *candidate))
     of = "samples" if by_samples else "steps"
     a, b = (_pace(side, by_samples) for side in (base, candidate))
     if a is None or b is None:
@@ -79,9 +80,9 @@ def crowd(*runs: Run) -> str:
     return f"others kept {' and '.join(f'{one:.1f}' for one in busy)} of {cores:g} cores busy meanwhile"
 
 
-def samples_per_step(run: Run) -> float | None:
+def samples_per_step(ranks: Sequence[Steps]) -> float | None:
     """Samples per step over all ranks, None where they cannot be told."""
-    known = [steps.samples[np.isfinite(steps.samples)] for steps in run.ranks]
+    known = [steps.samples[np.isfinite(steps.samples)] for steps in ranks if steps.num_steps]
     return sum(float(one.mean()) for one in known) or None if all(map(len, known)) else None
 
 
@@ -96,7 +97,7 @@ def per_s(run: Run) -> tuple[float | None, tuple[float, float] | None]:
 
 def samples_per_s(run: Run) -> float | None:
     """Samples per second of a run over all ranks."""
-    samples, (steps, _) = samples_per_step(run), per_s(run)
+    samples, (steps, _) = samples_per_step(run.ranks), per_s(run)
     return samples * steps if samples and steps else None
 
 
@@ -115,7 +116,7 @@ def _pace(runs: Sequence[Run], by_samples: bool) -> _Pace | None:
         first = int(steady[0]) if len(steady) else 0
         # From start to start, so that epoch gaps, evaluations and checkpoints count; without the warm-up.
         seconds = np.diff(np.append(run.lead.start_s[first:], run.lead.end_s[-1]))
-        seconds /= (samples_per_step(run) or 1.0) if by_samples else 1.0
+        seconds /= (samples_per_step(run.ranks) or 1.0) if by_samples else 1.0
         means = block_means(seconds)
         if not len(means) or seconds.mean() <= 0:
             return None

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import numpy as np
-
+from hotloop.compare.speed import samples_per_step
 from hotloop.measure.blocks import block_means, steady_seconds
 from hotloop.measure.steps import Steps
 from hotloop.stats import half_width
@@ -33,26 +32,12 @@ def throughput(lead: Steps | None, ranks: Sequence[Steps]) -> dict[str, Any]:
         return empty
     half = half_width(block_means(seconds))
     ci95 = [1 / (step_s + half), 1 / (step_s - half)] if half < step_s else None
-    samples = _samples_per_s(ranks)
-    known = samples is not None and ci95 is not None
+    each = samples_per_step(ranks)
+    samples = each / step_s if each else None
     return {
         "steps_per_s": 1 / step_s,
         "samples_per_s": samples,
         "ci95": ci95,
-        "samples_ci95": [bound * step_s * samples for bound in ci95] if known and samples and ci95 else None,
+        "samples_ci95": [bound * each for bound in ci95] if each and ci95 else None,
         "overall_steps_per_s": lead.num_steps / lead.span_s if lead.span_s > 0 else 0.0,
     }
-
-
-def _samples_per_s(ranks: Sequence[Steps]) -> float | None:
-    total = 0.0
-    for steps in ranks:
-        if steps.num_steps == 0:
-            continue
-        seconds = steps.end_s - steps.start_s
-        use = np.asarray(steps.steady, bool)
-        use = (use if use.any() else np.ones_like(use)) & np.isfinite(steps.samples)
-        if not use.any() or seconds[use].sum() <= 0:
-            return None
-        total += float(steps.samples[use].sum() / seconds[use].sum())
-    return total or None
