@@ -64,16 +64,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [one for one in items if not {"spawn", "forkserver"} & set(_WORDS.findall(one.name))]
 
 
-def pytest_collection_finish() -> None:
-    """What was loaded so far stays: a collection need not walk through half a million of its objects."""
-    gc.collect()
-    gc.freeze()
-
-
 @pytest.fixture(scope="module", autouse=True)
 def no_garbage() -> None:
-    """What the module before left holds no file, process or shared memory when this one counts them."""
+    """What the module before left holds no file, process or shared memory when this one counts them. What is
+    still there stays: the next collection need not walk through a million objects of torch's again.
+    """
     gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="module", autouse=True)
