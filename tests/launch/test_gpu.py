@@ -24,7 +24,7 @@ def driver(num_gpus: int, **answers: Any) -> ModuleType:
         "nvmlInit": lambda: None,
         "nvmlDeviceGetCount": lambda: num_gpus,
         "nvmlDeviceGetHandleByIndex": lambda index: index,
-        "nvmlDeviceGetName": lambda handle: b"Test GPU",
+        "nvmlDeviceGetName": lambda handle: "Test GPU",
         "nvmlDeviceGetUUID": lambda handle: f"GPU-{handle}",
         "nvmlDeviceGetUtilizationRates": lambda handle: SimpleNamespace(gpu=80, memory=40),
         "nvmlDeviceGetMemoryInfo": lambda handle: SimpleNamespace(used=2 << 30, total=8 << 30),
@@ -78,5 +78,3 @@ def test_without_a_driver_there_are_no_gpus(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setitem(sys.modules, "pynvml", driver(2, nvmlInit=fails))
     gpus = Gpus()
     assert (gpus.facts(), gpus.sample()) == ([], {})
-    monkeypatch.setitem(sys.modules, "pynvml", None)
-    assert Gpus().facts() == []

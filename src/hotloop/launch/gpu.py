@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from types import ModuleType
+from contextlib import suppress
 from typing import Any, Final
 
 #: Asks NVML about the GPU with this handle.
@@ -19,26 +19,16 @@ class Gpus:
     """The machine's GPUs; every question that a driver does not answer is left out of the answer."""
 
     def __init__(self) -> None:
-        self._nvml: ModuleType | None = None
-        self._handles: list[Any] = []
-        self._start()
+        import pynvml
 
-    def _start(self) -> None:
-        try:
-            import pynvml
-        except ImportError:
-            return
-        try:
-            pynvml.nvmlInit()
-            self._handles = [
-                pynvml.nvmlDeviceGetHandleByIndex(index) for index in range(pynvml.nvmlDeviceGetCount())
-            ]
-        except pynvml.NVMLError:
-            return
         self._nvml = pynvml
+        self._handles: list[Any] = []
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            numbers = range(pynvml.nvmlDeviceGetCount())
+            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in numbers]
 
     def _ask(self, question: Question, handle: Any) -> Any:
-        assert self._nvml is not None
         try:
             return question(self._nvml, handle)
         except (self._nvml.NVMLError, AttributeError, OSError):
@@ -77,13 +67,9 @@ def is_visible(index: int, uuid: str | None, visible_devices: str | None) -> boo
     return False
 
 
-def _text(value: str | bytes) -> str:
-    return value.decode() if isinstance(value, bytes) else value
-
-
 _FACTS: Final[dict[str, Question]] = {
-    "uuid": lambda nvml, gpu: _text(nvml.nvmlDeviceGetUUID(gpu)),
-    "name": lambda nvml, gpu: _text(nvml.nvmlDeviceGetName(gpu)),
+    "uuid": lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu),
+    "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
     "memory_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total,
     "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
     "power_limit_max_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)[1] / 1e3,
@@ -91,7 +77,7 @@ _FACTS: Final[dict[str, Question]] = {
     "pcie_gen_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
     "pcie_width_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
     "compute_capability": lambda nvml, gpu: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
-    "driver": lambda nvml, _: _text(nvml.nvmlSystemGetDriverVersion()),
+    "driver": lambda nvml, _: nvml.nvmlSystemGetDriverVersion(),
 }
 _SAMPLES: Final[dict[str, Question]] = {
     "util_ratio": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
