@@ -35,7 +35,7 @@ IN_PROCESS = {
         __init__ start
     """,
     "hooks": """
-        __init__ dynamo imports registry switch wrapping
+        __init__ dynamo imports registry wrapping
     """,
     "state": """
         __init__ code generators identity modules snapshot stored

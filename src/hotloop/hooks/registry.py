@@ -12,7 +12,6 @@ from time import perf_counter_ns
 from typing import Any
 
 from hotloop.hooks.imports import IMPORT_FILE, AfterImport
-from hotloop.hooks.switch import Switch
 from hotloop.hooks.wrapping import AROUND, RAISED, Begin, End, compile_beside
 
 #: ``report(observer, error)``: told once per observer that failed.
@@ -40,6 +39,22 @@ def _code_of(handler: Any) -> types.CodeType | None:
         handler = handler.func
     called = vars(type(handler)).get("__call__")
     return getattr(handler, "__code__", None) or getattr(called, "__code__", None)
+
+
+class Switch:
+    """Whether an observer still observes.
+
+    ``owner[0]`` is the thread it observes: the recorded one, 0 once it is off. One look tells a wrapper both.
+    """
+
+    __slots__ = ("name", "off", "owner")
+
+    def __init__(self, name: str, owner: int) -> None:
+        self.name, self.owner, self.off = name, [owner], False
+
+    def turn_off(self) -> None:
+        """It observes no more."""
+        self.off, self.owner[0] = True, 0
 
 
 class Hooks:

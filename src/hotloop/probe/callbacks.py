@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from hotloop.hooks.registry import Hooks
-from hotloop.hooks.switch import Switch
+from hotloop.hooks.registry import Hooks, Switch
 from hotloop.probe.counting import StepCount
 
 #: Slow housekeeping (``on_second``) runs at step ends, at most this often.
