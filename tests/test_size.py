@@ -13,36 +13,44 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "hotloop"
 
-#: Lines of Python of every package and module of ``src/hotloop``; some rose once, for ``hotloop docs``.
+#: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 24 ask.
 BUDGETS = {
-    "audit": 3363,
-    "bootstrap": 305,
-    "cli": 2049,
-    "compare": 1998,
-    "diagnose": 7936,
-    "doctor": 554,
-    "feed": 10734,
-    "findings": 700,
-    "fix": 4975,
-    "flow": 1332,
-    "footprint": 724,
-    "hooks": 516,
-    "launch": 1800,
-    "logs": 5025,
-    "measure": 4066,
-    "model": 795,
-    "modules": 648,
-    "probe": 6483,
-    "record": 2180,
-    "remedy": 3995,
-    "report": 2696,
-    "source": 2167,
+    "audit": 3364,
+    "bootstrap": 288,
+    "cli": 2091,
+    "compare": 1971,
+    "diagnose": 7940,
+    "doctor": 534,
+    "feed": 10670,
+    "findings": 694,
+    "fix": 4977,
+    "flow": 1451,
+    "footprint": 609,
+    "hooks": 512,
+    "launch": 1553,
+    "logs": 5060,
+    "mcp": 376,
+    "measure": 4077,
+    "model": 788,
+    "modules": 846,
+    "probe": 6398,
+    "record": 2099,
+    "remedy": 3999,
+    "report": 2679,
+    "source": 2169,
     "state": 643,
-    "tune": 3539,
-    "whatif": 1844,
+    "tune": 3508,
+    "whatif": 1783,
 }
+#: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house.
+SINCE = frozenset(
+    ["cli/docs.py", "cli/mcp.py", "cli/remedies.py", "flow/load.py", "flow/notebook.py", "foreign.py",
+     "mcp/__init__.py", "mcp/child.py", "mcp/server.py", "measure/stacks.py", "report/flame.py",
+     "report/next.py", "report/remaining.py"]
+)  # fmt: skip
+HOUSE, ADDED = 70_000, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 41_295, 137
+TESTS, GOLDEN_FILES = 41_991, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
@@ -81,6 +89,16 @@ def test_every_package_keeps_its_budget() -> None:
     over = {room: (count, BUDGETS.get(room)) for room, count in have.items() if count > BUDGETS.get(room, 0)}
     assert not over, f"lines, budget: {over}"
     assert not set(BUDGETS) - set(have), "a room that is gone has no budget"
+
+
+def test_the_house_keeps_its_size() -> None:
+    size = {
+        there: sum(lines(path) for path in files() if (name(path) in SINCE) is there)
+        for there in (True, False)
+    }
+    assert size[False] <= HOUSE
+    assert size[True] <= ADDED
+    assert {name(path) for path in files()} >= SINCE
 
 
 def test_only_source_parses_the_users_python() -> None:
