@@ -290,13 +290,11 @@ def full_steps(rank: int = 0) -> Steps:
             busy_ratio=0.27,
             idle_s_by_phase={"data_wait": 71.0, "sync": 0.8},
             launch_bound_ratio=0.02,
-            tensor_core_ratio=0.0,
             kernels=(
                 {
                     "name": "void cutlass::Kernel<sgemm>(Params)",
                     "count": 1200,
                     "device_s": 0.4,
-                    "tensor_core": False,
                 },
             ),
         ),

@@ -24,7 +24,7 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
         bytes param_bytes trainable_bytes buffer_bytes num_trainable timeout seconds share wall_s start_unix_s
         device_allocated device_reserved device_peak alloc_retries host_rss cpu_s read_bytes VmHWM VmPeak
         rchar minor_faults major_faults io_wait_s mean_s wait_s startup_s device_s device_busy_ratio
-        launch_gap_ratio tensor_core_ratio avg_backward_comm_s avg_backward_compute_s overlap_s cores
+        launch_gap_ratio avg_backward_comm_s avg_backward_compute_s overlap_s cores
         ram_bytes memory_limit_bytes shm_bytes shm_free_bytes free_bytes memory_bytes power_limit_w
         power_limit_max_w bytes_each recompiles last min max alone_s alone_batches
     """),
