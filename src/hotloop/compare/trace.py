@@ -87,7 +87,7 @@ def _precision(process: Process) -> tuple[str, ...]:
     autocast, flags = process.last("autocast"), process.last("torch")
     cast = f"autocast {autocast.get('dtype')}" if autocast.get("share") else ""
     kinds = sorted(
-        {kind for note in process.notes.get("module", ()) for kind in note.get("param_dtypes", ())}
+        {kind for note in process.notes.get("module", ()) for kind in note.get("param_dtypes") or ()}
     )
     on_device = flags.get("device_count") and any(flags.get(name) is True for name in _PRECISION_FLAGS)
     rounds = (TENSOR_FLOAT,) if on_device else ()

@@ -27,7 +27,7 @@ def drop_unused_fields(plan: Plan, value: Any) -> None:
     notes = plan.scene.process.notes.get("unread", ())
     seen = [note for note in notes if note.get("loader") == built.id]
     alike = _of_the_same_samples(plan, built)
-    read = {str(name) for note in notes if note.get("loader") in alike for name in note.get("read", ())}
+    read = {str(name) for note in notes if note.get("loader") in alike for name in note.get("read") or ()}
     given = [name.strip() for name in str(value or "").split(",") if name.strip()]
     fields = dict.fromkeys(given or [str(name) for note in seen for name in note.get("unread", ())])
     if not fields:

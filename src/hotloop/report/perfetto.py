@@ -153,13 +153,13 @@ def _described(row: Any, places: Mapping[Any, Any], modules: Mapping[Any, Any]) 
 
 
 def _stack(note: Mapping[str, Any], count: int) -> tuple[str, Event]:
-    frames = [frame for frame in note.get("frames", []) if len(frame) >= 3]
+    frames = [frame for frame in note.get("frames") or () if len(frame) >= 3]
     if not frames:
         return "(no user frame)", {"samples": count}
     file, line, function = frames[-1][:3]
     stack = [clean(f"{frame[2]} ({frame[0]}:{frame[1]})") for frame in frames]
     name = clean(f"{function} {str(file).rsplit('/', 1)[-1]}:{line}")
-    return name, {"samples": count, "stack": stack + [clean(item) for item in note.get("library", [])]}
+    return name, {"samples": count, "stack": stack + [clean(item) for item in note.get("library") or ()]}
 
 
 def _slice(pid: int, tid: int, name: str, category: str, start: float, end: float, arguments: Event) -> Event:

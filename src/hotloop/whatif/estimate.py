@@ -136,7 +136,7 @@ def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Findi
         return None
     asked = interventions(recording)
     rows = [_row(note, notes, _others(note, recording)) for note in asked]
-    rows = [_combined(row, note.get("members", ()), rows) for row, note in zip(rows, asked, strict=True)]
+    rows = [_combined(row, note.get("members") or (), rows) for row, note in zip(rows, asked, strict=True)]
     mean, low, high = interval([note["mean_s"] for note in baseline])
     free = _valid(notes, "free-data")
     every = not any(note["name"] == "free-data" and note.get("others") for note in asked)
@@ -240,7 +240,7 @@ def _place(loader: int, recording: Recording) -> str:
 
 def _epoch_start_s(baseline: Sequence[Note], wait_s: float) -> float:
     """What an epoch waits for at its start, more than for any other batch, spread over its steps."""
-    starts = [start for note in baseline for start in note.get("starts", ())]
+    starts = [start for note in baseline for start in note.get("starts") or ()]
     epoch = next((note["epoch"] for note in reversed(baseline) if note.get("epoch")), None)
     return max(0.0, fmean(starts) - wait_s) / epoch if starts and epoch else 0.0
 
