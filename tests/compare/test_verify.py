@@ -205,6 +205,15 @@ def test_ranks_of_one_side_only_fail(turned: bool) -> None:
     assert (verdict.parity, failed(verdict)) == ("differs", {"ranks"})
 
 
+def test_other_samples_fail_where_all_baselines_see_the_same() -> None:
+    base, again = run_of(run("none")), run_of(run("shuffle"))
+    assert "order" not in failed(judge(base, again, baselines=[again], effect="numeric"))
+    (loader,) = again.trace.loaders
+    other = traced(again, loaders=(replace(loader, sums=loader.sums + np.uint32(1)),))
+    verdict = judge(base, other, baselines=[again], effect="numeric")
+    assert (verdict.parity, failed(verdict)) == ("differs", {"order"})
+
+
 def test_a_run_without_evidence_says_how_to_get_it() -> None:
     with pytest.raises(UsageError) as caught:
         verify(run("none"), run("none", evidence=False), effect="exact")

@@ -220,3 +220,12 @@ def test_a_replaced_layer_is_let_go_and_its_successor_is_read(tmp_path: Path) ->
     for plain, tampered in zip(states[::2], states[1::2], strict=True):
         assert plain.keys() == tampered.keys() >= {"0.weight", "0.bias", "2.weight"}
         assert {name for name in plain if plain[name] != tampered[name]} == {"0.weight"}
+
+
+def test_sums_of_other_samples_differ() -> None:
+    def total(*batches: Any) -> int:
+        return sum(fingerprint.of_index(batch)[1] for batch in batches) & 0xFFFF  # type: ignore[index]
+
+    half, other = list(range(256)), list(range(256, 512))
+    assert total(half, half) != total(half, other) == total(other[::-1], half)
+    assert total([0, 3]) != total([1, 2])

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -24,8 +25,11 @@ def order(base: Trace, candidate: Trace) -> Check:
         total += count
         wrong = np.flatnonzero(a.order[:count] != b.order[:count])
         if len(wrong):
-            at = int(wrong[0]) + 1
-            words = f"other samples from batch {at} on ({len(wrong):,} of {count:,} batches)"
+            at, same = int(wrong[0]) + 1, _same_passes(a, b)
+            whole = (
+                "" if same is None else f"; {'each pass has' if same else 'and not'} the same samples in all"
+            )
+            words = f"other samples from batch {at} on ({len(wrong):,} of {count:,} batches){whole}"
             return Check(outcome="differs", words=words, at=at)
     return Check(outcome="equal", words=f"the same samples in the same order, {total:,} batches")
 
@@ -60,8 +64,32 @@ def content(base: Trace, candidate: Trace) -> Check:
     return Check(outcome="equal", words=f"the same values, {total:,} {what}{without}")
 
 
+def other_samples(base: Trace, candidate: Trace, baselines: Sequence[Trace]) -> bool:
+    """Whether whole passes hold other samples than the base's, where those of all baselines hold the same."""
+    for number, (a, b) in enumerate(_pairs(base, candidate)):
+        runs = [_same_passes(a, one.loaders[number]) for one in baselines if number < len(one.loaders)]
+        if runs and all(runs) and _same_passes(a, b) is False:
+            return True
+    return False
+
+
 def _pairs(base: Trace, candidate: Trace) -> list[tuple[Batches, Batches]]:
     return list(zip(base.loaders, candidate.loaders, strict=False))
+
+
+def _same_passes(a: Batches, b: Batches) -> bool | None:
+    """Whether each whole pass holds the same samples, in whatever order; None where there is no whole one."""
+    pairs = list(zip(_pass_sums(a), _pass_sums(b), strict=False))
+    return all(mine == other for mine, other in pairs) if pairs else None
+
+
+def _pass_sums(batches: Batches) -> list[tuple[int, int]]:
+    """(batches, sum of indices modulo 2^16) of every pass but the last, which may not be whole."""
+    count = min(len(batches.order), len(batches.first))
+    starts = np.flatnonzero(batches.first[:count])
+    return [
+        (int(end - start), int(batches.sums[start:end].sum()) & 0xFFFF) for start, end in pairwise(starts)
+    ]
 
 
 def parameters(base: Trace, candidate: Trace, *, part: bool = False) -> Check:

@@ -26,12 +26,15 @@ Floats = npt.NDArray[np.float64]
 class Batches:
     """The batches of one training loader, in the order they were handed out.
 
-    ``order``: [n] checksum of the sample indices; empty where the loader has none. ``leaves`` maps a field's
-    name to [n] checksums, 0 where there was none. ``unread``: fields that the script did not look at.
+    ``order``: [n] checksum of the sample indices, ``sums`` their sum modulo 2^16; empty where the loader has
+    none. ``first`` is [n] whether a batch is the first of its pass. ``leaves`` maps a field's name to [n]
+    checksums, 0 where there was none. ``unread``: fields that the script did not look at.
     """
 
     loader: int
     order: U32
+    sums: U32
+    first: npt.NDArray[np.bool_]
     leaves: Mapping[str, U32]
     unread: frozenset[str] = frozenset()
 
@@ -114,7 +117,7 @@ def _loaders(process: Process, steps: Steps) -> tuple[Batches, ...]:
         {int(note["loader"]): note[name] for note in process.notes.get(kind, ())}
         for kind, name in (("leaves", "paths"), ("unread", "unread"))
     )
-    evidence = rows[np.isin(rows["kind"], (row.ORDER, row.CONTENT))]
+    evidence = rows[np.isin(rows["kind"], (row.ORDER, row.CONTENT, row.ITER))]
     return tuple(_batches(evidence, one, paths.get(one, []), unread.get(one, ())) for one in wanted)
 
 
@@ -125,6 +128,7 @@ def _batches(
         evidence[(evidence["kind"] == kind) & (evidence["obj"] == loader)]
         for kind in (row.ORDER, row.CONTENT)
     )
+    passes = evidence["start"][(evidence["kind"] == row.ITER) & (evidence["value"] == loader)]
     number = content["extra"].astype(np.int64)
     # Leaves are numbered upwards within a batch.
     begins = np.ones(len(content), np.bool_)
@@ -136,9 +140,14 @@ def _batches(
         crc = np.zeros(count, np.uint32)
         crc[batch[mine]] = content["value"][mine]
         leaves[paths[leaf] if leaf < len(paths) else f"leaf {leaf}"] = crc
+    first = np.zeros(count, np.bool_)
+    at = np.searchsorted(content["start"][begins], passes)
+    first[at[at < count]] = True
     return Batches(
         loader=loader,
         order=order["value"].astype(np.uint32),
+        sums=order["extra"].astype(np.uint32),
+        first=first,
         leaves=leaves,
         unread=frozenset(unread),
     )

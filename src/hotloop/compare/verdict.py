@@ -161,17 +161,20 @@ def _rank(
         if fed.outcome == "differs" and loss.outcome != "bit-equal":
             words = "the two runs saw other batches, so losses cannot be compared: see order, content"
             loss = Check(outcome="not-measured", words=words)
+    strange = banded and computed.other_samples(base, candidate, baselines)
     # Where everything that was computed is the same, it does not matter what else was in the batches.
     same = loss.outcome == "bit-equal" and parameters.outcome == "equal"
     alike = "differs" not in enough
     required = alike and not same and not banded
     need_bits = "within-noise" not in enough
     checks = [
-        _item("order", fed, required=required),
+        _item("order", fed, required=required or (alike and strange)),
         _item("content", held, required=required),
         _loss_item(loss, enough, need_bits),
         _item("parameters", parameters, required=need_bits or (alike and parameters.missed)),
     ]
+    if strange:
+        return "differs", checks
     return _parity(fed.outcome, held.outcome, loss, parameters, banded=banded), checks
 
 

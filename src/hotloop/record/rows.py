@@ -161,8 +161,8 @@ MODULE_BACKWARD: Final = 0x01
 #: Zero-length: a loss value. value = float32 bits; extra = checksum of its exact bytes (``--evidence``).
 LOSS: Final = 25
 
-#: Zero-length, ``--evidence``: the batch that follows. value = crc32 of its sample indices in order;
-#: obj = loader id.
+#: Zero-length, ``--evidence``: the batch that follows. value = crc32 of its sample indices in order; extra =
+#: their sum modulo 2^16; obj = loader id.
 ORDER: Final = 26
 #: Zero-length, ``--evidence``: one leaf of a batch. value = crc32 of its values, sampled;
 #: extra = leaf number; obj = loader id, 0 for what a module was called with.

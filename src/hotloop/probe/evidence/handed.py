@@ -24,7 +24,7 @@ class Handed:
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
-        self._asked: Known[deque[int]] = Known()  # batches asked for and not handed out yet
+        self._asked: Known[deque[tuple[int, int]]] = Known()  # batches asked for and not handed out yet
         self.restart()
 
     def restart(self) -> None:
@@ -59,7 +59,8 @@ class Handed:
         loader = probe.loaders.loader_of(iterator) if probe.loaders is not None else 0
         asked = self._asked.get(iterator)
         if asked:
-            probe.emit(ORDER, perf_counter_ns(), 0, asked.popleft(), 0, loader)
+            crc, total = asked.popleft()
+            probe.emit(ORDER, perf_counter_ns(), 0, crc, 0, loader, total)
         self.content(batch, loader)
 
     def content(self, batch: Any, loader: int) -> None:
