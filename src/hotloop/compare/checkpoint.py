@@ -36,7 +36,7 @@ def checkpoint(base: Run, candidate: Run, *, exact: bool, python: str = "", laun
     if apart := _apart(mine["entries"], other["entries"]):
         return passed("checkpoint", False, f"the candidate's would not load in the base: {apart}")
     gone = _gone(candidate, other, base, mine), _gone(base, mine, candidate, other)
-    beside = mine["path"] if exact and not any(gone) and mine["updates"] == other["updates"] else ""
+    beside = mine["path"] if exact and not any(gone) and mine.get("updates") == other.get("updates") else ""
 
     def ask(why: str, run: Run, *paths: str) -> dict[str, Any]:
         named = run.trace.executable
@@ -67,8 +67,9 @@ def _last(trace: Trace) -> Note | None:
     if not trace.checkpoints:
         return None
     note = trace.checkpoints[-1]
-    entries = next(one["entries"] for one in trace.checkpoints if one["layout"] == note["layout"])
-    return {**note, "entries": entries, "path": _published(str(note["path"]))}
+    alike = (one.get("entries") for one in trace.checkpoints if one["layout"] == note["layout"])
+    entries = next(filter(None, alike), None)
+    return {**note, "entries": entries, "path": _published(str(note["path"]))} if entries else None
 
 
 def _published(path: str) -> str:
