@@ -59,15 +59,20 @@ def build(
     """
     measured = sorted(ranks_, key=lambda steps: (steps.rank, steps.pid))
     main = ranks.lead(measured)
+    process = _process(recording, main)
+    # What the recording says itself, then what other rooms make of it, each asked once.
+    run, patch, warned = _run(recording, main, process), _patch(recording), _warnings(recording)
+    applied, overhead_s, offset_s = _applied(process), _overhead(process, main), _offset_s(recording, process)
     sources = Sources.of(recording)
     what_if = estimate(recording, main)
     then = next_.of_findings(findings, recording.folder)
+    todo = next_.of_run(recording.command, then)
     report = {
         "schema": SCHEMA,
         "hotloop_version": __version__,
         "verdict": verdict,
         "bottleneck": bottleneck,
-        **_run(recording, main),
+        **run,
         "throughput": throughput(main, measured),
         "phases": _phases([main] if main else []),
         "phases_of_all_ranks": _phases(measured) if len(measured) > 1 else [],
@@ -79,8 +84,8 @@ def build(
             }
             for finding, command in zip(findings, then, strict=True)
         ],
-        "next": next_.of_run(recording.command, then),
-        "remaining": remaining(recording, _process(recording, main), main, findings),
+        "next": todo,
+        "remaining": remaining(recording, process, main, findings),
         "settings": main.settings if main else [],
         "startup": _startup(main),
         "flame": flame.tree(main.stacks) if main else None,
@@ -88,14 +93,14 @@ def build(
         "slowest_rank": ranks.slowest(measured),
         "lead_rank": main.rank if main else None,
         "what_if": [one.to_json() for one in what_if.rows] if what_if is not None else [],
-        "applied": _applied(_process(recording, main)),
-        "patch": _patch(recording),
+        "applied": applied,
+        "patch": patch,
         "memory": system.memory(recording, main),
-        "overhead_s_per_step": _overhead(_process(recording, main), main),
+        "overhead_s_per_step": overhead_s,
         **_details(main, sources),
-        "series": series(main, _offset_s(recording, main)),
+        "series": series(main, offset_s),
         "charts": system.charts(recording),
-        "warnings": [*_warnings(recording), *(main.facts.get("unclear", ()) if main else ())],
+        "warnings": [*warned, *(main.facts.get("unclear", ()) if main else ())],
         "machine": recording.machine,
     }
     return {key: plain(value) for key, value in report.items()}
@@ -123,8 +128,7 @@ def _patch(recording: Recording) -> dict[str, Any] | None:
     return {name: [words.path(file, recording.cwd) for file in files] for name, files in sides.items()}
 
 
-def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
-    process = _process(recording, main)
+def _run(recording: Recording, main: Steps | None, process: Process | None) -> dict[str, Any]:
     notes = process.first("process") if process else {}
     return {
         "command": recording.command,
@@ -138,7 +142,7 @@ def _run(recording: Recording, main: Steps | None) -> dict[str, Any]:
         "start_unix_s": recording.start_unix_s,
         "wall_s": recording.wall_s,
         "span_s": main.span_s if main else 0.0,
-        "span": [edge + _offset_s(recording, main) for edge in main.span]
+        "span": [edge + _offset_s(recording, process) for edge in main.span]
         if main and main.num_steps
         else None,
         "num_processes": len(recording.ranks),
@@ -285,9 +289,8 @@ def _process(recording: Recording, main: Steps | None) -> Process | None:
     return next((process for process in recording.ranks if process.pid == main.pid), None)
 
 
-def _offset_s(recording: Recording, main: Steps | None) -> float:
+def _offset_s(recording: Recording, process: Process | None) -> float:
     """When the leading process started, in seconds since the command did."""
-    process = _process(recording, main)
     return max(0.0, (process.start_ns - recording.start_ns) / 1e9) if process else 0.0
 
 
