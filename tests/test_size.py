@@ -18,7 +18,7 @@ BUDGETS = {
     "audit": 3364,
     "bootstrap": 288,
     "cli": 2091,
-    "compare": 1971,
+    "compare": 2012,
     "diagnose": 7940,
     "doctor": 534,
     "feed": 10670,
@@ -33,24 +33,25 @@ BUDGETS = {
     "measure": 4077,
     "model": 788,
     "modules": 846,
-    "probe": 6398,
+    "probe": 6400,
     "record": 2099,
     "remedy": 3999,
-    "report": 2679,
+    "report": 2682,
     "source": 2169,
     "state": 643,
     "tune": 3508,
     "whatif": 1783,
 }
-#: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house.
+#: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house (and 140 of
+#: what these issues put into its files).
 SINCE = frozenset(
     ["cli/docs.py", "cli/mcp.py", "cli/remedies.py", "flow/load.py", "flow/notebook.py", "foreign.py",
      "mcp/__init__.py", "mcp/child.py", "mcp/server.py", "measure/stacks.py", "report/flame.py",
      "report/next.py", "report/remaining.py"]
 )  # fmt: skip
-HOUSE, ADDED = 70_000, 10_000
+HOUSE, ADDED = 70_140, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 41_991, 137
+TESTS, GOLDEN_FILES = 42_027, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
