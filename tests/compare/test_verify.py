@@ -125,6 +125,10 @@ def test_other_batches_under_another_seed_are_said_to_come_of_it_perhaps(seed: i
     traces = (replace(other.trace, seed=seed), *other.traces[1:])
     verdict = judge(base, replace(other, traces=traces))
     assert any("began under other seeds" in words for words in verdict.words) is told
+    assert next(item.status for item in verdict.items if item.name == "order") == (
+        "not-measured" if told else "failed"
+    )
+    assert verdict.parity == ("not-measured" if told else "differs")
     assert not any("under other seeds" in one for one in judge(base, other, baselines=[base]).words)
 
 

@@ -77,7 +77,8 @@ def main(options: argparse.Namespace) -> int:
         trust=options.trust,
         status=status,
     )
-    diff = fixed.patch.diff(fixed.root)
+    # What does not do what it should is no diff to pipe into git.
+    diff = fixed.patch.diff(fixed.root) if not fixed.refused else ""
     if options.json:
         sys.stdout.write(json.dumps(_json(fixed, diff), indent=2) + "\n")
     else:
@@ -115,7 +116,7 @@ def _words(fixed: Fixed, run: Path) -> str:
             f"written: {', '.join(words.path(str(path), str(root)) for path in sorted(patch.files))}"
         )
         lines += ["measure it:", *_compared(run, patch.scene.command)]
-    elif patch.files:
+    elif patch.files and not fixed.refused:
         lines += ["not written: add --write, or pipe this into", f"    {_git_apply(root)}"]
     return "".join(f"{shown(line) if line.startswith('    ') else folded(line)}\n" for line in lines)
 

@@ -92,10 +92,13 @@ def judge(
                 hint="record it with: hotloop run --evidence -- COMMAND",
             )
     enough = _ENOUGH[wanted]
+    apart = _other_seeds(base, candidate)
+    if apart and not baselines:
+        baselines = [run for run, _ in repeats]  # other launches of the base have other seeds too
     if wanted == "exact" and not all(_repeats(base.trace, run.trace) for run in baselines):
         enough = _ENOUGH["numeric"]  # bits cannot be asked of a change to a run that does not repeat its own
     pace = speed([base, *(a for a, _ in repeats)], [candidate, *(b for _, b in repeats)])
-    parity, checks = compare_results(base, candidate, baselines, enough)
+    parity, checks = compare_results(base, candidate, baselines, enough, apart=apart)
     return Verdict(
         effect=wanted,
         parity=parity,
@@ -120,9 +123,11 @@ def judge(
 
 
 def compare_results(
-    base: Run, candidate: Run, baselines: Sequence[Run], enough: Sequence[Parity]
+    base: Run, candidate: Run, baselines: Sequence[Run], enough: Sequence[Parity], *, apart: bool = False
 ) -> tuple[Parity, list[Item]]:
-    """Order, content, losses and parameters of every rank; the worst rank counts."""
+    """Order, content, losses and parameters of every rank; the worst rank counts. ``apart``: the two began
+    under other seeds, so that other batches say nothing of the change.
+    """
     mine, other = ({trace.rank: trace for trace in run.traces} for run in (base, candidate))
     if mine.keys() != other.keys():
         told = [f"{len(ranks)} ({', '.join(map(str, sorted(ranks)))})" for ranks in (mine, other)]
@@ -133,7 +138,7 @@ def compare_results(
     found = []
     for rank in ranks:
         more = [one for run in baselines for one in run.traces if one.rank == rank]
-        found.append(_rank(mine[rank], other[rank], more, enough, part=part))
+        found.append(_rank(mine[rank], other[rank], more, enough, part=part, apart=apart))
     parity = max((parity for parity, _ in found), key=_BADNESS.index)
     return parity, [_of_ranks(ranks, items) for items in zip(*(items for _, items in found), strict=True)]
 
@@ -149,7 +154,13 @@ _BADNESS: Final[tuple[Parity, ...]] = ("exact", "within-noise", "not-measured", 
 
 
 def _rank(
-    base: Trace, candidate: Trace, baselines: Sequence[Trace], enough: Sequence[Parity], *, part: bool
+    base: Trace,
+    candidate: Trace,
+    baselines: Sequence[Trace],
+    enough: Sequence[Parity],
+    *,
+    part: bool,
+    apart: bool,
 ) -> tuple[Parity, list[Item]]:
     fed, held = computed.order(base, candidate), computed.content(base, candidate)
     parameters = computed.parameters(base, candidate, part=part)
@@ -165,17 +176,18 @@ def _rank(
     # Where everything that was computed is the same, it does not matter what else was in the batches.
     same = loss.outcome == "bit-equal" and parameters.outcome == "equal"
     alike = "differs" not in enough
-    required = alike and not same and not banded
+    apart = apart and "differs" in (fed.outcome, held.outcome)
+    required = alike and not same and not banded and not apart
     need_bits = "within-noise" not in enough
     checks = [
         _item("order", fed, required=required or (alike and strange)),
         _item("content", held, required=required),
         _loss_item(loss, enough, need_bits),
-        _item("parameters", parameters, required=need_bits or (alike and parameters.missed)),
+        _item("parameters", parameters, required=not apart and (need_bits or (alike and parameters.missed))),
     ]
     if strange:
         return "differs", checks
-    return _parity(fed.outcome, held.outcome, loss, parameters, banded=banded), checks
+    return _parity(fed.outcome, held.outcome, loss, parameters, banded=banded or apart), checks
 
 
 def _repeats(base: Trace, again: Trace) -> bool:
@@ -262,12 +274,16 @@ def _words(base: Run, candidate: Run, pace: Speed) -> list[str]:
     return words
 
 
+def _other_seeds(base: Run, candidate: Run) -> bool:
+    seeds = [run.trace.seed for run in (base, candidate)]
+    return None not in seeds and seeds[0] != seeds[1]
+
+
 def _redrawn(base: Run, candidate: Run, checks: Sequence[Item]) -> list[str]:
     """What other values, or another order, may come from, where nothing else is known to differ."""
     status = {item.name: item.status for item in checks}
-    seeds = [run.trace.seed for run in (base, candidate)]
     workers = [_workers(run) for run in (base, candidate)]
-    if "order" in status and "failed" in status.values() and None not in seeds and seeds[0] != seeds[1]:
+    if "order" in status and status["order"] != "passed" and _other_seeds(base, candidate):
         return [
             "the two runs began under other seeds of torch, as a script that sets none does each time: what "
             "differs may come of that; set one, or give --baseline runs of the base"

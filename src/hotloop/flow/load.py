@@ -25,6 +25,9 @@ class Run:
     #: The dictionary of ``report.json``.
     report: Mapping[str, Any]
 
+    def __repr__(self) -> str:
+        return f"Run({str(self.examination.recording.folder)!r}: {self.verdict})"
+
     @property
     def verdict(self) -> str:
         """The one sentence on what holds the run back."""

@@ -25,7 +25,11 @@ def main_stacks(sampled: Sampled, places: Places) -> tuple[StackCost, ...]:
         if stack is None:
             continue
         own = [(frame.func, frame.file, frame.line) for frame in stack.frames]
-        below = [(entry.partition(":")[2] or entry, entry.partition(":")[0], 0) for entry in stack.library]
+        below = [
+            (entry.partition(":")[2] or entry, entry.partition(":")[0], 0)
+            for entry in stack.library
+            if not entry.startswith("importlib._bootstrap")  # a dozen boxes for each import
+        ]
         found.append(StackCost(phase=PHASES[key & 0xFF], frames=(*own, *below), seconds=spent))
     return tuple(found)
 

@@ -128,7 +128,7 @@ def _color(name: str, index: int = 0) -> str:
 
 def _sentences(verdict: str) -> tuple[str, str]:
     """The first sentence, and what follows it. A dot inside a name or a number ends no sentence."""
-    match = re.search(r"(?<=[^\d.])\.\s+(?=[A-Z])", verdict)
+    match = re.search(r"(?<=[^.])\.\s+(?=[A-Z])", verdict)
     return (verdict[: match.start() + 1], verdict[match.end() :]) if match else (verdict, "")
 
 

@@ -66,7 +66,7 @@ def build(
     sources = Sources.of(recording)
     what_if = estimate(recording, main)
     then = next_.of_findings(findings, recording.folder)
-    todo = next_.of_run(recording.command, then)
+    todo = next_.of_run(recording.command, then, findings)
     report = {
         "schema": SCHEMA,
         "hotloop_version": __version__,

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hotloop.findings import Finding
 from hotloop.remedy import catalogue
+from hotloop.remedy.remedy import EFFECTS
 from hotloop.report import words
 
 
@@ -26,14 +27,21 @@ def of_findings(findings: Sequence[Finding], folder: Path | None) -> list[str]:
     ]
 
 
-def of_run(command: Sequence[str], found: Sequence[str]) -> list[dict[str, str]]:
-    """The commands to type first after reading the report; none where all is well."""
+def of_run(command: Sequence[str], found: Sequence[str], findings: Sequence[Finding]) -> list[dict[str, str]]:
+    """The commands to type first after reading the report; none where all is well. ``tune`` where it has
+    something to try, with the ``--allow`` that this needs.
+    """
     first = next(filter(None, found), "")
     if not first:
         return []
     what = "the change as a patch" if first.startswith("hotloop fix") else "what to write, and what judges it"
-    tune = f"hotloop tune -- {words.command(command)}"
-    then = [{"command": tune, "words": "try what helps, and measure it"}] if command else []
+    named = [catalogue.get(name) for one in findings if one.severity != "info" for name in one.remedies]
+    least = min((EFFECTS.index(one.effect) for one in named), default=None)
+    if not command or least is None:
+        return [{"command": first, "words": what}]
+    allow = f"--allow {EFFECTS[least]} " if least else ""
+    tune = f"hotloop tune {allow}-- {words.command(command)}"
+    then = [{"command": tune, "words": "try what helps, and measure it"}]
     return [{"command": first, "words": what}, *then]
 
 
