@@ -17,41 +17,41 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3364,
     "bootstrap": 288,
-    "cli": 2091,
-    "compare": 2012,
+    "cli": 2092,
+    "compare": 2028,
     "diagnose": 7940,
     "doctor": 534,
     "feed": 10670,
     "findings": 694,
     "fix": 4977,
-    "flow": 1451,
+    "flow": 1454,
     "footprint": 609,
     "hooks": 512,
     "launch": 1553,
     "logs": 5060,
     "mcp": 376,
-    "measure": 4077,
+    "measure": 4081,
     "model": 788,
     "modules": 846,
     "probe": 6400,
     "record": 2099,
     "remedy": 3999,
-    "report": 2682,
+    "report": 2690,
     "source": 2169,
     "state": 643,
     "tune": 3508,
     "whatif": 1783,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
-#: 140 of those that these issues put into its files.
+#: 160 of those that these issues put into its files.
 SINCE = frozenset(
     ["cli/docs.py", "cli/mcp.py", "cli/remedies.py", "flow/load.py", "flow/notebook.py", "foreign.py",
      "mcp/__init__.py", "mcp/child.py", "mcp/server.py", "measure/stacks.py", "report/flame.py",
      "report/next.py", "report/remaining.py"]
 )  # fmt: skip
-HOUSE, ADDED = 70_140, 10_000
+HOUSE, ADDED = 70_160, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 42_027, 137
+TESTS, GOLDEN_FILES = 42_031, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
