@@ -312,7 +312,7 @@ def test_an_interrupted_measurement_says_so_and_exits_as_one(tmp_path: Path, whe
             time.sleep(0.01)
         os.killpg(running.pid, signal.SIGINT)
         _, said = running.communicate(timeout=120)
-    assert running.returncode == 130
+    assert running.returncode == 130, said
     assert "interrupted" in said and "hotloop failed" not in said
 
 

@@ -155,6 +155,8 @@ class _Wait:
                 if monotonic() >= next_tick:
                     self._tick()
                     next_tick = monotonic() + _TICK_S
+            while number := self.signals.next(0.0):  # a whole group's may end the command before it is read
+                self.interrupted |= number in PASSED_ON
             self._tick()
         finally:
             if self.orphans is not None:
