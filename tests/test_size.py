@@ -29,7 +29,7 @@ BUDGETS = {
     "hooks": 512,
     "launch": 1555,
     "logs": 5060,
-    "mcp": 376,
+    "mcp": 368,
     "measure": 4081,
     "model": 788,
     "modules": 846,

@@ -15,8 +15,9 @@ from time import monotonic
 from typing import IO, Any, Final
 
 import anyio
-import psutil
 from anyio.abc import Process
+
+from hotloop.launch.guard import end
 
 #: Seconds that an interrupted verb has to write its report; one that nobody waits for has less.
 _REPORT_S: Final = 30.0
@@ -72,7 +73,7 @@ async def hotloop(words: Sequence[str], *, cwd: Path, timeout_s: float, say: Say
 def end_all(number: int, _frame: Any) -> None:
     """A handler of signals: what runs does not outlive the server."""
     for pid in _living:
-        _kill(pid)
+        end(pid)
     os._exit(128 + number)
 
 
@@ -92,17 +93,8 @@ async def _end(process: Process, patience_s: float) -> None:
     with anyio.move_on_after(patience_s):
         await process.wait()
         return
-    _kill(process.pid)
+    end(process.pid)
     await process.wait()
-
-
-def _kill(pid: int) -> None:
-    """With all that it started: launchers put their ranks into sessions of their own."""
-    with suppress(psutil.Error):
-        top = psutil.Process(pid)
-        for one in (*top.children(recursive=True), top):
-            with suppress(psutil.Error):
-                one.kill()
 
 
 def _read(file: IO[bytes], last_bytes: int | None = None) -> str:
