@@ -51,7 +51,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 70_163, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 42_031, 137
+TESTS, GOLDEN_FILES = 42_044, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

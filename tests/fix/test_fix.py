@@ -458,6 +458,7 @@ def test_a_copy_that_fails_in_its_first_backward_is_not_said_to_run(
     words = words_of(done)
     assert "checked" not in words
     assert done.returncode == 1 and "exit code 1" in words, done.stderr
+    assert not done.stdout and "git apply" not in words, "what failed its check is nothing to apply"
 
 
 REWRITTEN = """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,9 @@ from hypothesis import strategies as st
 from report_samples import VERDICT, empty, full, healthy
 
 from hotloop import units
+from hotloop.findings import Finding
 from hotloop.report import terminal, words
+from hotloop.report.next import of_run
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -180,4 +183,13 @@ def test_it_ends_with_the_commands_to_type_next() -> None:
     text = terminal.render(report)
     assert report["next"][0]["command"] in text and "hotloop tune -- torchrun" in text
     assert all(("hotloop " in one["next"]) == (one["severity"] != "info") for one in report["findings"])
+    slow = Finding(
+        id="cadence/evaluation", severity="high", message="", advice="", evidence=(), cost_s_per_step=1.0,
+        share=0.5, remedies=("less-frequent-evaluation",),
+    )  # fmt: skip
+    tune = of_run(["python", "train.py"], ["hotloop brief run 1"], [slow])[1]["command"]
+    assert tune == "hotloop tune --allow semantic -- python train.py"
+    assert len(of_run(["python"], ["hotloop brief run 1"], [replace(slow, remedies=())])) == 1, (
+        "nothing to try"
+    )
     assert not healthy()["next"] and "next: " not in terminal.render(healthy())
