@@ -53,16 +53,26 @@ def render(report: Report) -> str:
 def page(title: str, body: Markup, foot: str, data: Mapping[str, Any]) -> str:
     """A page around sections; ``data`` is what its script draws: ``wall_s`` and ``charts``."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    phases = "".join(f"--p-{name}:light-dark({a},{b});" for name, (_, a, b) in words.PHASE_MARKS.items())
     return environment().get_template("page.html.j2").render(
         title=title,
         body=body,
         foot=foot,
-        style=Markup((_ASSETS / "report.css").read_text(encoding="utf-8") + f":root{{{phases}}}"),
+        style=Markup(style()),
         # Inside a script element only "<" can end it or open a comment.
         data=Markup(text.replace("<", "\\u003c")),
-        script=Markup((_ASSETS / "report.js").read_text(encoding="utf-8")),
+        script=Markup(script("plots", "report")),
     )  # fmt: skip
+
+
+def script(*names: str) -> str:
+    """Scripts of pages, one behind the other."""
+    return "".join((_ASSETS / f"{name}.js").read_text(encoding="utf-8") for name in names)
+
+
+def style() -> str:
+    """The style of every page, with the colours of phases."""
+    phases = "".join(f"--p-{name}:light-dark({a},{b});" for name, (_, a, b) in words.PHASE_MARKS.items())
+    return (_ASSETS / "report.css").read_text(encoding="utf-8") + f":root{{{phases}}}"
 
 
 def brief(document: Mapping[str, Any]) -> str:

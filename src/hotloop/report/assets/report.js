@@ -1,265 +1,13 @@
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
-  const NS = "http://www.w3.org/2000/svg";
-  const PAD = { left: 52, right: 8, top: 6, bottom: 20 };
-  const plots = [];
-
-  const element = (name, attributes, parent) => {
-    const node = document.createElementNS(NS, name);
-    for (const key in attributes) node.setAttribute(key, attributes[key]);
-    if (parent) parent.appendChild(node);
-    return node;
-  };
-  const html = (name, className, text) => {
-    const node = document.createElement(name);
-    if (className) node.className = className;
-    if (text !== undefined) node.textContent = text;
-    return node;
-  };
   for (const button of document.querySelectorAll("[data-copy]"))
     button.addEventListener("click", async () => {
       await navigator.clipboard.writeText(button.dataset.copy);
       button.textContent = "copied";
     });
-  const color = (line) => `var(${line.color})`;
 
-  // -- numbers as people read them
-  const digits = (v) => { const a = Math.abs(v); return v.toFixed(a >= 99.5 || v === 0 ? 0 : a >= 9.95 ? 1 : 2); };
-  const trimmed = (v) => String(Number(digits(v)));
-  const duration = (s) => {
-    if (s === 0) return "0 s";
-    if (s < 1e-3) return `${trimmed(s * 1e6)} us`;
-    if (s < 1) return `${trimmed(s * 1e3)} ms`;
-    if (s < 120) return `${trimmed(s)} s`;
-    if (s < 7200) return s % 60 < 0.5 ? `${Math.round(s / 60)} min` : `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
-    return s % 3600 < 30 ? `${Math.round(s / 3600)} h` : `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
-  };
-  const size = (v) => {
-    const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-    let i = 0;
-    while (Math.abs(v) >= 1024 && i < 4) { v /= 1024; i += 1; }
-    return `${trimmed(v)} ${units[i]}`;
-  };
-  const plain = (v) => (Math.abs(v) >= 1000 ? Math.round(v).toLocaleString("en-US") : Math.abs(v) >= 0.01 || v === 0 ? trimmed(v) : v.toExponential(1));
-  const words = (unit, v) => {
-    if (unit === "s") return duration(v);
-    if (unit === "share") return `${Math.round(v * 100)} %`;
-    if (unit === "%") return `${Math.round(v)} %`;
-    if (unit === "bytes") return size(v);
-    if (unit === "bytes/s") return `${size(v)}/s`;
-    return plain(v);
-  };
-
-  // -- scales
-  const step = (span, count, base) => {
-    const raw = span / Math.max(1, count);
-    if (base === 2) return 2 ** Math.ceil(Math.log2(raw));
-    const power = 10 ** Math.floor(Math.log10(raw));
-    return power * [1, 2, 2.5, 5, 10].find((m) => m * power >= raw * 0.999);
-  };
-  const ticks = (low, high, count, base) => {
-    const size = step(high - low || 1, count, base);
-    const found = [];
-    for (let v = Math.ceil(low / size - 1e-9) * size; v <= high + size * 1e-6; v += size) found.push(v);
-    return found;
-  };
-  const timeTicks = (high, count) => {
-    const steps = [1e-3, 2e-3, 5e-3, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
-    const size = steps.find((s) => high / s <= count) || 86400 * Math.ceil(high / 86400 / count);
-    const found = [];
-    for (let v = 0; v <= high * 1.0001; v += size) found.push(v);
-    return found;
-  };
-  const bisect = (xs, x) => {
-    let low = 0, high = xs.length;
-    while (low < high) { const mid = (low + high) >> 1; if (xs[mid] <= x) low = mid + 1; else high = mid; }
-    return low;
-  };
-
-  // -- one chart
-  class Plot {
-    constructor(spec) {
-      this.spec = spec;
-      this.box = document.getElementById(`chart-${spec.id}`);
-      this.domain = spec.x === "step" ? [0, Math.max(1, ...spec.lines[0].t_s.filter((v) => v !== null))] : [0, this.lastTime()];
-      this.high = spec.kind === "stack" ? 1 : this.highest();
-      this.low = spec.id === "loss" ? Math.min(0, this.lowest()) : 0;
-      this.tip = html("div", "tip");
-      this.tip.hidden = true;
-      if (spec.lines.length > 1 || spec.kind === "stack") this.keys();
-      this.draw();
-      this.listen();
-    }
-
-    lastTime() {
-      const ends = this.spec.lines.map((line) => (line.t_s ? line.t_s[line.t_s.length - 1] : 0));
-      return Math.max(data.wall_s || 0, this.spec.edges ? this.spec.edges[this.spec.edges.length - 1] : 0, ...ends) || 1;
-    }
-    values() { return this.spec.lines.flatMap((line) => line.values).filter((v) => v !== null); }
-    highest() {
-      const sorted = this.values().sort((a, b) => a - b);
-      if (!sorted.length) return 1;
-      const top = sorted[sorted.length - 1];
-      // A few long steps must not press all others onto the axis: the line leaves the chart there, the tip tells.
-      const most = sorted[Math.floor(0.97 * (sorted.length - 1))];
-      if (this.spec.unit === "%") return Math.max(100, top);
-      this.clipped = this.spec.id === "step-time" && top > 6 * most;
-      return (this.clipped ? most * 2.5 : top) * 1.08 || 1;
-    }
-    lowest() { return Math.min(...this.values(), Infinity); }
-
-    keys() {
-      const list = html("ul", "keys");
-      for (const line of this.spec.lines) {
-        const item = html("li");
-        const mark = html("i");
-        mark.style.background = color(line);
-        item.append(mark, line.label);
-        list.append(item);
-      }
-      this.box.after(list);
-    }
-
-    x(v) { return PAD.left + ((v - this.domain[0]) / (this.domain[1] - this.domain[0])) * (this.width - PAD.left - PAD.right); }
-    y(v) { return this.height - PAD.bottom - ((v - this.low) / (this.high - this.low)) * (this.height - PAD.top - PAD.bottom); }
-
-    draw() {
-      this.width = Math.max(160, this.box.clientWidth);
-      this.height = Math.max(80, this.box.clientHeight);
-      const svg = element("svg", { viewBox: `0 0 ${this.width} ${this.height}`, "aria-hidden": "true" });
-      this.axes(svg);
-      const clip = `clip-${this.spec.id}`;
-      element("rect", { x: PAD.left, y: PAD.top - 2, width: this.width - PAD.left - PAD.right, height: this.height - PAD.top - PAD.bottom + 3 }, element("clipPath", { id: clip }, element("defs", {}, svg)));
-      const marks = element("g", { "clip-path": `url(#${clip})` }, svg);
-      if (this.spec.kind === "stack") this.stack(marks); else for (const line of this.spec.lines) this.line(marks, line);
-      this.cursor = element("line", { class: "cursor", y1: PAD.top, y2: this.height - PAD.bottom, visibility: "hidden" }, svg);
-      this.dots = this.spec.kind === "stack" ? [] : this.spec.lines.map((line) => element("circle", { class: "dot", r: 3.5, style: `fill:${color(line)}`, visibility: "hidden" }, svg));
-      this.box.replaceChildren(svg, this.tip);
-    }
-
-    axes(svg) {
-      const { unit } = this.spec;
-      const rows = this.spec.kind === "stack" ? [0, 0.25, 0.5, 0.75, 1] : ticks(this.low, this.high, 4, unit.startsWith("bytes") ? 2 : 10);
-      for (const v of rows) {
-        element("line", { class: v === this.low ? "base" : "grid", x1: PAD.left, x2: this.width - PAD.right, y1: this.y(v), y2: this.y(v) }, svg);
-        element("text", { x: PAD.left - 7, y: this.y(v) + 4, "text-anchor": "end" }, svg).textContent = words(unit, v).replace("/s", "");
-      }
-      const count = Math.max(2, Math.floor((this.width - PAD.left) / 85));
-      const columns = this.spec.x === "step" ? ticks(this.domain[0], this.domain[1], count, 10) : timeTicks(this.domain[1], count);
-      for (const v of columns) {
-        const label = element("text", { x: Math.min(this.x(v), this.width - 4), y: this.height - 5, "text-anchor": this.x(v) > this.width - 30 ? "end" : "middle" }, svg);
-        label.textContent = this.spec.x === "step" ? plain(v) : duration(v);
-      }
-    }
-
-    stack(parent) {
-      const { edges, lines } = this.spec;
-      const base = new Array(edges.length - 1).fill(0);
-      for (const line of lines) {
-        let up = "", down = "";
-        for (let i = 0; i < base.length; i += 1) {
-          const low = base[i], high = Math.min(1, low + (line.values[i] || 0));
-          const a = this.x(edges[i]).toFixed(1), b = this.x(edges[i + 1]).toFixed(1);
-          up += `L${a} ${this.y(high).toFixed(1)}L${b} ${this.y(high).toFixed(1)}`;
-          down = `L${b} ${this.y(low).toFixed(1)}L${a} ${this.y(low).toFixed(1)}` + down;
-          base[i] = high;
-        }
-        element("path", { class: "band", d: `M${up.slice(1)}${down}Z`, style: `fill:${color(line)}` }, parent);
-      }
-    }
-
-    line(parent, line) {
-      let path = "", open = false;
-      line.values.forEach((v, i) => {
-        if (v === null || line.t_s[i] === null) { open = false; return; }
-        path += `${open ? "L" : "M"}${this.x(line.t_s[i]).toFixed(1)} ${this.y(v).toFixed(1)}`;
-        open = true;
-      });
-      if (path) element("path", { class: "line", d: path, style: `stroke:${color(line)}` }, parent);
-    }
-
-    // What stands at x: [label, words, colour, value].
-    at(x) {
-      const { spec } = this;
-      if (spec.kind === "stack") {
-        const i = bisect(spec.edges, x) - 1;
-        if (i < 0 || i >= spec.edges.length - 1) return [];
-        return spec.lines.map((line) => [line.label, words("share", line.values[i] || 0), line, line.values[i] || 0]).filter((row) => row[3] >= 0.005);
-      }
-      return spec.lines.map((line) => {
-        const right = bisect(line.t_s, x);
-        const i = right > 0 && (right >= line.t_s.length || x - line.t_s[right - 1] < line.t_s[right] - x) ? right - 1 : Math.min(right, line.t_s.length - 1);
-        const v = line.values[i];
-        return v === null || v === undefined ? null : [line.label, words(spec.unit, v), line, v];
-      });
-    }
-
-    point(x) {
-      const inside = x !== null && x >= this.domain[0] && x <= this.domain[1];
-      this.cursor.setAttribute("visibility", inside ? "visible" : "hidden");
-      const rows = inside ? this.at(x) : [];
-      this.dots.forEach((dot, i) => {
-        const row = rows[i];
-        const shown = row && row[3] <= this.high;
-        dot.setAttribute("visibility", shown ? "visible" : "hidden");
-        if (shown) { dot.setAttribute("cx", this.x(x)); dot.setAttribute("cy", this.y(row[3])); }
-      });
-      if (!inside) { this.tip.hidden = true; return; }
-      this.cursor.setAttribute("x1", this.x(x));
-      this.cursor.setAttribute("x2", this.x(x));
-      return rows;
-    }
-
-    show(x) {
-      const rows = this.point(x);
-      if (!rows) return;
-      this.tip.replaceChildren(html("b", "", this.spec.x === "step" ? `step ${plain(Math.round(x))}` : duration(x)));
-      for (const row of rows) {
-        if (!row) continue;
-        const line = html("span"), label = html("span"), mark = html("i");
-        mark.style.background = color(row[2]);
-        label.append(mark, row[0]);
-        label.style.display = "inline";
-        line.append(label, html("span", "", row[1]));
-        this.tip.append(line);
-      }
-      this.tip.hidden = false;
-      const px = this.x(x), room = this.box.clientWidth;
-      const left = px + 12 + this.tip.offsetWidth > room ? px - 12 - this.tip.offsetWidth : px + 12;
-      this.tip.style.transform = `translate(${Math.max(0, Math.min(left, room - this.tip.offsetWidth))}px, ${PAD.top}px)`;
-    }
-
-    listen() {
-      const at = (event) => {
-        const px = event.clientX - this.box.getBoundingClientRect().left;
-        const x = this.domain[0] + ((px - PAD.left) / (this.width - PAD.left - PAD.right)) * (this.domain[1] - this.domain[0]);
-        return Math.max(this.domain[0], Math.min(this.domain[1], x));
-      };
-      this.box.addEventListener("pointermove", (event) => this.share(at(event)));
-      this.box.addEventListener("pointerdown", (event) => this.share(at(event)));
-      this.box.addEventListener("pointerleave", () => this.share(null));
-      this.box.addEventListener("blur", () => this.share(null));
-      this.box.addEventListener("keydown", (event) => {
-        const size = (this.domain[1] - this.domain[0]) / (event.shiftKey ? 20 : 100);
-        const now = this.current === undefined || this.current === null ? (this.domain[0] + this.domain[1]) / 2 : this.current;
-        const next = { ArrowLeft: now - size, ArrowRight: now + size, Home: this.domain[0], End: this.domain[1], Escape: null }[event.key];
-        if (next === undefined) return;
-        event.preventDefault();
-        this.share(next === null ? null : Math.max(this.domain[0], Math.min(this.domain[1], next)));
-      });
-    }
-
-    // One cursor through every chart of the same axis; the words only where the reader is.
-    share(x) {
-      this.current = x;
-      for (const plot of plots) if (plot !== this && plot.spec.x === this.spec.x) plot.point(x);
-      for (const plot of plots) if (plot !== this) plot.tip.hidden = true;
-      this.show(x);
-    }
-  }
-
-  for (const spec of data.charts) plots.push(new Plot(spec));
+  for (const spec of data.charts) plots.push(new Plot(spec, data.wall_s));
 
   // -- the flame graph: a box for each function, its callees below; phases are the first row
   const flame = () => {
@@ -277,29 +25,47 @@
     let zoom = boxes[0];
     const matches = (node, wanted) => `${node.name} ${node.file || ""}`.toLowerCase().includes(wanted);
     const under = (node, wanted) => (matches(node, wanted) ? node.s : (node.children || []).reduce((sum, child) => sum + under(child, wanted), 0));
+    let current = zoom;
+    const told = (node) => `${node.name}${node.file ? `\n${node.file}${node.line ? `:${node.line}` : ""}` : ""}\n${duration(node.s)}, ${trimmed((node.s / data.flame.s) * 100)} % of what was sampled`;
     const draw = () => {
       const wanted = find.value.trim().toLowerCase(), width = Math.max(160, box.clientWidth), end = zoom.start + zoom.node.s;
       const shown = boxes.filter((one) => (one.depth < zoom.depth ? one.start <= zoom.start && one.start + one.node.s >= end - 1e-9 : one.start >= zoom.start - 1e-9 && one.start < end - 1e-9));
       const height = (Math.max(...shown.map((one) => one.depth)) + 1) * ROW;
-      const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, height, role: "img", "aria-label": "Flame graph of the training thread" });
+      const svg = element("svg", { viewBox: `0 0 ${width} ${height}`, height, "aria-hidden": "true" });
+      if (!shown.includes(current)) current = zoom;
       for (const one of shown) {
         const { node } = one, left = Math.max(0, (one.start - zoom.start) / zoom.node.s) * width;
         const wide = one.depth < zoom.depth ? width : (node.s / zoom.node.s) * width;
         if (wide < 0.7) continue;
-        const group = element("g", { class: wanted && matches(node, wanted) ? "hit" : one.depth < zoom.depth || !one.depth ? "above" : "" }, svg);
+        const kind = wanted && matches(node, wanted) ? "hit" : one.depth < zoom.depth || !one.depth ? "above" : "";
+        const group = element("g", { class: one === current ? `${kind} current` : kind }, svg);
         element("rect", { x: left, y: one.depth * ROW, width: Math.max(0.5, wide - 0.6), height: ROW - 1.5, rx: 2, style: `fill:${one.phase ? `var(--p-${one.phase})` : "var(--edge)"}` }, group);
         const fits = Math.floor((wide - 8) / 6.3);
         if (fits > 2) element("text", { x: left + 4, y: one.depth * ROW + 13 }, group).textContent = node.name.length > fits ? `${node.name.slice(0, fits - 1)}…` : node.name;
-        const where = node.file ? `\n${node.file}${node.line ? `:${node.line}` : ""}` : "";
-        element("title", {}, group).textContent = `${node.name}${where}\n${duration(node.s)}, ${trimmed((node.s / data.flame.s) * 100)} % of what was sampled`;
-        group.addEventListener("click", () => { zoom = one; draw(); });
+        element("title", {}, group).textContent = told(node);
+        group.addEventListener("click", () => { zoom = current = one; draw(); });
       }
       box.replaceChildren(svg);
       back.disabled = zoom === boxes[0];
       said.textContent = wanted ? `${trimmed((under(zoom.node, wanted) / zoom.node.s) * 100)} % of the width` : "";
     };
     find.addEventListener("input", draw);
-    back.addEventListener("click", () => { zoom = boxes[0]; draw(); });
+    back.addEventListener("click", () => { zoom = current = boxes[0]; draw(); });
+    // Arrows go to callers, callees and neighbours; what is reached is said to a screen reader.
+    box.addEventListener("keydown", (event) => {
+      const around = boxes.find((one) => (one.node.children || []).includes(current.node));
+      const beside = around ? around.node.children : [current.node], at = beside.indexOf(current.node);
+      const to = {
+        ArrowUp: around && around.node, ArrowDown: (current.node.children || [])[0], Escape: around && around.node,
+        ArrowLeft: beside[at - 1], ArrowRight: beside[at + 1], Home: boxes[0].node, Enter: current.node, " ": current.node,
+      }[event.key];
+      if (to === undefined) return;
+      event.preventDefault();
+      current = boxes.find((one) => one.node === to);
+      if (["Enter", " ", "Escape"].includes(event.key) || current.depth < zoom.depth || current.start < zoom.start - 1e-9 || current.start >= zoom.start + zoom.node.s - 1e-9) zoom = current;
+      draw();
+      said.textContent = told(current.node).replaceAll("\n", ", ");
+    });
     draw();
     return draw;
   };
