@@ -14,6 +14,7 @@ import pytest
 from tests import running
 
 from hotloop import load
+from hotloop.flow import brief as brief_of
 from hotloop.flow.brief import brief
 from hotloop.report.html import brief as render
 
@@ -72,6 +73,23 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def found(project: Path) -> dict[str, Any]:
     return brief(project / "run", "input/single-process")
+
+
+def test_a_brief_of_random_samples_names_no_cache(tmp_path: Path) -> None:
+    text = SCRIPT.replace("(8,), i / 128)", "(8,), i / 128) + torch.randn(8)").replace("128\n", "40\n", 1)
+    (tmp_path / "train.py").write_text(text)
+    hotloop(tmp_path, "run", "--out", "run", "--", sys.executable, "train.py")
+    document = brief(tmp_path / "run", "input/slow-sample")
+    assert "cache-samples" not in [one["id"] for one in document["remedies"]]
+    assert document["effect"] == "numeric"
+
+
+def test_a_brief_of_a_loop_that_acts_asks_for_actions_and_not_for_batches(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(brief_of, "acts", lambda _: True)
+    same = brief(project / "run", "input/single-process")["same"]
+    assert "actions" in same[0] and not any("batch" in line for line in same)
 
 
 def test_a_brief_holds_cause_place_numbers_recipe_and_what_must_stay(found: dict[str, Any]) -> None:

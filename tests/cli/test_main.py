@@ -71,6 +71,21 @@ def test_a_run_folder_is_named_for_the_script_not_for_an_option_of_its_launcher(
     assert folder.name.endswith("-fit")
 
 
+def test_a_mistyped_script_starts_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("")
+    done = hotloop("run", "--", "python", "trian.py", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "no file trian.py" in done.stderr and "did you mean train.py?" in done.stderr
+    assert [one.name for one in tmp_path.iterdir()] == ["train.py"]
+
+
+def test_a_folder_of_trials_names_the_runs_inside(tmp_path: Path) -> None:
+    (tmp_path / "tuned" / "trials" / "000").mkdir(parents=True)
+    (tmp_path / "tuned" / "trials" / "000" / "run.json").write_text("{}")
+    done = hotloop("report", "tuned", cwd=tmp_path)
+    assert done.returncode == 2 and "give one of them: tuned/trials/000" in done.stderr
+
+
 def test_a_command_that_never_reaches_torch_still_gets_a_report(tmp_path: Path) -> None:
     done = hotloop("run", "--out", str(tmp_path / "run"), "--", sys.executable, "-c", "print('hello')")
     assert done.returncode == 0, done.stderr
@@ -318,7 +333,9 @@ def test_remedies_are_listed_by_name_and_by_finding() -> None:
 )
 def test_a_page_travels_with_the_package(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", name]) == 0
-    assert capsys.readouterr().out.startswith("# ")
+    lines = capsys.readouterr().out.splitlines()
+    assert all(len(line) <= 80 for line in lines if not line.startswith("    ")), "code stays whole"
+    assert lines[0].strip() and "```" not in "".join(lines)
 
 
 def test_pages_are_listed_and_a_mistyped_one_gets_its_nearest(capsys: pytest.CaptureFixture[str]) -> None:

@@ -155,6 +155,13 @@ def test_checkpoints_are_named_with_their_line_size_and_count() -> None:
     assert bottleneck(measured) == "device"
 
 
+def test_a_single_checkpoint_comes_once_and_not_every_so_many_steps() -> None:
+    inside = (Interval(start_s=1.5, end_s=4.5, after_step=99),)
+    item = found(steps({**MODEL, "checkpoint": 0.03}, checkpoints=inside))["cadence/checkpoint"]
+    assert item.severity == "info"
+    assert "every" not in " ".join([item.message, *item.evidence])
+
+
 def test_a_checkpoint_now_and_then_is_silent() -> None:
     site = SiteCost(place=place(88), operation="write", count=1, seconds=0.05)
     assert found(steps({**MODEL, "checkpoint": 0.0005}, sites={"checkpoint": (site,)})) == {}

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import pytest
 from chromium import Chromium, find
-from report_samples import empty, full, healthy
+from report_samples import empty, full, healthy, steps
 
 from hotloop.logs.analyze import analyze
 from hotloop.report import analysis_html, html
+from hotloop.report.series import series
 
 pytestmark = [pytest.mark.browser, pytest.mark.skipif(find() is None, reason="no Chromium here")]
 
@@ -51,6 +52,13 @@ def test_every_chart_draws_inside_its_box(browser: Chromium, page: Path) -> None
         "[...document.querySelectorAll('.plot path')].map(p => p.getAttribute('d')).join(' ')"
     )
     assert "NaN" not in paths and "undefined" not in paths and "Infinity" not in paths
+
+
+def test_the_times_of_few_steps_are_bars(browser: Chromium, tmp_path: Path) -> None:
+    path = tmp_path / "few.html"
+    path.write_text(html.render({**full(), "series": series(steps(20))}), encoding="utf-8")
+    browser.open(path)
+    assert browser.run("document.querySelectorAll('#chart-step-time .pillar').length") >= 16
 
 
 def test_hovering_tells_the_values_there(browser: Chromium, page: Path) -> None:

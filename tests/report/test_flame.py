@@ -83,4 +83,14 @@ def test_boxes_are_drawn_zoomed_and_found(browser: Chromium, tmp_path: Path) -> 
     assert browser.run("document.querySelectorAll('.flame .hit').length") == 1
     browser.run("document.querySelector('#flame button').click()")
     assert dict(browser.run(wide))["load"] == before["load"]
+    browser.run("document.querySelector('.flame').focus()")
+    said = "document.querySelector('#flame output').textContent"
+    for key, reached in (("ArrowDown", "data wait"), ("ArrowRight", "forward"), ("ArrowDown", "main")):
+        browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+        assert browser.run(said).startswith(f"{reached}, ")
+    browser.call("Input.dispatchKeyEvent", type="keyDown", key="Enter")
+    assert "load" not in dict(browser.run(wide)), "only what is under it has its width"
+    browser.call("Input.dispatchKeyEvent", type="keyDown", key="Escape")
+    browser.call("Input.dispatchKeyEvent", type="keyDown", key="Escape")
+    assert dict(browser.run(wide))["load"] == before["load"]
     assert browser.problems() == []

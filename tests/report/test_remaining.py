@@ -38,7 +38,8 @@ def test_epochs_and_steps_are_extrapolated_at_the_rate_of_the_run() -> None:
     assert updates is not None and updates["planned"] == {"max_steps": 120_000}
     assert updates["total_s"] == pytest.approx(span_s * 100)
     assert words(updates | {"total_s": 216_000.0, "total_without_first_s": 79_200.0}) == (
-        "max_steps=120,000 takes 60 h 0 min at this rate; 22 h 0 min with finding 1 removed"
+        "max_steps=120,000 takes 60 h 0 min at this rate; 22 h 0 min with finding 1 removed "
+        "(95 %: 1 h 20 min to 1 h 28 min)"
     )
 
 

@@ -78,7 +78,7 @@ def test_a_mean_that_is_not_the_steady_step_is_told_from_it() -> None:
 
 def test_five_findings_in_full_and_the_rest_by_name() -> None:
     text = terminal.render(full())
-    assert "1  input/slow-sample" in text and "57.1 ms/step  62 %  high" in text
+    assert "1  input/slow-sample" in text and "57.1 ms ± 1.90 ms/step  62 %  high" in text
     assert "src/tcn_state/data/windows.py:19 in __getitem__" in text
     assert "> Transform all frames once in __init__ and index the result." in text
     assert "5  cadence/checkpoint" in text and "\n6  " not in text

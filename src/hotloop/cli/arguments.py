@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import difflib
+import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hotloop.errors import UsageError
 from hotloop.units import parse_duration
+
+_PYTHON = re.compile(r"python[\d.]*")
 
 
 def number(
@@ -74,13 +78,22 @@ def add_command(parser: argparse.ArgumentParser, usage: str) -> None:
 
 
 def command_of(words: Sequence[str], usage: str) -> list[str]:
-    """The command among the words of the command line. Raises UsageError where there is none."""
+    """The command among the words of the command line. UsageError: there is none, or no script."""
     command = list(words[1:] if words[:1] == ["--"] else words)
     if not command:
         verb = " ".join(usage.split()[:2])
         raise UsageError(
             "no command to run", hint=f"write the training command after --: {verb} -- python train.py"
         )
+    if len(command) > 1 and _PYTHON.fullmatch(Path(command[0]).name) and command[1].endswith(".py"):
+        script = Path(command[1])
+        if not script.exists():
+            near = difflib.get_close_matches(script.name, [one.name for one in script.parent.glob("*.py")], 1)
+            here = f"the command starts in {Path.cwd()}"
+            raise UsageError(
+                f"there is no file {script}",
+                hint=f"did you mean {script.with_name(near[0])}?" if near else here,
+            )
     return command
 
 

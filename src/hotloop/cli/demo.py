@@ -11,7 +11,7 @@ from pathlib import Path
 
 from hotloop.cli import arguments
 from hotloop.cli.output import say
-from hotloop.errors import UsageError
+from hotloop.errors import HotloopError, UsageError
 
 #: The systems that are bundled so far.
 WORKLOADS = ("tcn_state", "landmarks", "bev")
@@ -38,12 +38,12 @@ def main(options: argparse.Namespace) -> int:
     """Runs the workload under hotloop; returns its exit code."""
     if options.workload not in WORKLOADS:
         raise UsageError(f"no workload named {options.workload!r}", hint=f"there is: {', '.join(WORKLOADS)}")
-    folder = _workloads_folder()
     if lacks := [name for name in _NEEDS if importlib.util.find_spec(name) is None]:
         raise UsageError(
             f"the demo trains a system that needs {', '.join(lacks)}",
             hint="pip install 'hotloop[workloads]'",
         )
+    folder, copied = _workloads_folder()
     script = folder / options.workload / "train.py"
     from hotloop.cli import run
 
@@ -52,16 +52,23 @@ def main(options: argparse.Namespace) -> int:
     asked += ["--", sys.executable, str(script), "--variant", options.variant, "--scale", options.scale]
     parser = argparse.ArgumentParser()
     run.add_arguments(parser)
-    return run.main(parser.parse_args(asked))
+    try:
+        return run.main(parser.parse_args(asked))
+    except HotloopError:
+        if copied:
+            shutil.rmtree(folder.parent, ignore_errors=True)
+        raise
 
 
-def _workloads_folder() -> Path:
-    """Of this checkout, or a copy of what came with the package: the systems write beside themselves."""
+def _workloads_folder() -> tuple[Path, bool]:
+    """Of this checkout, or a copy of what came with the package, and whether it is one: the systems write
+    beside themselves.
+    """
     own = Path(__file__).resolve().parents[3] / "workloads"
     for folder in (Path.cwd() / "workloads", own):
         if (folder / WORKLOADS[0] / "train.py").is_file():
-            return folder
+            return folder, False
     copy = Path(tempfile.mkdtemp(prefix="hotloop-demo-")) / "workloads"
     shutil.copytree(Path(__file__).resolve().parents[1] / "workloads", copy)
     say(f"the systems are in {copy}: the report speaks of these files, delete them when you like")
-    return copy
+    return copy, True

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import argparse
 import difflib
+import re
 import sys
 
 from hotloop.cli import arguments
 from hotloop.cli.output import takes_color, terminal_width
 from hotloop.errors import UsageError
+
+#: Takes a page apart: prose, code, prose, ...
+_FENCED = re.compile(r"^```\w*\n(.*?)^```$\n?", re.M | re.S)
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +34,7 @@ def main(options: argparse.Namespace) -> int:
 
     titles = pages.titles()
     if options.page:
-        text = pages.named(options.page)
+        text = pages.page(options.page)
         if not text:
             near = difflib.get_close_matches(options.page, titles, n=1)
             hint = f"did you mean {near[0]}?" if near else "hotloop docs lists the pages"
@@ -46,13 +50,21 @@ def main(options: argparse.Namespace) -> int:
 
 
 def _show(text: str) -> None:
-    """Markdown as it is written where it is piped, laid out on a terminal."""
-    if not sys.stdout.isatty():
-        sys.stdout.write(text)
-        return
-    from rich.console import Console
+    """Markdown laid out; what stands between fences is there to be copied, and its lines stay whole."""
+    from rich.console import Capture, Console
     from rich.markdown import Markdown
+    from rich.padding import Padding
+    from rich.text import Text
 
-    console = Console(width=terminal_width(), no_color=not takes_color(sys.stdout))
-    with console.pager(styles=takes_color(sys.stdout)):
-        console.print(Markdown(text))
+    colored, terminal = takes_color(sys.stdout), sys.stdout.isatty()
+    console = Console(width=terminal_width(), no_color=not colored, highlight=False)
+    laid = console.pager(styles=colored) if terminal else console.capture()
+    with laid:
+        for number, part in enumerate(_FENCED.split(text)):
+            if number % 2:
+                for line in part.rstrip("\n").split("\n"):
+                    console.print(Text(f"    {line}", "cyan"), soft_wrap=True)
+            elif part.strip():
+                console.print(Padding(Markdown(part, hyperlinks=terminal), (number > 0, 0, 1, 0)))
+    if isinstance(laid, Capture):
+        sys.stdout.write("".join(f"{line.rstrip()}\n" for line in laid.get().splitlines()))

@@ -107,7 +107,10 @@ def _words(fixed: Fixed, run: Path) -> str:
         for left in other.left:
             lines += _left(left, root, f", {one.remedy.effect}" if not left.why else "")
     if not patch.files and not patch.left and not fixed.offered:
-        lines.append("nothing to change")
+        lines.append("nothing to change" if not fixed.found else "no patch is known for what was found")
+        for number, name in fixed.found:
+            brief = shlex.join(["hotloop", "brief", str(run), str(number)])
+            lines += [f"{name}: this hands it over to a person or an agent", f"    {brief}"]
     if proof is not None:
         mark = {True: "checked", False: "check failed", None: "not checked"}[proof.passed]
         lines.append(f"{mark}: {proof.words} ({proof.seconds:.1f} s)")

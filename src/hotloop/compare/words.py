@@ -64,5 +64,10 @@ def _reason(verdict: Verdict) -> str:
 def hanging(head: str, words: str) -> list[str]:
     """Lines with a head before the first, the others below its end."""
     return textwrap.wrap(
-        words, WIDTH, initial_indent=head, subsequent_indent=" " * len(head), break_on_hyphens=False
+        words,
+        WIDTH,
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_on_hyphens=False,
+        break_long_words=False,  # a path is there to be copied
     )

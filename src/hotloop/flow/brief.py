@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hotloop.diagnose.rollouts import acts
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.findings import ENTRIES, Place
 from hotloop.findings.pages import what_to_do
@@ -18,6 +19,10 @@ from hotloop.report.excerpts import Sources
 from hotloop.report.words import command as spelled
 from hotloop.source import text as source_text
 
+_ACTING: Final = (
+    "the actions that the policy draws, in their order; more environments at once draw others: judge those "
+    "with --effect semantic"
+)
 #: Lines of code before and after the place.
 _AROUND: Final = 12
 #: Families of findings that say that results are not what they should be.
@@ -54,7 +59,9 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
     examination = examine(read(run))
     report = build_report(examination)
     number, finding = _pick(report["findings"], wanted, run)
-    remedies = [catalogue.get(name) for name in finding["remedies"]]
+    drawn = finding["data"].get("draws")  # a cache would give random samples again, and refuses to
+    names = [name for name in finding["remedies"] if not (drawn and name == "cache-samples")]
+    remedies = [catalogue.get(name) for name in names]
     effect = _effect(finding["id"], remedies)
     return {
         "schema": 1,
@@ -73,7 +80,7 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
         "recipe": _recipe(finding),
         "remedies": [_remedy(remedy, finding) for remedy in remedies],
         "effect": effect,
-        "same": list(_SAME[effect]),
+        "same": _same(examination, effect),
         "judge": _judge(run, examination, report, effect),
     }
 
@@ -106,6 +113,13 @@ def _effect(finding_id: str, remedies: Sequence[Remedy]) -> Effect:
     classes = [remedy.written_effect for remedy in remedies]
     wrong = finding_id.startswith(_OF_RESULTS)
     return min(classes, key=EFFECTS.index, default="semantic" if wrong else "numeric")
+
+
+def _same(examination: Examination, effect: Effect) -> list[str]:
+    """What must stay; a loop that makes its data by acting has no batches that could."""
+    if examination.evidence is None or not acts(examination.evidence) or effect == "semantic":
+        return list(_SAME[effect])
+    return [_ACTING, *(line for line in _SAME[effect] if "batch" not in line)]
 
 
 def _code(examination: Examination, where: Mapping[str, Any] | None) -> dict[str, Any] | None:

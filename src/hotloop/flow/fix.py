@@ -48,6 +48,7 @@ class Fixed:
     offered: tuple[tuple[Applied, Patch], ...]
     written: bool
     predicted: tuple[str, ...] = ()
+    found: tuple[tuple[int, str], ...] = ()  # number and id of every finding that is no mere information
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -99,6 +100,7 @@ def fix(
         offered=offered,
         written=False,
         predicted=tuple(predicted),
+        found=tuple((i, one.id) for i, one in enumerate(examination.findings, 1) if one.severity != "info"),
     )
     if write and patch.files and not fixed.refused:
         patches.write(patch)

@@ -44,7 +44,10 @@ def open_recording(path: Path | str) -> Recording:
     if damaged and not observed:
         raise damaged[0]
     if not observed and (alone or not run):
-        raise RecordingError(f"{path} holds no hotloop recording", hint=_WAY_OUT)
+        found = (*folder.glob(f"*/{runfile.NAME}"), *folder.glob(f"trials/*/{runfile.NAME}"))
+        inside = sorted(run.parent for run in found)
+        hint = f"it holds runs, give one of them: {' '.join(map(str, inside[:8]))}" if inside else _WAY_OUT
+        raise RecordingError(f"{path} holds no hotloop recording", hint=hint)
     try:
         sampled = read_samples(folder / "system.sqlite", run.get("start_ns") or 0)
     except RecordingError as error:

@@ -39,12 +39,18 @@ def remaining(
     if left_s < _LEAST_S:
         return None
     first = next((one for one in findings if one.severity != "info" and one.cost_s_per_step > 0), None)
-    kept = 1 - first.cost_s_per_step / steps.step_s if first is not None else 0.0
+    cost_s = first.cost_s_per_step if first is not None else 0.0
+    edges = first.cost_ci95 if first is not None else None
+
+    def without(cost_s: float) -> float | None:
+        return total_s * (1 - cost_s / steps.step_s) if 0 < cost_s < steps.step_s else None
+
     return {
         "planned": {key: number},
         "total_s": total_s,
         "left_s": left_s,
-        "total_without_first_s": total_s * kept if kept > 0 else None,
+        "total_without_first_s": without(cost_s),
+        "total_without_first_ci95": [without(edge) for edge in reversed(edges)] if edges else None,
     }
 
 
@@ -53,7 +59,9 @@ def words(found: dict[str, Any]) -> str:
     ((key, number),) = found["planned"].items()
     said = f"{key}={number:,} takes {duration(found['total_s'])} at this rate"
     without = found["total_without_first_s"]
-    return said + (f"; {duration(without)} with finding 1 removed" if without else "")
+    low, high = found.get("total_without_first_ci95") or (None, None)
+    spread = f" (95 %: {duration(low)} to {duration(high)})" if low and high else ""
+    return said + (f"; {duration(without)} with finding 1 removed{spread}" if without else "")
 
 
 def _was_cut(recording: Recording, process: Process) -> bool:

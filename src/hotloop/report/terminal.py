@@ -206,7 +206,8 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
     head = Text.assemble((f"{number}  ", f"bold {colour}"), (words.clean(finding["id"]), "bold"))
     if finding["rank"] is not None and len(report["ranks"]) > 1:
         head.append(f"  rank {finding['rank']}", "dim")
-    lines = [_justified(head, Text(_cost(finding), f"bold {colour}"), width)]
+    cost = _cost(finding, width - head.cell_len - 1)
+    lines = [_justified(head, Text(cost, f"bold {colour}"), width)]
     if where := finding["where"]:
         function = f" in {words.clean(where['function'])}" if where.get("function") else ""
         whole = words.cells(words.place(where, report.get("cwd")))
@@ -217,15 +218,21 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
         lines += _hanging("   ", finding["message"], width)
     lines += _hanging(("   > ", f"bold {colour}"), finding["advice"], width)
     if (gain := finding["gain"]) and gain["measured"]:
-        lines.append(Text(f"   measured without it: {gain['ratio']:.2f} times as fast", "green"))
+        low, high = gain["ci95"]
+        text = f"measured without it: {gain['ratio']:.2f} times as fast (95 %: {low:.2f} to {high:.2f})"
+        lines += _hanging("   ", text, width, "green")
     return lines
 
 
-def _cost(finding: Mapping[str, Any]) -> str:
+def _cost(finding: Mapping[str, Any], room: int) -> str:
+    """What it costs; its interval where there is room."""
     if finding["cost_s_per_step"] <= 0:
         return str(finding["severity"])
-    cost, share = units.duration(finding["cost_s_per_step"]), units.share(finding["share"])
-    return f"{cost}/step  {share}  {finding['severity']}"
+    cost, edges = units.duration(finding["cost_s_per_step"]), finding["cost_ci95"]
+    spread = f" ± {units.duration((edges[1] - edges[0]) / 2)}" if edges else ""
+    rest = f"/step  {units.share(finding['share'])}  {finding['severity']}"
+    whole = cost + spread + rest
+    return whole if len(whole) <= room else cost + rest
 
 
 def _settings(report: Report, width: int) -> list[Text]:

@@ -178,14 +178,14 @@ def checkpoint(evidence: Evidence) -> Iterable[Finding]:
         message=(
             f"Writing checkpoints takes {share(seconds / steps.span_s)} of the training time "
             f"({share(limits.checkpoint_free_ratio)} would do): "
-            f"{f'one every {every:.0f} steps' if count > 1 else 'once'}{at(where)}."
+            f"{_each(count, every)}{at(where)}."
         ),
         advice=(
             "Write checkpoints less often (by time rather than by step), "
             "or copy the state to host memory and write it in a thread."
             + (f" They are asked for by {asked[1]}." if asked is not None else "")
         ),
-        numbers=_numbers(steps, seconds, inside, site, every),
+        numbers=_numbers(steps, seconds, inside, site, _each(count, every)),
         cost_s=cost,
         where=where,
         severity="info" if count == 1 else None,
@@ -198,6 +198,10 @@ def checkpoint(evidence: Evidence) -> Iterable[Finding]:
     )
 
 
+def _each(count: int, every: float) -> str:
+    return f"one every {every:.0f} steps" if count > 1 else "once"
+
+
 def _where(steps: Steps, inside: list[Interval], site: SiteCost | None) -> Place | None:
     if site is not None and site.place is not None:
         return site.place
@@ -208,9 +212,9 @@ def _where(steps: Steps, inside: list[Interval], site: SiteCost | None) -> Place
 
 
 def _numbers(
-    steps: Steps, seconds: float, inside: list[Interval], site: SiteCost | None, every: float
+    steps: Steps, seconds: float, inside: list[Interval], site: SiteCost | None, each: str
 ) -> list[str]:
-    numbers = [f"{duration(seconds)} of {duration(steps.span_s)} in checkpoints, one every {every:.0f} steps"]
+    numbers = [f"{duration(seconds)} of {duration(steps.span_s)} in checkpoints, {each}"]
     if inside:
         numbers.append(f"one checkpoint takes {duration(float(np.mean([c.seconds for c in inside])))}")
     if site is not None and site.count:

@@ -39,7 +39,8 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
     if in_collate(loader, hot.lines[0], hot.share):
         return
     again = repeating.repeated(evidence, hot, loader)
-    kept = ("cache-samples",) if repeating.draws(evidence, hot, loader) else ("cache-samples", "bake")
+    draws = repeating.draws(evidence, hot, loader)
+    kept = ("cache-samples",) if draws else ("cache-samples", "bake")
     yield of_making(
         evidence,
         feed,
@@ -57,6 +58,7 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
             "share_of_make": hot.share,
             "on_cpu_ratio": hot.on_cpu_ratio,
             "library": hot.library,
+            **({"draws": True} if draws else {}),
             **repeating.data(again),
         },
     )
