@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -99,3 +100,15 @@ def test_a_long_run_is_cut_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(measuring, "_measure", lambda piece, *rest: made.append(piece) or known(piece, *rest))
     both(LONG["many epochs"]())
     assert len(made) >= 3
+
+
+@pytest.mark.parametrize("at", [0.3, 0.7])
+def test_the_steps_of_the_last_rows_are_those_of_the_whole(at: float) -> None:
+    process = epochs_with_evaluation(epochs=30).process
+    whole = measure(process)
+    last = measure(replace(process, rows=process.rows[int(at * len(process.rows)) :].copy(), tail=True))
+    num = last.num_steps
+    assert (1 - at) * whole.num_steps - 2 <= num <= (1 - at) * whole.num_steps + 2
+    np.testing.assert_array_equal(last.end_s, whole.end_s[-num:])
+    np.testing.assert_allclose(last.phases, whole.phases[-num:], atol=1e-9)
+    assert last.span[0] >= whole.start_s[-num] and last.span[1] == whole.span[1]

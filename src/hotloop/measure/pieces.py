@@ -34,7 +34,8 @@ def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once:
     """The process whole, or piece by piece where it has many more rows than ``at_once``."""
     rows, origin = process.rows, origin_ns(process)
     process = replace(process, start_ns=origin)
-    first, begin, end = 0, 0, _end(rows, 0, at_once)
+    first, begin = _first_step(process, find_steps) if process.tail and len(rows) else (0, 0)
+    end = _end(rows, first, at_once)
     while end < len(rows):
         found = _boundary(process, first, end, find_steps)
         if found is None:  # a long evaluation, or no steps yet: a larger piece
@@ -53,19 +54,36 @@ def _end(rows: npt.NDArray[Any], first: int, at_once: int) -> int:
     return first + ceil(left / count)
 
 
+def _first_step(process: Process, find_steps: Callable[[Process], Stepping]) -> tuple[int, int]:
+    """The first row of the first whole step, of a process of which the last rows are there, and its time."""
+    rows = process.rows
+    for look in _LOOK_BACK:
+        if found := _start_of_step(process, 0, 0, min(look, len(rows)), find_steps, last=False):
+            return found
+    return 0, max(0, int(rows["start"][0]) - origin_ns(process))
+
+
 def _boundary(
     process: Process, first: int, end: int, find_steps: Callable[[Process], Stepping]
 ) -> tuple[int, int] | None:
     """The first row of a step shortly before row ``end``, and its time; None where no step begins there."""
-    origin = origin_ns(process)
     for look in _LOOK_BACK:
-        at = max(first, end - look)
-        starts = find_steps(replace(process, rows=process.rows[at:end])).start[1:]
-        for begins in reversed(starts.tolist()):
-            row = at + _index(process.rows[at:end], origin + begins)
-            before = of_kind(replace(process, rows=process.rows[max(first, row - look) : row]), *OWNERS)
-            if len(before) and int(before.end.max()) <= begins:
-                return row, begins
+        if found := _start_of_step(process, first, max(first, end - look), end, find_steps, last=True):
+            return found
+    return None
+
+
+def _start_of_step(
+    process: Process, first: int, at: int, end: int, find_steps: Callable[[Process], Stepping], *, last: bool
+) -> tuple[int, int] | None:
+    """The row and the time at which a step between two rows begins that none before reaches into."""
+    origin = origin_ns(process)
+    starts = find_steps(replace(process, rows=process.rows[at:end])).start[1:].tolist()
+    for begins in reversed(starts) if last else starts:
+        row = at + _index(process.rows[at:end], origin + begins)
+        before = of_kind(replace(process, rows=process.rows[max(first, row - (end - at)) : row]), *OWNERS)
+        if len(before) and int(before.end.max()) <= begins:
+            return row, begins
     return None
 
 

@@ -91,6 +91,7 @@ def _process(one: Observed, seat: Seat, workers: Sequence[Process], folder: Path
         rows=rows,
         notes=notes,
         workers=tuple(workers),
+        tail=one.tail,
     )
 
 

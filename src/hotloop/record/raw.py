@@ -38,6 +38,7 @@ class Observed:
     rows: list[npt.NDArray[Any]] = field(default_factory=list)
     notes: list[Note] = field(default_factory=list)
     bad_notes: int = 0
+    tail: bool = False  # ``rows`` are only the last of them
 
     def read_on(self, folder: Path, *, live: bool = False, most: int | None = None) -> bool:
         """Take in what its files hold beyond what is read, ``most`` rows or all; whether there was any."""

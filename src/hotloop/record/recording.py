@@ -45,6 +45,7 @@ class Process:
     rows: npt.NDArray[Any]  # dtype ROW_DTYPE
     notes: Mapping[str, list[Note]]
     workers: tuple[Process, ...] = ()
+    tail: bool = False  # ``rows`` are only the last of them
 
     def first(self, kind: str) -> Note:
         """The first note of a type, or an empty one."""
