@@ -13,7 +13,7 @@ from hotloop.errors import HotloopError
 
 _USAGE = (
     "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--patch FILE] [--evidence] [--throw-away] "
-    "[--profile] [--memory-every N] [--evaluation FUNCTION]... [--json] -- COMMAND..."
+    "[--profile] [--memory-every N] [--evaluation FUNCTION]... [--quiet] [--json] -- COMMAND..."
 )
 
 
@@ -39,6 +39,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="count the model's calls in FUNCTION or FILE.py:FUNCTION as evaluation; may be repeated",
     )
+    parser.add_argument("--quiet", action="store_true", help="no warnings while the command runs")
     arguments.add_json(parser, "report.json; the command's output moves to standard error:")
     arguments.add_command(parser, _USAGE)
 
@@ -63,6 +64,8 @@ def main(options: argparse.Namespace) -> int:
         steps=options.steps,
         profile=options.profile,
         memory_every=options.memory_every,
+        quiet=options.quiet,
+        patience=1.0,
         env=env,
         patch=patch,
         stdout=sys.stderr if options.json else None,

@@ -15,6 +15,8 @@ from typing import IO, Any
 
 from hotloop.errors import UsageError
 from hotloop.fix.in_force import InForce
+from hotloop.flow.alerts import WINDOW_S, Alerts
+from hotloop.flow.course import Course
 from hotloop.footprint.watch import MemoryWatch
 from hotloop.launch.command import Outcome, run_command
 from hotloop.launch.guard import Guard
@@ -52,6 +54,8 @@ def observe(
     profile: bool = False,
     memory: bool = False,
     memory_every: int | None = None,
+    quiet: bool = False,
+    patience: float | None = None,
     env: Mapping[str, str] | None = None,
     patch: InForce | None = None,
     watch_tick: Callable[[], None] | None = None,
@@ -64,7 +68,8 @@ def observe(
     """Run the command under observation; the recording lies in ``folder`` when it returns.
 
     ``memory`` watches closely what grows (slows the command down); ``memory_every`` prints a line on standard
-    error every so many steps. ``env`` is added to the command's environment (remedies, interventions);
+    error every so many steps; ``quiet`` warns of nothing, ``patience`` (1.0) warns as ``flow.alerts`` says,
+    None of memory only. ``env`` is added to the command's environment (remedies, interventions);
     ``patch`` is enabled in it; ``watch_tick`` is called once or twice a second. ``throw_away`` drops what the
     command writes elsewhere than to ``folder``, and shows it other bytes ``instead`` of those of some files;
     ``guard`` ends it where it has to.
@@ -73,7 +78,9 @@ def observe(
         if room is not None:
             guard = guard or Guard(only_disk=True)
             guard.disk = room.scratch
-        store = Store(folder)
+        course = Course(window_s=WINDOW_S * (patience or 1.0))
+        alerts = None if quiet or patience is None else Alerts(course, _say, patience=patience)
+        store = Store(folder, course.follow if alerts is not None else None)
         machine, kills = facts(with_gpus=False), oom_kills()
         put: Mapping[str, str] = {}
         asked = {"STEPS": steps, "PROFILE": int(profile) or None, "MEMORY": int(memory) or None}
@@ -83,7 +90,7 @@ def observe(
             put, more = patch.put(folder), {"patch": {"files": list(map(str, patch.files))}}
         store.begin(command, machine, **more)
         sampler = Sampler(closely=memory)
-        watch = MemoryWatch(machine, say=_say, every=memory_every)
+        watch = MemoryWatch(machine, say=_say, every=memory_every, quiet=quiet)
 
         def tick(pid: int) -> None:
             if guard is not None:
@@ -92,6 +99,8 @@ def observe(
             store.take_in(samples)
             trainer, step = store.progress
             watch.look(*samples, pid=trainer, step=step)
+            if alerts is not None:
+                alerts.look(samples)
             if watch_tick is not None:
                 watch_tick()
 

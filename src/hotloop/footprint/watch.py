@@ -18,11 +18,16 @@ Sample = Mapping[str, float]
 class MemoryWatch:
     """Looks at every sample of the launching parent; ``say`` gets each line. ``every`` steps a line, or none.
 
-    ``machine`` are the facts of ``launch.machine``.
+    ``machine`` are the facts of ``launch.machine``. ``quiet``: no warning.
     """
 
     def __init__(
-        self, machine: Mapping[str, Any], *, say: Callable[[str], None], every: int | None = None
+        self,
+        machine: Mapping[str, Any],
+        *,
+        say: Callable[[str], None],
+        every: int | None = None,
+        quiet: bool = False,
     ) -> None:
         ram, limit = machine.get("ram_bytes"), machine.get("memory_limit_bytes")
         self._limited = bool(limit) and (not ram or limit < ram)
@@ -30,7 +35,7 @@ class MemoryWatch:
         self._say = say
         self._every = every
         self._said_step = 0
-        self._warned = False
+        self._warned = quiet
 
     def look(self, machine: Sequence[Sample], processes: Sequence[Sample], *, pid: int, step: int) -> None:
         """Take in new samples; ``pid`` and ``step`` are of the training process, 0 before there is one."""

@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Final
+from typing import Any, Final
 
 import psutil
 
 from hotloop.record import raw
 from hotloop.record.bucket import Bucket
 from hotloop.record.owners import assign
+from hotloop.record.recording import Note
 
 #: Rows wait in memory until this many make a chunk worth compressing, or this long.
 ENOUGH_ROWS: Final = 2048
@@ -80,14 +81,19 @@ class Member(raw.Observed):
             self._punched = _punch(files[0], self._punched, self.rows_read)
 
 
+#: Gets what came of a process at a tick: pieces of rows (dtype ROW_DTYPE) and notes.
+Follow = Callable[[Member, Sequence[Any], Sequence[Note]], None]
+
+
 class Intake:
     """The processes of one run folder and the files they go to. Raises OSError and sqlite3.Error.
 
     After an error nothing is lost: what was not committed is still in the raw files and in memory.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, follow: Follow | None = None) -> None:
         self._folder = folder
+        self._follow = follow
         self._members: dict[str, Member] = {}
 
     @property
@@ -101,7 +107,10 @@ class Intake:
         newest = {facts.pid: facts.start_ns for facts in found}
         for facts in found:
             member = self._members.setdefault(facts.key, Member(facts=facts, folder=self._folder / "raw"))
+            rows, notes = len(member.rows), len(member.notes)
             member.look(superseded=newest[facts.pid] > facts.start_ns)
+            if self._follow is not None:
+                self._follow(member, member.rows[rows:], member.notes[notes:])
         due = [member for member in self.members if not member.removed and (last or member.is_due)]
         self._find_files(due, last=last)
         for bucket in dict.fromkeys(member.bucket for member in due if member.bucket):

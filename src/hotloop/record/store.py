@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from hotloop.errors import UsageError
 from hotloop.record import raw, runfile
-from hotloop.record.intake import Intake
+from hotloop.record.intake import Follow, Intake
 from hotloop.record.mark import mark
 from hotloop.record.samples import Samples, SystemFile
 
@@ -28,13 +28,15 @@ _FULL: Final = 512 << 10
 
 
 class Store:
-    """Writes one run's folder. ``warnings`` says in words what could not be stored."""
+    """Writes one run's folder. ``warnings`` says in words what could not be stored. ``follow`` gets rows and
+    notes as they come.
+    """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, follow: Follow | None = None) -> None:
         self.folder = folder
         self.raw_dir = folder / "raw"
         self.warnings: list[str] = []
-        self._intake = Intake(folder)
+        self._intake = Intake(folder, follow)
         self._system = SystemFile(folder / "system.sqlite")
         self._run: dict[str, Any] = {}
 
