@@ -37,6 +37,8 @@ _GPU: Final = (
     ("gpu", "GPU busy", "%", "util_ratio", 100.0),
     ("gpu-memory", "GPU memory", "bytes", "memory_bytes", 1.0),
     ("gpu-power", "GPU power", "W", "power_w", 1.0),
+    ("gpu-temperature", "GPU temperature", "°C", "temperature_c", 1.0),
+    ("gpu-clock", "GPU clock", "MHz", "sm_clock_mhz", 1.0),
 )
 
 
