@@ -11,8 +11,8 @@ none):
 * ``refaults_per_s`` (pages read again soon after they were evicted).
 * ``disk_read_bytes_per_s``, ``disk_write_bytes_per_s``, ``disk_busy_ratio`` (busiest disk),
   ``net_recv_bytes_per_s``, ``net_sent_bytes_per_s``.
-* ``gpuN_util_ratio``, ``gpuN_memory_bytes``, ``gpuN_power_w``, ``gpuN_power_limit_w``, ``gpuN_sm_clock_mhz``,
-  ``gpuN_temperature_c``, ``gpuN_throttle_reasons`` (NVML bit mask).
+* ``gpuN_util_ratio``, ``gpuN_memory_bytes``, ``gpuN_memory_total_bytes``, ``gpuN_power_w``,
+  ``gpuN_power_limit_w``, ``gpuN_sm_clock_mhz``, ``gpuN_temperature_c``, ``gpuN_throttle_reasons`` (bit mask).
 * ``sample_s``: what taking the sample cost.
 
 Process columns (``recording.process_system[pid]``): ``t_s``; ``cpu_ratio`` (1.0 is one core); ``rss_bytes``,
