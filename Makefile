@@ -78,8 +78,9 @@ accuracy: $(READY)
 
 # On a machine with an NVIDIA GPU and its own torch: no environment is made, the one at hand is used.
 gpu:
-	PYTHONPATH=src $(PYTHON) -m pytest -m gpu tests
+	PYTHONPATH=src $(PYTHON) -m pytest -m gpu $$(grep -rl --include='test_*.py' 'mark.gpu' tests)
 	PYTHONPATH=src $(PYTHON) benchmarks/gpu/run.py --out $${OUT:-benchmarks/results}
+	PYTHONPATH=src $(PYTHON) benchmarks/gpu/systems.py --race --observe --out $${OUT:-benchmarks/results}
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info hotloop-runs

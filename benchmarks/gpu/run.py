@@ -1,9 +1,10 @@
 """The GPU part of the benchmarks: planted cases on real kernels, the overhead of a step, and feeding.
 
-    PYTHONPATH=src python benchmarks/gpu/run.py [--out DIR]
+    PYTHONPATH=src python benchmarks/gpu/run.py [--parts cases overhead feed] [--out DIR]
 
 Under ten minutes on one GPU. Writes ``gpu.json`` and ``gpu.md`` into --out, and ``gpu-feed.json`` and
 ``gpu-feed.md`` (see feed.py); the machine's torch is used as it is. Without CUDA it says so and exits 0.
+The five systems are ``systems.py``.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from case import load  # noqa: E402
 
 #: No new case starts after this many seconds, so that the whole stays under ten minutes.
 BUDGET_S = 300.0
+PARTS = ("cases", "overhead", "feed")
 
 
 def main() -> int:
@@ -33,6 +35,7 @@ def main() -> int:
     )
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results"), help="folder of the results")
     parser.add_argument("--only", default="", help="only cases whose name matches this regular expression")
+    parser.add_argument("--parts", nargs="+", default=list(PARTS), choices=PARTS)
     parser.add_argument(
         "--keep", type=Path, default=Path("/tmp/hotloop-gpu"), help="run folders are kept here"
     )
@@ -43,7 +46,8 @@ def main() -> int:
         return 0
     start = time.perf_counter()
     rows = []
-    for case in load(HERE.parent / "accuracy" / "cases_gpu", args.only):
+    cases = load(HERE.parent / "accuracy" / "cases_gpu", args.only) if "cases" in args.parts else []
+    for case in cases:
         if time.perf_counter() - start > BUDGET_S:
             print(f"left out for lack of time: {case.name}")
             continue
@@ -51,14 +55,15 @@ def main() -> int:
         row = accuracy.try_case(case, args.keep, False, 120.0)
         print(accuracy.line(row), flush=True)
         rows.append(row)
-    costs = [row for size in ("small", "medium") for row in overhead.compare(size, 600, 3, None, "cuda")]
+    sizes = ("small", "medium") if "overhead" in args.parts else ()
+    costs = [row for size in sizes for row in overhead.compare(size, 600, 3, None, "cuda")]
     overhead.print_table(costs)
     result = {"device": device, "summary": accuracy.summary(rows), "cases": rows, "overhead": costs}
     args.out.mkdir(parents=True, exist_ok=True)
     (args.out / "gpu.json").write_text(json.dumps(result, indent=1) + "\n")
     (args.out / "gpu.md").write_text(as_markdown(result))
     print(f"written: {args.out / 'gpu.json'}")
-    return feeding(args.out)
+    return feeding(args.out) if "feed" in args.parts else 0
 
 
 def feeding(out: Path) -> int:

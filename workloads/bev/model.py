@@ -157,7 +157,7 @@ class LiftSplat(nn.Module):
 
     def remember(self, calibs, feature_size):
         """Keep the cells of every camera, sorted, for all steps to come: intrinsics repeat."""
-        cells = cells_of(frustum(self.image_size, feature_size), calibs)
+        cells = cells_of(frustum(self.image_size, feature_size).to(calibs.device), calibs)
         outside = MAP_SHAPE[0] * MAP_SHAPE[1]
         cells, order = cells.where(cells >= 0, outside).sort(dim=1, stable=True)
         self.num_cameras = len(calibs)

@@ -1,4 +1,4 @@
-"""What observers have called: after updates, once a second, in workers, at exit, after a fork.
+"""What observers have called: after updates, at ticks, once a second, in workers, at exit, after a fork.
 
 Each is guarded under the name of its observer.
 """
@@ -12,7 +12,11 @@ from hotloop.hooks.registry import Hooks, Switch
 from hotloop.probe.counting import StepCount
 
 #: Slow housekeeping (``on_second``) runs at step ends, at most this often.
-_TICK_NS: Final = 1_000_000_000
+_SECOND_NS: Final = 1_000_000_000
+#: ``on_tick``: at most this often, later after this part of the time so far, and once a second in the end. So
+#: a run of two seconds tells as much of its course as one of days.
+_FIRST_TICK_NS: Final = 20_000_000
+_TICK_PART: Final = 25
 
 
 class Callbacks:
@@ -23,6 +27,8 @@ class Callbacks:
         self.count = StepCount()
         self.callbacks: list[tuple[Switch, Callable[[], None]]] = []  # of updates
         self._on_second: list[Callable[[], None]] = []
+        self._on_tick: list[Callable[[], None]] = []
+        self._first_tick = self._next_second = 0
         self._on_made: list[Callable[[int], None]] = []
         self._on_exit: list[Callable[[], None]] = []
         self._on_fork: list[Callable[[], None]] = []
@@ -40,6 +46,10 @@ class Callbacks:
     def on_second(self, observer: str, function: Callable[[], None]) -> None:
         """Call at the end of an update (or of a backward, where nothing updates), at most once a second."""
         self._on_second.append(self.hooks.guard(observer, function))
+
+    def on_tick(self, observer: str, function: Callable[[], None]) -> None:
+        """Like ``on_second``, and more often in the first 25 seconds."""
+        self._on_tick.append(self.hooks.guard(observer, function))
 
     def on_made(self, observer: str, function: Callable[[int], None]) -> None:
         """Call in a DataLoader worker between two batches, at most once a second, with how many it made."""
@@ -66,7 +76,14 @@ class Callbacks:
 
     def tick(self, now: int) -> None:
         """Slow housekeeping; due at ``count.next_tick``."""
-        self.count.next_tick = now + _TICK_NS
+        self._first_tick = self._first_tick or now
+        part = (now - self._first_tick) // _TICK_PART
+        self.count.next_tick = now + min(_SECOND_NS, max(_FIRST_TICK_NS, part))
+        for function in self._on_tick:
+            function()
+        if now < self._next_second:
+            return
+        self._next_second = now + _SECOND_NS
         for function in self._on_second:
             function()
 

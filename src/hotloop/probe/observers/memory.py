@@ -54,11 +54,12 @@ def note_memory(probe: Probe, *, last: bool = False) -> None:
         fields.update(status_bytes("VmHWM"))
     cuda = probe.torch.cuda
     if cuda.is_initialized():
-        stats = cuda.memory_stats()
+        stats = cuda.memory_stats_as_nested_dict()
+        allocated = stats.get("allocated_bytes", {}).get("all", {})
         fields.update(
-            device_allocated=stats.get("allocated_bytes.all.current", 0),
-            device_reserved=stats.get("reserved_bytes.all.current", 0),
-            device_peak=stats.get("allocated_bytes.all.peak", 0),
+            device_allocated=allocated.get("current", 0),
+            device_reserved=stats.get("reserved_bytes", {}).get("all", {}).get("current", 0),
+            device_peak=allocated.get("peak", 0),
             alloc_retries=stats.get("num_alloc_retries", 0),
         )
     probe.note("memory", **fields)
@@ -84,7 +85,7 @@ def status_bytes(*names: str) -> dict[str, int]:
 
 
 def install(probe: Probe) -> None:
-    """Observe garbage collections, and memory at the start, once a second and at the end."""
+    """Observe garbage collections, and memory at the start, at ticks and at the end."""
     if not probe.asleep:
         note_memory(probe)
     collections = ending(probe, NAME, "collected", GC, _WORTH_A_ROW_NS)
@@ -92,5 +93,5 @@ def install(probe: Probe) -> None:
         collections = probe.hooks.guard(NAME, Collections(probe))
     gc.callbacks.append(collections)
     probe.hooks.at_undo(lambda: gc.callbacks.remove(collections))
-    probe.on_second(NAME, lambda: note_memory(probe))
+    probe.on_tick(NAME, lambda: note_memory(probe))
     probe.on_exit(NAME, lambda: note_memory(probe, last=True))
