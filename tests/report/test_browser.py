@@ -38,7 +38,7 @@ def box(browser: Chromium, selector: str) -> dict[str, float]:
 
 def test_it_opens_without_an_error_and_asks_for_nothing(browser: Chromium, page: Path) -> None:
     browser.open(page)
-    charts = browser.run("document.querySelectorAll('.plot').length")
+    charts = browser.run("document.querySelectorAll('.plot[tabindex]').length")
     assert charts >= 10
     assert browser.run("document.documentElement.dataset.ready") == str(charts)
     assert browser.run("document.querySelectorAll('.plot path').length") >= charts

@@ -46,7 +46,8 @@ def render(report: Report) -> str:
     )  # fmt: skip
     foot = f"hotloop {report['hotloop_version']}, report schema {report['schema']}"
     foot += f". Recording: {folder}" if folder else ""
-    data = {"wall_s": report["wall_s"], "span": report["span"], "charts": specs, "flame": report.get("flame")}
+    drawn = {name: report.get(name) for name in ("flame", "histogram", "waterfall", "step_s")}
+    data = {"wall_s": report["wall_s"], "span": report["span"], "charts": specs, **drawn}
     return page(f"hotloop: {command[:120]}", Markup(body), foot, data)
 
 
@@ -60,7 +61,7 @@ def page(title: str, body: Markup, foot: str, data: Mapping[str, Any]) -> str:
         style=Markup(style()),
         # Inside a script element only "<" can end it or open a comment.
         data=Markup(text.replace("<", "\\u003c")),
-        script=Markup(script("plots", "report")),
+        script=Markup(script("plots", "steps", "report")),
     )  # fmt: skip
 
 

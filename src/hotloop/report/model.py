@@ -23,10 +23,12 @@ from hotloop.record.spill import in_turn
 from hotloop.report import flame, loaders, ranks, system, words
 from hotloop.report import next as next_
 from hotloop.report.excerpts import Sources
+from hotloop.report.histogram import histogram
 from hotloop.report.remaining import remaining
 from hotloop.report.series import series
 from hotloop.report.throughput import throughput
 from hotloop.report.values import plain
+from hotloop.report.waterfall import waterfall
 from hotloop.whatif.estimate import WhatIf, estimate
 
 SCHEMA: Final = 1
@@ -99,6 +101,8 @@ def build(
         "overhead_s_per_step": overhead_s,
         **_details(main, sources),
         "series": series(main, offset_s),
+        "histogram": histogram(main),
+        "waterfall": waterfall(process, main),
         "charts": system.charts(recording),
         "warnings": [*warned, *(main.facts.get("unclear", ()) if main else ())],
         "machine": recording.machine,

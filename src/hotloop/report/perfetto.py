@@ -27,7 +27,7 @@ _OPERATIONS: Final[Mapping[int, tuple[str, ...]]] = {
     r.COLLECTIVE: r.COLLECTIVE_OPS,
 }
 #: Kinds that are no span of the thread.
-_NO_SPAN: Final = (r.SAMPLE, r.DEVICE, r.LOSS)
+NO_SPAN: Final = (r.SAMPLE, r.DEVICE, r.LOSS)
 
 #: A trace of this many events is about 40 MB of text and opens in a few seconds.
 MAX_EVENTS: Final = 250_000
@@ -88,7 +88,7 @@ def _steps(recording: Recording, process: Process, measured: Steps, most: int, t
 
 def _spans(recording: Recording, process: Process, rows: Rows, tid: int) -> Iterator[Event]:
     """One slice per span, properly nested: a child never ends after its parent, whatever rounding did."""
-    spans_ = rows[~np.isin(rows["kind"], _NO_SPAN)]
+    spans_ = rows[~np.isin(rows["kind"], NO_SPAN)]
     lengths = durations_ns(spans_)
     order = np.lexsort((-lengths, spans_["start"]))
     places = {note.get("id"): note for note in process.notes.get("site", [])}
@@ -102,7 +102,7 @@ def _spans(recording: Recording, process: Process, rows: Rows, tid: int) -> Iter
         if open_ends:
             end = min(end, open_ends[-1])
         open_ends.append(end)
-        name, arguments = _described(row, places, modules)
+        name, arguments = described(row, places, modules)
         category = r.KIND_NAMES.get(int(row["kind"]), "?")
         since, until = ((at - recording.start_ns) / 1e3 for at in (start, end))
         yield _slice(process.pid, tid, name, category, since, until, arguments)
@@ -126,7 +126,8 @@ def _samples(recording: Recording, process: Process, rows: Rows, tid: int) -> It
         yield _slice(process.pid, tid, name, "sample", since, until, arguments)
 
 
-def _described(row: Any, places: Mapping[Any, Any], modules: Mapping[Any, Any]) -> tuple[str, Event]:
+def described(row: Any, places: Mapping[Any, Any], modules: Mapping[Any, Any]) -> tuple[str, Event]:
+    """What a row is called, and what is known of it: ``place``, ``samples``, ``bytes``."""
     kind, obj, value = int(row["kind"]), int(row["obj"]), int(row["value"])
     name = r.KIND_NAMES.get(kind, f"kind {kind}")
     arguments: Event = {}

@@ -69,9 +69,9 @@
     draw();
     return draw;
   };
-  const burn = flame();
+  const others = [flame(), histogram(data), waterfall(data)];
   let pending = 0;
-  addEventListener("resize", () => { cancelAnimationFrame(pending); pending = requestAnimationFrame(() => { plots.forEach((plot) => plot.draw()); burn(); }); });
+  addEventListener("resize", () => { cancelAnimationFrame(pending); pending = requestAnimationFrame(() => { plots.forEach((plot) => plot.draw()); others.forEach((draw) => draw()); }); });
 
   // -- theme: automatic, light, dark
   const button = document.getElementById("theme");
