@@ -1,11 +1,12 @@
 """Public training scripts beside a truth that was written before hotloop saw them.
 
-    python benchmarks/public/run.py FOLDER [--only REGEX] [--out FILE.md] [--keep RUNS [--again]]
+    python benchmarks/public/run.py FOLDER [--scripts FILE] [--only REGEX] [--out FILE.md] [--keep RUNS [--again]]
 
-``scripts.json`` has, for each script, repository and commit, the edits that let it run on a CPU, the program
-that makes its data, its command, and the truth: first cause, place, bottleneck and accepted answers, from the
-source and from py-spy. The scripts are others' and are not kept here: FOLDER holds one folder a script, named
-as in ``scripts.json``, with the code fetched and edited, and a file COMMAND where another Python is needed.
+``scripts.json`` (a second set: ``scripts-second.json``) has, for each script, repository and commit, the edits
+that let it run on a CPU, the program that makes its data, its command, and the truth: first cause, place,
+bottleneck and accepted answers, from the source and from py-spy. The scripts are others' and are not kept here:
+FOLDER holds one folder a script, named as in the list, with the code fetched and edited, and a file COMMAND
+where another Python is needed.
 Prints verdict and truth side by side; a person judges. Every run is one launch. With ``--keep`` recordings
 stay, and ``--again`` judges them by the rules as they are now.
 """
@@ -32,6 +33,7 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--scripts", type=Path, default=HERE / "scripts.json", help="scripts and their truth")
     parser.add_argument("--only", default="", help="only scripts whose name matches this regular expression")
     parser.add_argument("--out", type=Path, help="write the table as Markdown")
     parser.add_argument("--timeout", type=float, default=150.0, help="seconds per script")
@@ -42,7 +44,7 @@ def main() -> int:
         parser.error("--again needs --keep RUNS: the folder of the recordings")
     lines = ["| script | truth | hotloop: bottleneck, first finding | verdict |", "|---|---|---|---|"]
     with tempfile.TemporaryDirectory() as scratch:
-        for script in json.loads((HERE / "scripts.json").read_text()):
+        for script in json.loads(options.scripts.read_text()):
             place = options.folder / script["name"]
             if not place.is_dir() or not re.search(options.only, script["name"]):
                 continue
