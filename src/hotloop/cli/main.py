@@ -19,7 +19,9 @@ from hotloop.errors import HotloopError
 #: Verb -> one line of help. The verb's module (``hotloop.cli.<verb>``) is imported only when it is used.
 VERBS = {
     "run": "run a training command, account for every second, name what holds it back",
+    "watch": "follow a run while it goes on: terminal, or a page in the browser",
     "report": "render a finished run again: terminal, HTML, JSON, Perfetto",
+    "export": "a run's steps and metrics as Parquet, JSON lines, TensorBoard, Prometheus, OpenTelemetry ...",
     "brief": "what a person or a coding agent needs to write a change, and to prove it",
     "fix": "the change a run asks for, as a patch of your source and configuration",
     "verify": "whether a faster run computes the same, how much faster it is, and a checklist",

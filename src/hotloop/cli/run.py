@@ -12,8 +12,9 @@ from hotloop.cli.output import say, silence, takes_color, terminal_width
 from hotloop.errors import HotloopError
 
 _USAGE = (
-    "hotloop run [--out DIR] [--steps N] [--apply REMEDY]... [--patch FILE] [--evidence] [--throw-away] "
-    "[--profile] [--memory-every N] [--evaluation FUNCTION]... [--quiet] [--json] -- COMMAND..."
+    "hotloop run [--out DIR] [--steps N | --until-sure] [--apply REMEDY]... [--patch FILE] [--evidence] [--throw-away] "
+    "[--profile] [--memory-every N] [--evaluation FUNCTION]... [--export SPEC]... "
+    "[--quiet] [--json] -- COMMAND..."
 )
 
 
@@ -21,6 +22,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop run``."""
     arguments.add_out(parser)
     arguments.add_steps(parser)
+    parser.add_argument(
+        "--until-sure",
+        action="store_true",
+        help="end the run cleanly once its verdict no longer changes (one rank)",
+    )
     arguments.add_change(parser)
     parser.add_argument(
         "--evidence", action="store_true", help="record what is computed, for hotloop verify to compare"
@@ -39,6 +45,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="count the model's calls in FUNCTION or FILE.py:FUNCTION as evaluation; may be repeated",
     )
+    parser.add_argument(
+        "--export",
+        metavar="SPEC",
+        action="append",
+        default=[],
+        help="metrics while it runs, such as prometheus=:9400 or jsonl=FILE; see hotloop export",
+    )
     parser.add_argument("--quiet", action="store_true", help="no warnings while the command runs")
     arguments.add_json(parser, "report.json; the command's output moves to standard error:")
     arguments.add_command(parser, _USAGE)
@@ -48,7 +61,9 @@ def main(options: argparse.Namespace) -> int:
     """Returns the command's own exit code."""
     command = arguments.command_of(options.command, _USAGE)
     from hotloop.fix import in_force
+    from hotloop.flow.export import Live, export
     from hotloop.flow.observe import new_run_folder, observe, say_why_ended  # --help and --version stay fast
+    from hotloop.flow.sure import Sure
     from hotloop.remedy import catalogue
 
     patch = in_force.read(options.patch, command) if options.patch else None
@@ -57,26 +72,35 @@ def main(options: argparse.Namespace) -> int:
         env["HOTLOOP_EVALUATION"] = ",".join(options.evaluation)
     if options.evidence:
         env["HOTLOOP_EVIDENCE"] = "1"
+    exports = Live(options.export, say)
     folder = new_run_folder(options.out, command)
+    sure = Sure(folder) if options.until_sure else None
     outcome = observe(
         command,
         folder,
         steps=options.steps,
+        watch_tick=sure.tick if sure is not None else None,
         profile=options.profile,
         memory_every=options.memory_every,
         quiet=options.quiet,
         patience=1.0,
-        env=env,
+        exports=exports,
+        env=env | sure.env if sure is not None else env,
         patch=patch,
         stdout=sys.stderr if options.json else None,
         throw_away=options.throw_away,
     )
     say_why_ended(outcome)
+    if sure is not None:
+        sure.close()
+    exports.close()
     from hotloop.flow.examine import examine, publish, read  # takes a while: not before the command
 
     try:
         examination = examine(read(folder))
         report = publish(examination, folder)
+        for spec in exports.later:
+            export(examination, spec)
     except Exception as error:
         # The command ran and its exit code is what the caller waits for: say what failed and keep both.
         _say_report_failed(error, folder)

@@ -17,6 +17,7 @@ from hotloop.errors import UsageError
 from hotloop.fix.in_force import InForce
 from hotloop.flow.alerts import WINDOW_S, Alerts
 from hotloop.flow.course import Course
+from hotloop.flow.export import Live
 from hotloop.footprint.watch import MemoryWatch
 from hotloop.launch.command import Outcome, run_command
 from hotloop.launch.guard import Guard
@@ -56,6 +57,7 @@ def observe(
     memory_every: int | None = None,
     quiet: bool = False,
     patience: float | None = None,
+    exports: Live | None = None,
     env: Mapping[str, str] | None = None,
     patch: InForce | None = None,
     watch_tick: Callable[[], None] | None = None,
@@ -69,9 +71,10 @@ def observe(
 
     ``memory`` watches closely what grows (slows the command down); ``memory_every`` prints a line on standard
     error every so many steps; ``quiet`` warns of nothing, ``patience`` (1.0) warns as ``flow.alerts`` says,
-    None of memory only. ``env`` is added to the command's environment (remedies, interventions);
-    ``patch`` is enabled in it; ``watch_tick`` is called once or twice a second. ``throw_away`` drops what the
-    command writes elsewhere than to ``folder``, and shows it other bytes ``instead`` of those of some files;
+    None of memory only. ``exports`` get a point at each sample. ``env`` is added to the command's
+    environment (remedies, interventions); ``patch`` is enabled in it; ``watch_tick`` is called once or twice
+    a second. ``throw_away`` drops what the command writes elsewhere than to ``folder``, and shows it other
+    bytes ``instead`` of those of some files;
     ``guard`` ends it where it has to.
     """
     with throwing_away(command, folder, instead=instead) if throw_away else nullcontext() as room:
@@ -80,7 +83,7 @@ def observe(
             guard.disk = room.scratch
         course = Course(window_s=WINDOW_S * (patience or 1.0))
         alerts = None if quiet or patience is None else Alerts(course, _say, patience=patience)
-        store = Store(folder, course.follow if alerts is not None else None)
+        store = Store(folder, course.follow if alerts or exports else None)
         machine, kills = facts(with_gpus=False), oom_kills()
         put: Mapping[str, str] = {}
         asked = {"STEPS": steps, "PROFILE": int(profile) or None, "MEMORY": int(memory) or None}
@@ -101,6 +104,8 @@ def observe(
             watch.look(*samples, pid=trainer, step=step)
             if alerts is not None:
                 alerts.look(samples)
+            if exports is not None:
+                exports.look(course, samples)
             if watch_tick is not None:
                 watch_tick()
 

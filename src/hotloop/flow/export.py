@@ -1,0 +1,301 @@
+"""Runs in other tools: ``KIND`` or ``KIND=WHERE``, while they go on (``hotloop run --export``) or later.
+
+Each is a few lines around a library that is imported where it is used. An exporter
+never fails a run: on its first error it is dropped, with a warning.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from math import isfinite
+from pathlib import Path
+from typing import Any, Final, Protocol, TextIO
+
+import numpy as np
+
+from hotloop.errors import UsageError
+from hotloop.flow.course import Course
+from hotloop.flow.examine import Examination, step_columns
+from hotloop.flow.metrics import METRICS, Point, flat, now, points, summary
+from hotloop.record.publish import write_bytes_atomic
+from hotloop.record.samples import Samples
+
+_HINT: Final = "pip install 'hotloop[export]'"
+
+
+class Exporter(Protocol):
+    """Takes points in the order of time."""
+
+    def put(self, point: Point) -> None:
+        """One moment of the run."""
+
+    def close(self) -> None:
+        """Nothing more comes."""
+
+
+class JsonLines:
+    """One JSON object a line: ``time``, ``step``, and every metric under its flat name."""
+
+    def __init__(self, where: str, live: bool) -> None:
+        path = Path(where or "hotloop.jsonl")
+        self._file: TextIO = sys.stdout if where == "-" else path.open("w", encoding="utf-8")
+
+    def put(self, point: Point) -> None:
+        """Write a line; a loss that is not finite is null."""
+        values = {flat(key): value if isfinite(value) else None for key, value in point.values.items()}
+        line = {"time": round(point.unix_s, 6), "step": point.step, **values}
+        self._file.write(json.dumps(line) + "\n")
+        self._file.flush()
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not sys.stdout:
+            self._file.close()
+
+
+class TensorBoard:
+    """Scalars ``hotloop/NAME``, written by TensorBoard's own writer."""
+
+    def __init__(self, where: str, live: bool) -> None:
+        from tensorboard.summary import Writer
+
+        self._writer = Writer(where or "hotloop-tensorboard")
+
+    def put(self, point: Point) -> None:
+        """Add a scalar for each metric."""
+        for key, value in point.values.items():
+            self._writer.add_scalar(f"hotloop/{flat(key)}", value, point.step, wall_time=point.unix_s)
+
+    def close(self) -> None:
+        """Write what waits."""
+        self._writer.close()
+
+
+class Prometheus:
+    """Gauges at ``[HOST]:PORT`` while a run goes on, for this machine alone if no HOST is given;
+    afterwards a text file.
+    """
+
+    def __init__(self, where: str, live: bool) -> None:
+        import prometheus_client as library
+
+        self._library, self._live, self._where = library, live, where
+        self._registry = library.CollectorRegistry()
+        self._gauges: dict[str, Any] = {}
+        if not live:
+            return
+        host, colon, port = (where or ":9400").rpartition(":")
+        if not colon or not port.isdecimal() or int(port) > 65535:
+            raise UsageError(f"prometheus={where} is no address", hint="prometheus=:9400")
+        host = host.strip("[]") or "127.0.0.1"
+        try:
+            self._server, _ = library.start_http_server(int(port), host, self._registry)
+        except OSError as error:
+            raise UsageError(
+                f"prometheus: {host}:{port} cannot be served: {error.strerror}", hint="take another port"
+            ) from error
+        self.port = int(self._server.server_port)
+
+    def put(self, point: Point) -> None:
+        """Set every gauge."""
+        for (name, gpu), value in point.values.items():
+            if name not in self._gauges:
+                labels = ["gpu"] if gpu else []
+                self._gauges[name] = self._library.Gauge(
+                    f"hotloop_{name}", METRICS[name][1], labels, registry=self._registry
+                )
+            gauge = self._gauges[name]
+            (gauge.labels(gpu) if gpu else gauge).set(value)
+
+    def close(self) -> None:
+        """Stop serving, or write the file."""
+        if self._live:
+            self._server.shutdown()
+            self._server.server_close()
+        else:
+            text = self._library.generate_latest(self._registry)
+            write_bytes_atomic(Path(self._where or "hotloop.prom"), text)
+
+
+class OpenTelemetry:
+    """Gauges of the SDK: over OTLP to a collector's URL (HTTP), or ``console``."""
+
+    def __init__(self, where: str, live: bool) -> None:
+        from opentelemetry.sdk.metrics import MeterProvider
+        from opentelemetry.sdk.metrics.export import ConsoleMetricExporter, PeriodicExportingMetricReader
+        from opentelemetry.sdk.resources import Resource
+
+        exporter: Any
+        if where == "console":
+            exporter = ConsoleMetricExporter(out=sys.stderr)
+        else:
+            from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
+
+            exporter = OTLPMetricExporter(endpoint=where or None)  # None: what OTEL_... variables say
+        reader = PeriodicExportingMetricReader(exporter, export_interval_millis=10_000)
+        self._provider = MeterProvider(
+            [reader], resource=Resource.create({"service.name": "hotloop"}), shutdown_on_exit=False
+        )
+        self._meter = self._provider.get_meter("hotloop")
+        self._gauges: dict[str, Any] = {}
+
+    def put(self, point: Point) -> None:
+        """Set every gauge."""
+        for (name, gpu), value in point.values.items():
+            if name not in self._gauges:
+                self._gauges[name] = self._meter.create_gauge(f"hotloop_{name}", *METRICS[name])
+            self._gauges[name].set(value, {"gpu": gpu} if gpu else None)
+
+    def close(self) -> None:
+        """Hand over what waits."""
+        self._provider.shutdown(timeout_millis=5_000)
+
+
+class WeightsAndBiases:
+    """A run of wandb's in the project that is named; ``WANDB_MODE=offline`` writes it to ``wandb/``."""
+
+    def __init__(self, where: str, live: bool) -> None:
+        import wandb
+
+        self._run = wandb.init(project=where or "hotloop", settings=wandb.Settings(silent=True))
+
+    def put(self, point: Point) -> None:
+        """Log under the run's own step, beside ``hotloop/steps``."""
+        self._run.log({f"hotloop/{flat(key)}": value for key, value in point.values.items()})
+
+    def close(self) -> None:
+        """End the run."""
+        self._run.finish()
+
+
+class MLflow:
+    """A run of MLflow's at the tracking URI that is named."""
+
+    def __init__(self, where: str, live: bool) -> None:
+        from mlflow import MlflowClient
+        from mlflow.entities import Metric
+
+        self._metric = Metric
+        self._client = MlflowClient(tracking_uri=where or None)
+        known = self._client.get_experiment_by_name("hotloop")
+        experiment = known.experiment_id if known else self._client.create_experiment("hotloop")
+        self._run = self._client.create_run(experiment).info.run_id
+
+    def put(self, point: Point) -> None:
+        """Log one batch of metrics."""
+        at = int(point.unix_s * 1e3)
+        found = [self._metric(flat(key), value, at, point.step) for key, value in point.values.items()]
+        self._client.log_batch(self._run, metrics=found)
+
+    def close(self) -> None:
+        """End the run."""
+        self._client.set_terminated(self._run)
+
+
+#: Kind -> how it is made, the package that it needs ("": those of the extra), whether it keeps no past.
+_KINDS: Final[Mapping[str, tuple[Callable[[str, bool], Exporter], str, bool]]] = {
+    "jsonl": (JsonLines, "", False),
+    "tensorboard": (TensorBoard, "tensorboard", False),
+    "prometheus": (Prometheus, "", True),
+    "otel": (OpenTelemetry, "", True),
+    "wandb": (WeightsAndBiases, "wandb", False),
+    "mlflow": (MLflow, "mlflow", False),
+}
+KINDS: Final = (*_KINDS, "parquet")
+
+
+def parse(spec: str) -> tuple[str, str]:
+    """Kind and where. Raises UsageError."""
+    kind, _, where = spec.partition("=")
+    if kind not in KINDS:
+        raise UsageError(
+            f"{spec!r}: there is no exporter {kind!r}",
+            hint=f"one of {', '.join(KINDS)}, as in jsonl=run.jsonl",
+        )
+    return kind, where
+
+
+@contextmanager
+def _in_words(spec: str) -> Iterator[None]:
+    """What a library raises as a UsageError, with the line that installs one that is missing."""
+    kind, _ = parse(spec)
+    try:
+        yield
+    except UsageError:
+        raise
+    except ImportError as error:
+        needs = _KINDS[kind][1] if kind in _KINDS else ""
+        raise UsageError(f"{spec}: {error}", hint=f"pip install {needs}" if needs else _HINT) from error
+    except Exception as error:  # each library has its own
+        words = f"{spec}: {getattr(error, 'strerror', None) or f'{type(error).__name__}: {error}'}"
+        raise UsageError(words, hint="see what it says, or name another place") from error
+
+
+def made(spec: str, *, live: bool) -> Exporter:
+    """The exporter of a spec. Raises UsageError."""
+    kind, where = parse(spec)
+    with _in_words(spec):
+        return _KINDS[kind][0](where, live)
+
+
+class Live:
+    """The exporters of a run that goes on; ``look`` once or twice a second. ``parquet`` waits for its end."""
+
+    def __init__(self, specs: Sequence[str], warn: Callable[[str], None]) -> None:
+        self.later = [spec for spec in specs if parse(spec)[0] == "parquet"]
+        self._open = {spec: made(spec, live=True) for spec in specs if spec not in self.later}
+        self._warn = warn
+
+    def look(self, course: Course, samples: Samples) -> None:
+        """Hand over the point of this moment, where the system was sampled."""
+        if self._open and samples[0] and (point := now(course, samples[0][-1])):
+            self._each(lambda one: one.put(point))
+
+    def close(self) -> None:
+        """The run is over."""
+        self._each(lambda one: one.close())
+
+    def _each(self, do: Callable[[Exporter], None]) -> None:
+        for spec, one in list(self._open.items()):
+            try:
+                do(one)
+            except Exception as error:
+                del self._open[spec]
+                self._warn(f"--export {spec} stopped: {type(error).__name__}: {error}")
+
+
+def export(examination: Examination, spec: str) -> int:
+    """Hand a finished run to an exporter; how many points it got. Raises UsageError."""
+    kind, where = parse(spec)
+    if examination.lead is None:
+        raise UsageError("nothing trained in this run: there is nothing to export", hint="hotloop report RUN")
+    if kind == "parquet":
+        with _in_words(spec):
+            return _parquet(examination, Path(where or "hotloop.parquet"))
+    exporter = made(spec, live=False)
+    all_points: Iterable[Point] = points(examination)
+    if _KINDS[kind][2]:
+        all_points = [one for one in [summary(points(examination))] if one]
+    count = 0
+    with _in_words(spec):
+        for point in all_points:
+            exporter.put(point)
+            count += 1
+        exporter.close()
+    return count
+
+
+def _parquet(examination: Examination, path: Path) -> int:
+    """Every step of every rank, a column for its rank and each of ``flow.examine.step_columns``."""
+    import pyarrow
+    from pyarrow import parquet
+
+    tables = []
+    for steps in examination.ranks:
+        columns = {name: np.asarray(values) for name, values in step_columns(steps).items()}
+        tables.append(pyarrow.table({"rank": np.full(len(steps.end_s), steps.rank, np.int32), **columns}))
+    parquet.write_table(pyarrow.concat_tables(tables), path, compression="zstd")
+    return sum(table.num_rows for table in tables)

@@ -1,0 +1,201 @@
+"""A run in other tools, each read back with that tool's own reader."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from urllib.request import urlopen
+
+import pytest
+
+from hotloop.cli.main import main
+from hotloop.errors import UsageError
+from hotloop.flow.examine import Examination, examine, read
+from hotloop.flow.export import Live, export, made
+from hotloop.flow.metrics import METRICS
+from hotloop.flow.observe import new_run_folder, observe
+
+SCRIPT = """
+import time, torch
+from torch.utils.data import DataLoader, TensorDataset
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+for (batch,) in DataLoader(TensorDataset(torch.ones(1600, 4)), batch_size=16):
+    loss = model(batch).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    time.sleep(0.015)
+"""
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was exported while it went on."""
+    tmp_path = tmp_path_factory.mktemp("export")
+    (tmp_path / "train.py").write_text(SCRIPT)
+    folder = new_run_folder(tmp_path / "run", ["train.py"])
+    said: list[str] = []
+    exports = Live([f"jsonl={tmp_path / 'live.jsonl'}", "prometheus=:0", "parquet=later"], said.append)
+    server = exports._open["prometheus=:0"]
+    pages: list[str] = []
+
+    def tick() -> None:
+        with urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=5) as page:  # type: ignore[attr-defined]
+            pages.append(page.read().decode())
+
+    command = [sys.executable, str(tmp_path / "train.py")]
+    assert observe(command, folder, exports=exports, watch_tick=tick).exit_code == 0
+    exports.close()
+    assert not said
+    assert exports.later == ["parquet=later"]
+    (tmp_path / "metrics.txt").write_text(pages[-1])
+    return folder
+
+
+@pytest.fixture(scope="module")
+def examination(run: Path) -> Examination:
+    return examine(read(run))
+
+
+def test_metrics_are_served_while_a_run_goes_on(run: Path) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    families = {
+        one.name: one for one in text_string_to_metric_families((run.parent / "metrics.txt").read_text())
+    }
+    assert {"hotloop_steps", "hotloop_samples_per_second", "hotloop_cpu_ratio"} <= families.keys()
+    assert 0 < families["hotloop_steps"].samples[0].value <= 100
+    assert all(one.name.removeprefix("hotloop_") in METRICS for one in families.values())
+    lines = [json.loads(line) for line in (run.parent / "live.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == sorted(line["step"] for line in lines)
+    assert {"time", "samples_per_second", "step_seconds", "loss", "memory_used_bytes"} <= lines[-1].keys()
+
+
+def test_steps_as_lines_and_as_a_table(run: Path, examination: Examination, tmp_path: Path) -> None:
+    from pyarrow import parquet
+
+    assert main(["export", str(run), "--to", f"jsonl={tmp_path / 'a.jsonl'}"]) == 0
+    lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text().splitlines()]
+    assert export(examination, f"parquet={tmp_path / 'a.parquet'}") == len(lines) == 100
+    table = parquet.read_table(tmp_path / "a.parquet")
+    assert {"rank", "start_s", "end_s", "samples", "steady", "data_wait", "forward"} <= set(
+        table.column_names
+    )
+    assert table["samples"].to_pylist() == [16] * 100
+    assert lines[-1]["samples"] == 1600
+    assert lines[7]["forward_seconds"] == pytest.approx(table["forward"][7].as_py())
+    begun = examination.recording.start_unix_s
+    assert begun < lines[0]["time"] < lines[-1]["time"] < begun + examination.recording.wall_s + 1
+
+
+def test_tensorboard_reads_the_scalars(examination: Examination, tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    export(examination, f"tensorboard={tmp_path}")
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    steps = events.Tensors("hotloop/step_seconds")
+    assert [one.step for one in steps] == sorted(one.step for one in steps)
+    assert steps[-1].step == 100
+
+
+def test_a_finished_run_as_a_text_file_of_prometheus(examination: Examination, tmp_path: Path) -> None:
+    from prometheus_client.parser import text_string_to_metric_families
+
+    export(examination, f"prometheus={tmp_path / 'run.prom'}")
+    found = {
+        one.name: one.samples[0].value
+        for one in text_string_to_metric_families((tmp_path / "run.prom").read_text())
+    }
+    assert found["hotloop_steps"] == 100
+    assert found["hotloop_samples"] == 1600
+    assert 0 < found["hotloop_forward_seconds"] < found["hotloop_step_seconds"]
+
+
+def test_a_collector_gets_gauges_with_units(examination: Examination) -> None:
+    from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
+
+    bodies: list[bytes] = []
+
+    class Collector(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            if self.headers.get("Content-Encoding") == "gzip":
+                import gzip
+
+                body = gzip.decompress(body)
+            bodies.append(body)
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Collector)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        export(examination, f"otel=http://127.0.0.1:{server.server_port}/v1/metrics")
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+    (resource,) = ExportMetricsServiceRequest.FromString(bodies[-1]).resource_metrics
+    metrics = {one.name: one for one in resource.scope_metrics[0].metrics}
+    assert metrics["hotloop_steps"].gauge.data_points[0].as_double == 100
+    assert metrics["hotloop_step_seconds"].unit == "s"
+
+
+def test_what_cannot_be_exported_is_said_with_the_way_out(
+    examination: Examination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError, match="there is no exporter 'csv'"):
+        export(examination, "csv=a.csv")
+    with pytest.raises(UsageError, match="is no address"):
+        made("prometheus=9400", live=True)
+    with pytest.raises(UsageError, match="Is a directory"):
+        made(f"jsonl={tmp_path}", live=True)
+    monkeypatch.setitem(sys.modules, "prometheus_client", None)
+    with pytest.raises(UsageError) as raised:
+        made("prometheus=:0", live=True)
+    assert raised.value.hint == "pip install 'hotloop[export]'"
+
+
+def test_an_exporter_that_fails_leaves_the_run_alone(tmp_path: Path) -> None:
+    said: list[str] = []
+    exports = Live([f"jsonl={tmp_path / 'a.jsonl'}"], said.append)
+    exports._open[f"jsonl={tmp_path / 'a.jsonl'}"].close()
+    exports._each(lambda one: one.put(None))  # type: ignore[arg-type]
+    exports._each(lambda one: one.put(None))  # type: ignore[arg-type]
+    assert len(said) == 1
+    assert "stopped" in said[0]
+
+
+@pytest.mark.nightly
+def test_wandb_offline_and_mlflow(
+    examination: Examination, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    pytest.importorskip("wandb")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    assert export(examination, "wandb=p") == 100
+    assert list(tmp_path.glob("wandb/offline-run-*/*.wandb"))
+    where = (tmp_path / "mlruns").as_uri()
+    assert export(examination, f"mlflow={where}") == 100
+    client = mlflow.MlflowClient(tracking_uri=where)
+    (done,) = client.search_runs([client.get_experiment_by_name("hotloop").experiment_id])
+    assert done.data.metrics["steps"] == 100
+
+
+def test_the_guide_names_every_metric() -> None:
+    guide = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "while-it-runs.md").read_text()
+    for name, (unit, words) in METRICS.items():
+        if words.startswith("of the step: "):
+            continue
+        assert f"| `{name}` | `{unit}` | {words} |" in guide
