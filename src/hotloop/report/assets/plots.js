@@ -90,7 +90,7 @@ class Plot {
     this.domain = spec.x === "step" ? [0, Math.max(1, ...spec.lines[0].t_s.filter((v) => v !== null))] : [0, this.lastTime()];
     this.high = spec.kind === "stack" ? 1 : this.highest();
     this.low = spec.id === "loss" ? Math.min(0, this.lowest()) : 0;
-    this.legend.hidden = spec.lines.length < 2 && spec.kind !== "stack";
+    this.legend.style.display = spec.lines.length < 2 && spec.kind !== "stack" ? "none" : "";
     this.keys();
     this.draw();
   }
