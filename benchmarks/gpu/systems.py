@@ -46,7 +46,7 @@ WARM_STEPS = {"spikevid": 25, "heads": 50, "landmarks": 3}
 #: A batch of 256 pictures: two processes of it and the other systems do not fit.
 ALONE = ("landmarks",)
 #: Seconds of an observed run, where steps or the start are slow.
-OBSERVED_S = {"spikevid": 40.0, "landmarks": 60.0}
+OBSERVED_S = {"spikevid": 30.0, "landmarks": 60.0}
 MAKE = """
 import sys
 sys.path.insert(0, sys.argv[1])

@@ -10,7 +10,7 @@ import pytest
 from synthetic import DATASET, TRAIN, found, input_run, line, loader, on_accelerator, steps
 
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import Steps
+from hotloop.measure.steps import DeviceUse, Steps
 from hotloop.record.recording import ROW_DTYPE, Process
 
 MIB = float(2**20)
@@ -84,6 +84,16 @@ def main():
         loss.backward()
         losses.append(loss)
 """
+
+
+def test_a_leak_of_three_seconds_is_seen_by_the_process_itself() -> None:
+    run = long_run(source_loop=Place(file=TRAIN, line=4, function="main"))
+    few = {name: column[:3] for name, column in process(GIB).items()}
+    notes = [{"note": "memory", "t": int(i * 3e7), "host_rss": GIB + 10 * MIB * i} for i in range(100)]
+    growth = found(run, process_system={100: few}, sources={TRAIN: LEAK}, notes={"memory": notes})
+    assert growth["memory/host-growth"].where == Place(file=TRAIN, line=7, function="main")
+    steady = [{**note, "host_rss": GIB} for note in notes]
+    assert "memory/host-growth" not in found(run, process_system={100: few}, notes={"memory": steady})
 
 
 @pytest.mark.parametrize(
@@ -233,6 +243,16 @@ def test_device_memory_that_grows() -> None:
     ]
     assert growth.data["bytes_per_s"] == pytest.approx(8 * MIB, rel=0.05)
     assert "memory/device-growth" not in found(run, notes=device_notes(GIB, 2 * GIB), machine=GPU)
+
+
+def test_a_device_that_waits_for_the_driver_is_not_launch_bound() -> None:
+    run = on_accelerator(
+        long_run(), device=DeviceUse(busy_ratio=0.5, idle_s_by_phase={"backward": 0.5 * long_run().span_s})
+    )
+    calm = device_notes(GIB, 2 * GIB)
+    assert "host/launch-bound" in found(run, notes=calm, machine=GPU)
+    grows = device_notes(GIB + 8 * MIB * RISE, 2 * GIB + 8 * MIB * RISE)
+    assert "host/launch-bound" not in found(run, notes=grows, machine=GPU)
 
 
 def test_an_allocator_that_had_to_retry() -> None:

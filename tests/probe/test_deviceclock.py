@@ -6,7 +6,7 @@ from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
-from tests.probe.simulated_device import Simulation
+from tests.probe.simulated_device import Event, Simulation
 
 from hotloop.probe.deviceclock import POOL, TIGHT_NS, DeviceClock
 from hotloop.record.rows import BACKWARD, FETCH, FORWARD, LOG, OPTIMIZER, SYNC
@@ -26,20 +26,24 @@ def run(
     found: list[Boundary] = []
     clock = DeviceClock(simulation.event, lambda: simulation.now, lambda *row: found.append(row))
 
-    def phase(kind: int, seconds: float, kernels: int = 0, each: float = 0.0) -> None:
-        clock.mark(kind, False)
-        for _ in range(kernels):
-            simulation.launch(each)
-        if kind == SYNC:
-            simulation.synchronize()
-        simulation.host(seconds)
-        clock.mark(kind, True)
-
     for _ in range(num_steps):
-        step(simulation, phase)
+        step(simulation, lambda *args: marked(simulation, clock, *args))
     simulation.host(1.0)
     clock.poll()
     return simulation, found
+
+
+def marked(
+    simulation: Simulation, clock: DeviceClock, kind: int, seconds: float, kernels: int = 0, each: float = 0.0
+) -> None:
+    """A phase of the host that launches kernels, its begin and end marked."""
+    clock.mark(kind, False)
+    for _ in range(kernels):
+        simulation.launch(each)
+    if kind == SYNC:
+        simulation.synchronize()
+    simulation.host(seconds)
+    clock.mark(kind, True)
 
 
 def idle_by_kind(found: list[Boundary]) -> dict[int, float]:
@@ -177,3 +181,34 @@ def test_the_host_never_waits() -> None:
     for _ in range(100):
         clock.mark(FORWARD, True)
     assert simulation.now - before < 1_000_000
+
+
+def test_numbers_read_one_by_one_cost_hardly_an_event() -> None:
+    recorded = 0
+
+    def norms(simulation: Simulation, phase: Callable[..., None]) -> None:
+        nonlocal recorded
+        phase(FORWARD, 0.0, 40, 40e-6)
+        made = Counted.records
+        for _ in range(100):
+            simulation.launch(5e-6, cost=60e-6)
+            phase(SYNC, 0.0)
+        recorded += Counted.records - made
+
+    class Counted(Event):
+        records = 0
+
+        def record(self) -> None:
+            Counted.records += 1
+            super().record()
+
+    simulation = Simulation()
+    found: list[Boundary] = []
+    simulation.event = lambda: Counted(simulation)  # type: ignore[method-assign]
+    clock = DeviceClock(simulation.event, lambda: simulation.now, lambda *row: found.append(row))
+    for _ in range(20):
+        norms(simulation, lambda *args: marked(simulation, clock, *args))
+    assert recorded <= 2 * 20
+    drained = [lag for _, lag, kind, end in found if kind == SYNC and end]
+    assert len(drained) > 1900
+    assert not any(drained)

@@ -8,9 +8,9 @@ from torch import nn
 torch.manual_seed(0)
 model = nn.Sequential(*[layer for _ in range(40) for layer in (nn.Linear(512, 512), nn.GELU(), nn.LayerNorm(512))]).cuda()
 opt = torch.optim.SGD(model.parameters(), lr=1e-4, momentum=0.9)
-x = torch.randn(128, 512, device="cuda")
+x = torch.randn(8192, 512, device="cuda")
 history = []
-for step in range(900):
+for step in range(400):
     out = model(x)
     loss = out.pow(2).mean()
     stats = {"loss": loss.item(), "max": out.max().item(), "min": out.min().item(), "mean": out.mean().item()}

@@ -97,7 +97,7 @@ def verdict(
     if filling is not None:
         bound += ", the first pass over the data left out"
     if urgent is None:
-        return f"{bound}. {_doubtful(doubt)}" if doubt else _healthy(bound, name, steps)
+        return f"{bound}. {_doubtful(doubt)}" if doubt else _healthy(bound, name, steps, findings)
     if name == "device":
         said = f"{bound}; still worth fixing: {_lowercase(urgent.message)}"
     elif _is_beside(urgent, findings, share):
@@ -117,10 +117,18 @@ def _doubtful(doubt: str) -> str:
     return f"This is not sure: {doubt}. Run it again, for longer or with the machine to itself."
 
 
-def _healthy(bound: str, name: str, steps: Steps) -> str:
+def untried(findings: Sequence[Finding]) -> list[str]:
+    """The remedies of switches whose gain is assumed and small: only a trial tells whether they help."""
+    return list(dict.fromkeys(name for one in findings if one.data.get("assumed") for name in one.remedies))
+
+
+def _healthy(bound: str, name: str, steps: Steps, findings: Sequence[Finding]) -> str:
     if steps.num_steps < Limits().min_steps or steps.span_s < Limits().min_span_s:
         count = f"{steps.num_steps} step{'' if steps.num_steps == 1 else 's'}"
         return f"{bound}; in only {count} ({units.duration(steps.span_s)}) nothing more can be told."
+    names = untried(findings)
+    if name == "device" and names:
+        return f"{bound}; nothing stands out. Whether {' or '.join(names)} helps, a trial would tell."
     if name == "device":
         return f"Nothing worth fixing: {_lowercase(bound)}."
     if name == "startup":

@@ -19,6 +19,8 @@ Floats = npt.NDArray[np.float64]
 
 #: Fewer samples than this in the last three fifths show no line.
 _MIN_SAMPLES = 8
+#: Fewer than this in the whole span cannot.
+FEW_SAMPLES = 2 * _MIN_SAMPLES
 #: Mann-Kendall is sure of growth from here on.
 _SURE_Z = 3.0
 
@@ -142,7 +144,7 @@ def device_notes(evidence: Evidence) -> list[dict[str, Any]]:
     return [note for note in evidence.notes("memory") if (note.get("device_reserved") or 0) > 0]
 
 
-def device_column(found: list[dict[str, Any]], name: str) -> npt.NDArray[np.float64]:
+def note_column(found: list[dict[str, Any]], name: str) -> npt.NDArray[np.float64]:
     """One field of the notes, nan where it is missing; ``t`` in seconds."""
     values = np.array(
         [float(note.get(name, np.nan) if note.get(name) is not None else np.nan) for note in found]

@@ -1,4 +1,4 @@
-"""Slots the device can copy from by itself: page-locked with ``cudaHostRegister``. Not yet run on a GPU."""
+"""Slots the device can copy from by itself: page-locked with ``cudaHostRegister``."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ made on the side stream is told (``record_stream``) that the step's stream uses 
 hand its memory to the next copy while the step still reads. And the host batch stays alive until the copy's
 event has passed: its memory may be a slot that a worker fills again as soon as nobody holds it.
 
-Tested on a simulated asynchronous device; not yet run on a GPU.
+Tested on a simulated asynchronous device and on an H200 (tests marked `gpu`).
 """
 
 from __future__ import annotations

@@ -32,11 +32,16 @@ def device_use(boundaries: Table, seen: Seen, phase: Bytes) -> DeviceUse | None:
     idle = np.maximum(0, host[1:] - np.maximum(host[:-1], done[:-1]))
     idle[lag[1:] >= DRAINED_NS] = 0
     ended = (rows.flags[1:] & row.DEVICE_END) != 0
-    # A boundary that begins a phase closes the time before it.
+    # A boundary that begins a phase closes the time before it; what idled before a phase began is not its own.
     owner = innermost(seen.spans, host[1:] - 1)
-    before = np.where(owner >= 0, phase[np.maximum(owner, 0)], BASE[0])
-    charged = np.where(ended & (owner < 0), BASE[rows.obj[1:] & 0xFF], before)
-    by_phase = np.bincount(charged, weights=idle, minlength=len(PHASES)) / 1e9
+    charged = np.where(owner >= 0, phase[np.maximum(owner, 0)], BASE[0])
+    charged = np.where(ended & (owner < 0), BASE[rows.obj[1:] & 0xFF], charged)
+    began = np.where(owner >= 0, seen.spans.start[np.maximum(owner, 0)], host[:-1])
+    earlier = np.clip(began - (host[1:] - idle), 0, idle)
+    around = innermost(seen.spans, began - 1)
+    before = np.where(around >= 0, phase[np.maximum(around, 0)], BASE[0])
+    by_phase = np.bincount(charged, weights=idle - earlier, minlength=len(PHASES)) / 1e9
+    by_phase += np.bincount(before, weights=earlier, minlength=len(PHASES)) / 1e9
     watched = (host[-1] - host[0]) / 1e9
     busy = 1.0 - float(by_phase.sum()) / watched if watched > 0 else 0.0
     return DeviceUse(

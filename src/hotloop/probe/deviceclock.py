@@ -13,12 +13,16 @@ from collections.abc import Callable
 from typing import Final
 
 from hotloop.clock import DeviceEvent
+from hotloop.record.rows import SYNC
 
 #: Events in flight, and kept for use again. A device further behind than this is busy: its boundaries are
 #: dropped.
 POOL: Final = 1024
 #: A boundary this close behind the last one says the same.
 CLOSE_NS: Final = 20_000
+#: A synchronization that begins this close behind the last boundary finds the device about as that left it: a
+#: loop that reads a number per parameter would else pay for two events at each.
+SYNC_CLOSE_NS: Final = 300_000
 #: The anchor is good enough when it is enclosed this tightly, or to a quarter of the lag: that device is
 #: busy.
 TIGHT_NS: Final = 200_000
@@ -70,10 +74,13 @@ class DeviceClock:
     def mark(self, kind: int, end: bool) -> None:
         """A phase begins or ends now."""
         now = self._now()
-        if not end and now - self._last < CLOSE_NS:
+        if not end and now - self._last < (SYNC_CLOSE_NS if kind == SYNC else CLOSE_NS):
             return
         self._last = now
         self.poll()
+        if end and kind == SYNC and self._enclosed:  # it has waited for the device: no event tells more
+            self._write(now, 0, kind, end)
+            return
         if not self._may_record():
             return
         event = self._event()

@@ -32,17 +32,16 @@ def of_run(command: Sequence[str], found: Sequence[str], findings: Sequence[Find
     something to try, with the ``--allow`` that this needs.
     """
     first = next(filter(None, found), "")
-    if not first:
-        return []
-    what = "the change as a patch" if first.startswith("hotloop fix") else "what to write, and what judges it"
-    named = [catalogue.get(name) for one in findings if one.severity != "info" for name in one.remedies]
+    asks = [one for one in findings if (one.severity != "info" if first else one.data.get("assumed"))]
+    named = [catalogue.get(name) for one in asks for name in one.remedies]
     least = min((EFFECTS.index(one.effect) for one in named), default=None)
-    if not command or least is None:
-        return [{"command": first, "words": what}]
-    allow = f"--allow {EFFECTS[least]} " if least else ""
-    tune = f"hotloop tune {allow}-- {words.command(command)}"
-    then = [{"command": tune, "words": "try what helps, and measure it"}]
-    return [{"command": first, "words": what}, *then]
+    what = "the change as a patch" if first.startswith("hotloop fix") else "what to write, and what judges it"
+    then = [{"command": first, "words": what}] if first else []
+    if command and least is not None:
+        allow = f"--allow {EFFECTS[least]} " if least else ""
+        tune = f"hotloop tune {allow}-- {words.command(command)}"
+        then.append({"command": tune, "words": "try what helps, and measure it"})
+    return then
 
 
 def _is_written(finding: Finding) -> bool:

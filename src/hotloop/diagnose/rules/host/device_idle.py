@@ -9,6 +9,7 @@ from hotloop.diagnose.device_state import busy_ratio
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import is_compiled
+from hotloop.diagnose.memory_use import device_notes, growth, note_column
 from hotloop.diagnose.source import line_text
 from hotloop.findings import Finding
 from hotloop.measure.steps import SiteCost, Steps
@@ -28,7 +29,7 @@ def launch_bound(evidence: Evidence) -> Iterable[Finding]:
         seconds = min(seconds, steps.device.launch_bound_ratio * steps.span_s) or (
             steps.device.launch_bound_ratio * steps.span_s
         )
-    if seconds < evidence.limits.launch_bound_ratio * steps.span_s:
+    if seconds < evidence.limits.launch_bound_ratio * steps.span_s or _asks_the_driver(evidence):
         return
     cost = seconds / steps.num_steps
     compiled = is_compiled(steps)
@@ -59,6 +60,12 @@ def launch_bound(evidence: Evidence) -> Iterable[Finding]:
         where=steps.source_loop,
         data={"upper_bound": steps.device.launch_bound_ratio is None},
     )
+
+
+def _asks_the_driver(evidence: Evidence) -> bool:
+    """Whether the allocator took more memory all along: each time the device waits for the driver."""
+    notes = device_notes(evidence)
+    return growth(note_column(notes, "t"), note_column(notes, "device_reserved")) is not None
 
 
 #: Phases in which an idle device is another cause's business.

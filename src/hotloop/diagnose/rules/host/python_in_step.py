@@ -101,7 +101,10 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     return cause(
         evidence,
         ID,
-        message=f"{_subject(steps, group)} takes {duration(cost)} of every step ({share_of_span}), {where}.",
+        message=(
+            f"{_subject(steps, group)} takes {duration(cost)} of every step "
+            f"({share(cost * steps.num_steps / steps.span_s)}), {where}."
+        ),
         advice=_advice(evidence, group),
         numbers=numbers,
         cost_s=cost,

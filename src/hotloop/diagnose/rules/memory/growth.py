@@ -10,11 +10,12 @@ from hotloop.diagnose.device_state import smallest_device_bytes
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import (
+    FEW_SAMPLES,
     Growth,
-    device_column,
     device_notes,
     growth,
     in_span,
+    note_column,
     paced,
     room_bytes,
     severity_by_time,
@@ -33,6 +34,9 @@ def host_growth(evidence: Evidence) -> Iterator[Finding]:
     place = kept_graph(evidence)
     seconds, values = in_span(evidence, steps.pid)
     found = growth(paced(evidence, seconds), values, goes_on=place is None)
+    if found is None and len(seconds) < FEW_SAMPLES:  # a run of seconds; its own notes come more often
+        notes = evidence.notes("memory")
+        found = growth(note_column(notes, "t"), note_column(notes, "host_rss"), goes_on=place is None)
     if found is None or found.grown_bytes < evidence.limits.growth_bytes:
         return
     room = room_bytes(evidence)
@@ -72,7 +76,7 @@ def device_growth(evidence: Evidence) -> Iterator[Finding]:
     if not evidence.on_accelerator or not notes:
         return
     place = kept_graph(evidence)
-    seconds, values = device_column(notes, "t"), device_column(notes, "device_allocated")
+    seconds, values = note_column(notes, "t"), note_column(notes, "device_allocated")
     found = growth(seconds, values, goes_on=place is None)
     if found is None or found.grown_bytes < evidence.limits.growth_bytes / 4:
         return

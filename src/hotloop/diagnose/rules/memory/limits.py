@@ -11,9 +11,9 @@ from hotloop.diagnose.device_state import smallest_device_bytes
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.memory_use import (
-    device_column,
     device_notes,
     limit_of,
+    note_column,
     peak_of,
 )
 from hotloop.findings import Finding
@@ -62,11 +62,11 @@ def fragmentation(evidence: Evidence) -> Iterator[Finding]:
     found = device_notes(evidence)
     if len(found) < 3 or not evidence.on_accelerator:
         return
-    reserved = float(np.nanmax(device_column(found, "device_reserved")))
-    allocated = np.append(device_column(found, "device_peak"), device_column(found, "device_allocated"))
+    reserved = float(np.nanmax(note_column(found, "device_reserved")))
+    allocated = np.append(note_column(found, "device_peak"), note_column(found, "device_allocated"))
     peak, retries = (
         float(np.nanmax(allocated)),
-        float(np.nanmax(np.append(device_column(found, "alloc_retries"), 0))),
+        float(np.nanmax(np.append(note_column(found, "alloc_retries"), 0))),
     )
     capacity = smallest_device_bytes(evidence.recording)
     tight = capacity is not None and reserved > 0.9 * capacity
