@@ -258,6 +258,33 @@ def busy(run: Run, cpu_ratio: float) -> Run:
     return replace(run, recording=replace(run.recording, system=system, process_system={}))
 
 
+def test_the_guides_bands_are_looked_up_in_what_was_sampled() -> None:
+    one = run_of(run("none"))
+    at = np.linspace(*span_s(one.recording, one.process, one.lead), 50)
+    gpu = {
+        "util_ratio": 0.9,
+        "memory_bytes": 60e9,
+        "power_w": 100.0,
+        "power_limit_w": 575.0,
+        "temperature_c": 64.0,
+    }
+    system = {"t_s": at, **{f"gpu0_{name}": np.full(50, value) for name, value in gpu.items()}}
+    sampled = {one.process.pid: {"t_s": at, "cpu_ratio": np.full(50, 0.6)}}
+    machine = {**one.recording.machine, "gpus": [{"index": 0, "memory_bytes": 77e9}]}
+    recording = replace(one.recording, system=system, process_system=sampled, machine=machine)
+    bands = expectation.read(Path(__file__).resolve().parents[2] / "docs" / "guides" / "verify-bands.toml")
+    pace = speed([one], [run_of(run("none", number=1))])
+    told = {
+        item.name: (item.status, item.words)
+        for item in checklist(bands, replace(one, recording=recording), pace)
+    }
+    assert {name: status for name, (status, _) in told.items()} == {
+        "gpu_utilization": "passed", "gpu_memory": "passed", "gpu_power": "failed", "gpu_temperature": "passed",
+        "cpu": "not-measured", "cpu_main": "passed", "cpu_worker": "not-measured",
+    }  # fmt: skip
+    assert "17 % of its limit" in told["gpu_power"][1]  # S2-14: 100 of 575 W
+
+
 @pytest.mark.parametrize(
     ("rise", "told"), [((1.0, 1.0), "passed"), ((1.0, 2.0), "failed"), ((1.0, 2.0, 2.0, 2.0), "not-measured")]
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -19,6 +19,7 @@ from hotloop.compare.speed import Speed, crowd, per_s, samples_per_s
 from hotloop.compare.trace import Floats
 from hotloop.errors import UsageError
 from hotloop.measure.others import span_s
+from hotloop.record.recording import Process
 from hotloop.record.totals import device_peak, resident, sampled
 from hotloop.units import duration, rate, share, size
 
@@ -30,7 +31,7 @@ _STABLE_BYTES: Final = 64 * 2**20
 _STABLE_SAMPLES: Final = 20
 
 #: Items that others on the machine change.
-_TIMED: Final = ("samples_per_s", "steps_per_s", "data_wait", "cpu")
+_TIMED: Final = ("samples_per_s", "steps_per_s", "data_wait", "cpu", "cpu_main", "cpu_worker")
 
 
 def checklist(asked: Expectation, run: Run, pace: Speed, log: Path | None = None) -> list[Item]:
@@ -144,10 +145,56 @@ def _measured(name: str, limit: Limit, run: Run) -> Item:
     return passed(name, holds, words, value, limit.words)
 
 
-def _busy_gpu(run: Run) -> float | None:
+def _gpus(run: Run, column: str) -> list[tuple[int, float]]:
+    """Index and mean of a column while it trained, of each visible GPU that was sampled."""
     gpus = run.recording.machine.get("gpus") or []
     shown = [i for i, gpu in enumerate(gpus) if gpu.get("visible", True)]
-    return min((mean for i in shown if (mean := _mean(run, f"gpu{i}_util_ratio")) is not None), default=None)
+    return [(i, mean) for i in shown if (mean := _mean(run, f"gpu{i}_{column}")) is not None]
+
+
+def _least_of_gpus(run: Run, column: str, by: str = "") -> float | None:
+    """The mean of the GPU with the least, as a part of the mean of another column."""
+    whole = dict(_gpus(run, by)) if by else {}
+    parts = [mean / whole[i] if by else mean for i, mean in _gpus(run, column) if not by or whole.get(i)]
+    return min(parts, default=None)
+
+
+def _full_gpu(run: Run) -> float | None:
+    """Most of a GPU's memory that was in use, as a part of it."""
+    gpus = run.recording.machine.get("gpus") or []
+    shares = [
+        float(np.nanmax(run.recording.system[f"gpu{i}_memory_bytes"])) / gpus[i]["memory_bytes"]
+        for i, _ in _gpus(run, "memory_bytes")
+        if gpus[i].get("memory_bytes")
+    ]
+    return max(shares, default=None)
+
+
+def _hot_gpu(run: Run) -> float | None:
+    columns = [run.recording.system[f"gpu{i}_temperature_c"] for i, _ in _gpus(run, "temperature_c")]
+    return max((float(np.nanmax(one)) for one in columns), default=None)
+
+
+def _cores(run: Run, processes: Iterable[Process]) -> list[float]:
+    """Cores that each process used on average while it trained."""
+    start, end = span_s(run.recording, run.process, run.lead)
+    found = []
+    for process in processes:
+        columns = run.recording.process_system.get(process.pid, {})
+        at, used = columns.get("t_s"), columns.get("cpu_ratio")
+        if at is not None and used is not None:
+            inside = used[(at >= start) & (at <= end) & np.isfinite(used)]
+            found += [float(inside.mean())] if len(inside) >= _LEAST_SAMPLES else []
+    return found
+
+
+def _cpu_main(run: Run) -> float | None:
+    return max(_cores(run, run.recording.ranks), default=None)
+
+
+def _cpu_worker(run: Run) -> float | None:
+    found = _cores(run, (worker for rank in run.recording.ranks for worker in rank.workers))
+    return float(np.mean(found)) if found else None
 
 
 def host_memory(run: Run) -> float | None:
@@ -169,8 +216,15 @@ _MEASURED: Final[Mapping[str, tuple[Callable[[Run], float | None], Callable[[flo
     ),
     "steps_per_s": (lambda run: per_s(run)[0], lambda one: f"{rate(one)} steps/s", "too few steady steps"),
     "gpu_utilization": (
-        _busy_gpu, lambda one: f"{share(one)} on average while it trained", "too few samples of a GPU"
+        lambda run: _least_of_gpus(run, "util_ratio"),
+        lambda one: f"{share(one)} on average while it trained", "too few samples of a GPU",
     ),
+    "gpu_power": (
+        lambda run: _least_of_gpus(run, "power_w", "power_limit_w"),
+        lambda one: f"{share(one)} of its limit on average", "too few samples of a GPU's power",
+    ),
+    "gpu_temperature": (_hot_gpu, lambda one: f"{one:.0f} °C at most", "too few samples of a GPU"),
+    "gpu_memory": (_full_gpu, lambda one: f"{share(one)} of it at most", "too few samples of a GPU"),
     "data_wait": (
         lambda run: run.lead.per_step("data_wait"), lambda one: f"{duration(one)} per step", ""
     ),
@@ -183,6 +237,14 @@ _MEASURED: Final[Mapping[str, tuple[Callable[[Run], float | None], Callable[[flo
     "cpu": (
         lambda run: _mean(run, "cpu_ratio"), lambda one: f"{share(one)} of the machine on average",
         "too few samples while it trained",
+    ),
+    "cpu_main": (
+        _cpu_main, lambda one: f"{share(one)} of a core, the busiest training process",
+        "too few samples while it trained",
+    ),
+    "cpu_worker": (
+        _cpu_worker, lambda one: f"{share(one)} of a core, mean of the workers",
+        "no worker was sampled often enough",
     ),
     "disk_busy": (
         lambda run: _mean(run, "disk_busy_ratio"), lambda one: f"busy {share(one)} of the time",

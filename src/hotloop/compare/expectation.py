@@ -24,7 +24,9 @@ ITEMS: Final[dict[str, tuple[Kind, str]]] = {
     "samples_per_s": ("number", ">="), "steps_per_s": ("number", ">="), "speedup": ("ratio", ">="),
     "gpu_utilization": ("share", ">="), "data_wait": ("duration", "<="), "cache_hit_rate": ("share", ">="),
     "device_memory": ("size", "<="), "host_memory": ("size", "<="), "host_memory_stable": ("yes", ""),
-    "cpu": ("share", "<="), "disk_busy": ("share", "<="),
+    "cpu": ("share", "<="), "disk_busy": ("share", "<="), "cpu_main": ("share", "<="),
+    "cpu_worker": ("share", "<="), "gpu_memory": ("share", "<="), "gpu_power": ("share", ">="),
+    "gpu_temperature": ("number", "<"),
 }  # fmt: skip
 _SETTINGS: Final = ("effect", "metrics")
 _EFFECTS: Final = ("exact", "numeric", "semantic")
@@ -42,19 +44,23 @@ _EXAMPLES: Final[dict[Kind, str]] = {
     "size": '"<= 20 GiB"',
 }  # fmt: skip
 _SIGNS: Final = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
+_BAND: Final = re.compile(r"\s*(\d+\.?\d*)\s*-\s*(\d+\.?\d*)\s*([a-z%]*)\s*", re.I)
 _LIMIT: Final = re.compile(r"\s*(<=|>=|<|>|)\s*([-+]?(?:\d+\.?\d*|\.\d+)(?:e[-+]?\d+)?)\s*([a-z%]*)\s*", re.I)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Limit:
-    """``words`` as it was written: a value has this ``sign`` to the ``edge``."""
+    """``words`` as it was written: a value has this ``sign`` to the ``edge``, or lies from it to ``top``."""
 
     words: str
     sign: str = ""
     edge: float = 0.0
+    top: float | None = None
 
     def holds(self, value: float) -> bool:
         """Whether a value is within."""
+        if self.top is not None:
+            return self.edge <= value <= self.top
         return bool(_SIGNS[self.sign](value, self.edge))
 
 
@@ -119,6 +125,9 @@ def _limit(where: str, value: Any, kind: Kind, sign: str) -> Limit:
         if value is not True:
             raise UsageError(f"{where} = {value!r}", hint="true, or leave it out")
         return Limit(words="yes")
+    if (band := _BAND.fullmatch(str(value))) and (factor := _UNITS[kind].get(band[3].lower())) is not None:
+        words = f"{band[1]} to {band[2]}{'' if band[3] in ('', '%', 'x') else ' '}{band[3]}"
+        return Limit(words=words, edge=float(band[1]) * factor, top=float(band[2]) * factor)
     found = _LIMIT.fullmatch(str(value))
     if found is None:
         raise UsageError(f"{where} = {value!r} is no limit", hint=f"write {_EXAMPLES[kind]}")
