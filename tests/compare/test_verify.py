@@ -278,10 +278,8 @@ def test_the_guides_bands_are_looked_up_in_what_was_sampled() -> None:
         item.name: (item.status, item.words)
         for item in checklist(bands, replace(one, recording=recording), pace)
     }
-    assert {name: status for name, (status, _) in told.items()} == {
-        "gpu_utilization": "passed", "gpu_memory": "passed", "gpu_power": "failed", "gpu_temperature": "passed",
-        "cpu": "not-measured", "cpu_main": "passed", "cpu_worker": "not-measured",
-    }  # fmt: skip
+    assert {name for name, (status, _) in told.items() if status == "not-measured"} == {"cpu", "cpu_worker"}
+    assert {name for name, (status, _) in told.items() if status == "failed"} == {"gpu_power"}
     assert "17 % of its limit" in told["gpu_power"][1]  # S2-14: 100 of 575 W
 
 
