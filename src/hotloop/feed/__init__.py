@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from hotloop.feed.errors import CacheError as CacheError
     from hotloop.feed.errors import DamagedBakeError as DamagedBakeError
     from hotloop.feed.errors import FeedError as FeedError
+    from hotloop.feed.errors import NotPlainError as NotPlainError
     from hotloop.feed.errors import StaleBakeError as StaleBakeError
     from hotloop.feed.errors import WorkerError as WorkerError
     from hotloop.feed.hitrate import expected_hit_rate as expected_hit_rate
@@ -56,7 +57,7 @@ _EXPORTS = {
         "config": "ConfigError FeedConfig",
         "converting": "stacked",
         "determinism": "check_deterministic",
-        "errors": "BakeError CacheError DamagedBakeError FeedError StaleBakeError WorkerError",
+        "errors": "BakeError CacheError DamagedBakeError FeedError NotPlainError StaleBakeError WorkerError",
         "hitrate": "expected_hit_rate",
         "loader": "Loader",
         "planning": "CachePlan plan_cache",

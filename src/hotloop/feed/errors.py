@@ -8,6 +8,7 @@
         ├── CacheError            a cache cannot be built, shared or trusted (also a RuntimeError)
         └── BakeError             a bake cannot be made or opened
             ├── StaleBakeError    ... is not of what the dataset is now
+            ├── NotPlainError     ... needs code to be run, and nobody said that it may be
             └── DamagedBakeError  ... is not as it was written
 """
 
@@ -42,6 +43,10 @@ class BakeError(FeedError):
     """A dataset cannot be baked, or what lies at the path cannot be opened as a bake."""
 
     exit_code = 2
+
+
+class NotPlainError(BakeError):
+    """A bake holds objects that only code opens: say ``trust=True`` if you trust who made it."""
 
 
 class StaleBakeError(BakeError):

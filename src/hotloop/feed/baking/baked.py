@@ -23,6 +23,7 @@ from hotloop.feed.collating import Out
 from hotloop.feed.errors import BakeError, StaleBakeError
 from hotloop.feed.identity import fingerprint as fingerprints
 from hotloop.feed.rows import gather
+from hotloop.feed.tree import Structure
 
 Verify = Literal["none", "lazy", "full"]
 Bytes = NDArray[np.uint8]
@@ -38,12 +39,14 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
             the first time in a process, ``"full"`` now, all of them, ``"none"`` never. Missing and truncated
             files are found now in any case.
         dataset: the dataset it was made from; its code, parameters and source files are compared.
+        trust: open objects that samples hold beside tensors, arrays, text and numbers. They are stored with
+            pickle, which can run code: only for a bake whose maker you trust, as with ``torch.load``.
 
     Tensors and arrays of a sample have memory of their own. It may be pickled and forked; no file stays open.
-    Structure and unusual leaves are stored with pickle: open only bakes that you trust.
 
     Raises:
         BakeError: there is no bake at ``path``.
+        NotPlainError: without ``trust``: a sample holds such an object, or its class is not imported.
         StaleBakeError: ``dataset`` is not the one that was baked any more.
         DamagedBakeError: a file is missing, cut short, or (full) not as it was written.
     """
@@ -52,12 +55,20 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
     #: Where :func:`bake` gave it: the parts that were there already.
     num_kept = 0
 
-    def __init__(self, path: str | os.PathLike[str], *, verify: Verify = "lazy", dataset: Any = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        verify: Verify = "lazy",
+        dataset: Any = None,
+        trust: bool = False,
+    ) -> None:
         if verify not in get_args(Verify):
             raise ValueError(f'verify must be "none", "lazy" or "full", not {verify!r}')
         self.path = Path(path).resolve()
         self.verify = verify
-        self.manifest = manifests.read(self.path)
+        self.trust = trust
+        self.manifest = manifests.read(self.path, trust=trust)
         check_sizes(self.path, self.manifest)
         self._files = Files(self.path, self.manifest, checked=verify != "none")
         self._schema = self.manifest.schema
@@ -125,7 +136,7 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
             fill = partial(_fill, table, rows, column.field.num_bytes)
             leaves[column.position] = filled(fill, len(rows), column.field, dtype, out)
         if self._schema.loose:
-            loose = [loose_leaves(self._schema, record) for record in records]
+            loose = [loose_leaves(self._schema, record, self.trust) for record in records]
             for position, values in zip(self._schema.loose, zip(*loose, strict=True), strict=True):
                 leaves[position] = values
         return batch.build(leaves)
@@ -133,7 +144,14 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
     def __reduce__(self) -> tuple[Any, ...]:
         # What was read in full needs no second look by every worker.
         verify = "none" if self.verify == "full" else self.verify
-        return _reopened, (str(self.path), verify, self.manifest.checksums_crc)
+        # The structure goes along so that another process imports the classes of the samples.
+        return _reopened, (
+            str(self.path),
+            verify,
+            self.manifest.checksums_crc,
+            self.trust,
+            self._schema.structure,
+        )
 
     def _rows(self, indices: Sequence[int] | Iterable[int]) -> Rows:
         """The indices as row numbers, negative ones counted from the end."""
@@ -152,7 +170,7 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
     def _sample(self, row: int, dense: list[Bytes]) -> Any:
         try:
             record = self._files.record(row) if self.manifest.has_records else NOTHING
-            return join(self._schema, dense, record)
+            return join(self._schema, dense, record, self.trust)
         except (ValueError, IndexError) as error:
             part = row // self.manifest.part_samples
             path = self.path / manifests.record_file(part)
@@ -180,8 +198,8 @@ def stale(path: Path, changed: list[str]) -> StaleBakeError:
     )
 
 
-def _reopened(path: str, verify: Verify, checksums_crc: int) -> Baked:
-    baked = Baked(path, verify=verify)
+def _reopened(path: str, verify: Verify, checksums_crc: int, trust: bool, _: Structure | None) -> Baked:
+    baked = Baked(path, verify=verify, trust=trust)
     if baked.manifest.checksums_crc != checksums_crc:
         raise BakeError(
             f"{path} was replaced by another bake while it was in use",

@@ -21,8 +21,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from hotloop.feed.baking import plain
 from hotloop.feed.baking.schema import Column, Schema
-from hotloop.feed.errors import BakeError, DamagedBakeError
+from hotloop.feed.errors import BakeError, DamagedBakeError, NotPlainError
 from hotloop.feed.identity.fingerprint import Fingerprint
 from hotloop.feed.layout import Field
 
@@ -128,11 +129,12 @@ def dumps(manifest: Manifest) -> str:
     return "{\n" + ",\n".join(lines) + "\n}\n"
 
 
-def read(folder: Path, name: str = FILE) -> Manifest:
+def read(folder: Path, name: str = FILE, *, trust: bool = False) -> Manifest:
     """The manifest of the bake in ``folder``.
 
     Raises:
         BakeError: there is none, or it is of another version.
+        NotPlainError: the samples' class is not imported, and ``trust`` is not said.
         DamagedBakeError: it is not what was written.
     """
     path = folder / name
@@ -156,16 +158,18 @@ def read(folder: Path, name: str = FILE) -> Manifest:
             f"{path} has format {version}; this hotloop reads format {VERSION}",
             hint="bake again with overwrite=True, or use the hotloop that wrote it",
         )
-    return _parsed(content, path)
+    return _parsed(content, path, trust)
 
 
-def _parsed(content: dict[str, Any], path: Path) -> Manifest:
+def _parsed(content: dict[str, Any], path: Path, trust: bool) -> Manifest:
     columns = tuple(
         Column(c["position"], c["name"], Field(c["kind"], c["dtype"], tuple(c["shape"]), 0, c["num_bytes"]))
         for c in content["columns"]
     )
     try:
-        structure = pickle.loads(base64.b64decode(content["structure"]))  # nosec B301
+        structure = plain.loads(base64.b64decode(content["structure"]), trust)
+    except NotPlainError as error:
+        raise NotPlainError(f"{path}: {error.message}", hint=error.hint) from None
     except Exception as error:  # whatever importing the module of a sample's class raises
         raise BakeError(
             f"{path}: the samples' own classes cannot be imported: {type(error).__name__}: {error}",

@@ -15,6 +15,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hotloop.feed import layout
+from hotloop.feed.baking import plain
+from hotloop.feed.errors import NotPlainError
 from hotloop.feed.layout import Encoded, Field
 from hotloop.feed.tree import Structure, paths, unflatten
 
@@ -89,19 +91,20 @@ def split(schema: Schema, sample: Encoded) -> Row:
     return Row(dense, _FITS + _record(None, sample, schema.loose) if schema.loose else b"")
 
 
-def join(schema: Schema, dense: Sequence[Bytes], record: Bytes) -> Any:
+def join(schema: Schema, dense: Sequence[Bytes], record: Bytes, trust: bool) -> Any:
     """The sample that :func:`split` took apart; tensors and arrays have memory of their own.
 
     Raises:
         ValueError: the record is not one (it was damaged, and nobody looked at its checksum).
+        NotPlainError: it holds objects, without ``trust``.
     """
     if is_odd(record):
-        return unflatten(*_read(record))
+        return unflatten(*_read(record, trust))
     leaves: list[Any] = [None] * len(schema.leaves)
     for column, row in zip(schema.columns, dense, strict=True):
         leaves[column.position] = layout.read_leaf(column.field, row, copy=True)
     if len(schema.columns) < len(leaves):
-        for position, leaf in zip(schema.loose, loose_leaves(schema, record), strict=True):
+        for position, leaf in zip(schema.loose, loose_leaves(schema, record, trust), strict=True):
             leaves[position] = leaf
     assert schema.structure is not None
     return unflatten(schema.structure, leaves)
@@ -112,9 +115,9 @@ def is_odd(record: Bytes) -> bool:
     return bool(len(record)) and bytes(record[:1]) == _ODD
 
 
-def loose_leaves(schema: Schema, record: Bytes) -> list[Any]:
+def loose_leaves(schema: Schema, record: Bytes, trust: bool) -> list[Any]:
     """The leaves in the record of a sample that fits the schema, in order."""
-    found = _read(record)[1]
+    found = _read(record, trust)[1]
     if len(found) != len(schema.loose):
         raise ValueError("a record is not readable: it has another number of leaves")
     return found
@@ -126,15 +129,21 @@ def _record(structure: Structure | None, sample: Encoded, positions: Sequence[in
     return pickle.dumps((structure, leaves), protocol=5)
 
 
-def _read(record: Bytes) -> tuple[Any, list[Any]]:
+def _read(record: Bytes, trust: bool) -> tuple[Any, list[Any]]:
     """The structure and the leaves of a record; tensors and arrays have memory of their own."""
     try:
-        structure, leaves = pickle.loads(record.data[1:])  # nosec B301
-        return structure, [_leaf(*leaf) for leaf in leaves]
+        structure, leaves = plain.loads(record.data[1:], trust)
+        return structure, [_leaf(*leaf, trust) for leaf in leaves]
+    except NotPlainError:
+        raise
     except Exception as error:  # whatever reading a pickle raises that is none
         raise ValueError(f"a record is not readable: {error}") from error
 
 
-def _leaf(kind: str, dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
+def _leaf(kind: str, dtype: str, shape: tuple[int, ...], data: bytes, trust: bool) -> Any:
+    if kind == layout.PICKLED and not trust:
+        raise NotPlainError(
+            "a sample holds an object that is no tensor, array, text or number", hint=plain.HINT
+        )
     field = Field(kind, dtype, shape, 0, len(data))
     return layout.read_leaf(field, np.frombuffer(bytearray(data), np.uint8), copy=False)

@@ -113,7 +113,7 @@ def bake(
         _require_unchanged(dataset, manifest, path, read_here=num_workers == 0 and not ray)
         _complete(folder, manifest)
         folders.publish(folder, path)
-    baked = Baked(path, verify=verify)
+    baked = Baked(path, verify=verify, trust=True)
     baked.num_kept = len(kept)
     return baked
 
@@ -159,7 +159,7 @@ def _existing(out: Path, fingerprint: Fingerprint, verify: Verify) -> Baked | No
     """The bake that is there, if it is one and still that of the dataset."""
     if not (out / manifests.FILE).is_file():
         return None
-    baked = Baked(out, verify=verify)
+    baked = Baked(out, verify=verify, trust=True)
     changed = fingerprints.changes(baked.manifest.fingerprint, fingerprint)
     if changed:
         raise stale(out, changed)
@@ -175,7 +175,7 @@ def _begin(
     if overwrite:
         folders.empty(folder)
     with contextlib.suppress(BakeError):
-        begun = manifests.read(folder, folders.JOB)
+        begun = manifests.read(folder, folders.JOB, trust=True)
     if begun is None:
         folders.empty(folder)
         return _new(folder, out, dataset, fingerprint), {}
