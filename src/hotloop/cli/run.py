@@ -12,7 +12,8 @@ from hotloop.cli.output import say, silence, takes_color, terminal_width
 from hotloop.errors import HotloopError
 
 _USAGE = (
-    "hotloop run [--out DIR] [--steps N | --until-sure] [--apply REMEDY]... [--patch FILE] [--evidence] [--throw-away] "
+    "hotloop run [--out DIR] [--steps N | --until-sure] [--apply REMEDY]... [--patch FILE] [--evidence] "
+    "[--throw-away] "
     "[--profile] [--memory-every N] [--evaluation FUNCTION]... [--export SPEC]... "
     "[--quiet] [--json] -- COMMAND..."
 )

@@ -30,7 +30,7 @@ _TICK_S: Final = 0.5
 #: Set for every run; what an outer hotloop set does not leak into an inner one.
 _OURS: Final = frozenset(
     f"HOTLOOP_{name}"
-    for name in ("RAW", "SRC", "STEPS", "PROFILE", "MEMORY", "APPLY", "PATCH", "WHAT_IF", "DRAWS")
+    for name in ("RAW", "SRC", "STEPS", "UNTIL", "PROFILE", "MEMORY", "APPLY", "PATCH", "WHAT_IF", "DRAWS")
 )
 
 

@@ -53,6 +53,8 @@ class Probe(Callbacks):
         self._sources: set[str] = set()
         # Not only at exit: a run that is killed shows its lines too.
         self.on_second("sources", self.write_sources)
+        if self.count.until:
+            self.on_second("until-sure", self.count.look)
         # A child of multiprocessing sleeps until it makes batches or trains: most of them do neither.
         self.asleep = process.is_multiprocessing_child()
         if self.asleep:
@@ -182,6 +184,7 @@ class Probe(Callbacks):
             reason="exception" if error is not None else "steps" if self.count.stopped else "exit",
             exception=getattr(error, "__name__", None),
             **(process.failure_facts(self.is_user) if error is not None else {}),
+            why=self.count.why or None,
             steps=self.count.steps,
             updates=self.updates,
             **process.seed_facts(self.torch),

@@ -33,7 +33,7 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
         dataset collate_fn worker_init_fn module inner_class inner_module path dtype device wrapper name
         out_dtype when source key meaning option reader trace observer error status exact reason exception
         message of holder cpu_model hostname cpu_governor mount filesystem uuid driver kernel
-        compute_capability device_name function float32_matmul_precision disabled.place
+        compute_capability device_name function why float32_matmul_precision disabled.place
         torch.version remedy.id
     """),
     ([str], """

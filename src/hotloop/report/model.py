@@ -140,6 +140,7 @@ def _run(recording: Recording, main: Steps | None, process: Process | None) -> d
         "run_folder": str(recording.folder) if recording.folder else None,
         "exit_code": recording.exit_code,
         "complete": recording.complete,
+        "ended": process.first("exit").get("why") if process else None,
         "without_torch": recording.without_torch,
         "torch_failed": recording.torch_failed,
         "checkpoint_read": _reads_checkpoint(recording),

@@ -50,6 +50,10 @@ def _head(report: Report, width: int) -> list[Text]:
         first = _justified(first, Text(end, "red"), width)
     patched = ", ".join((report.get("patch") or {}).get("met", ()))
     under = [Text(words.cut(f"patch in force: {patched}", width), "dim")] if patched else []
+    if report.get("ended"):
+        under += _hanging(
+            ("ended after ", "dim"), f"{report['num_steps']:,} steps: {report['ended']}", width, "dim"
+        )
     return [first, *under, Text(), *(Text(line, "bold") for line in words.wrap(report["verdict"], width))]
 
 

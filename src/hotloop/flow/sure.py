@@ -1,0 +1,160 @@
+"""``run --until-sure``: end the command once its verdict no longer changes.
+
+A look examines what is recorded so far, in a process of its own and at the lowest priority. The command ends
+when as many looks as ``LOOKS`` in a row name the same bottleneck and the same first finding, and the
+bottleneck stays the same where blocks of steps are drawn again (moving by chance alone it would change less
+often than the look's part of ``ERROR``, which all looks share: Bonferroni with weights 6 / (pi^2 k^2)).
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from contextlib import suppress
+from math import pi
+from pathlib import Path
+from time import monotonic
+from typing import Any, Final
+
+import numpy as np
+
+from hotloop.diagnose.bottleneck import class_costs
+from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.rollouts import acts
+from hotloop.measure.steps import Steps
+from hotloop.phases import CLASSES, COLUMN
+
+#: How often at most, over all looks, chance alone makes the bottleneck another one than the longer run's.
+ERROR: Final = 0.05
+#: Looks in a row that agree.
+LOOKS: Final = 3
+#: From one look to the next the run grows by this, so that they see other steps.
+_GROWTH: Final = 1.3
+#: The cost of the first finding is known to this part of it.
+_PRECISE: Final = 0.25
+_DRAWS: Final = 4000
+_BLOCKS: Final = 20
+
+
+def look(folder: Path) -> dict[str, Any] | None:
+    """What a recording says so far; None where it is too short, or has several ranks: these have to end at
+    the same step.
+    """
+    from hotloop.flow.examine import examine, read
+
+    found = examine(read(folder))
+    evidence = found.evidence
+    if evidence is None or len(found.ranks) > 1:
+        return None
+    steps, limits = evidence.steps, evidence.limits
+    if int(steps.steady.sum()) < limits.few_steps or steps.span_s < limits.trend_span_s:
+        return None
+    first = next((one for one in found.findings if one.severity != "info"), None)
+    edges = first.cost_ci95 if first is not None else None
+    return {
+        "steps": steps.num_steps,
+        "bottleneck": found.bottleneck,
+        "first": first.id if first is not None else "",
+        "changes": changes(evidence, found.bottleneck),
+        "precise": not edges or not first or edges[1] - edges[0] <= 2 * _PRECISE * first.cost_s_per_step,
+    }
+
+
+def changes(evidence: Evidence, bottleneck: str) -> float:
+    """How often another class than ``bottleneck`` is the largest where blocks of the steady steps are drawn
+    again; 1 where it is none of a step's.
+    """
+    names, seconds = _by_block(evidence)
+    if bottleneck not in names:
+        return 1.0
+    drawn = np.random.default_rng(0).integers(len(seconds), size=(_DRAWS, len(seconds)))
+    largest = seconds[drawn].sum(axis=1).argmax(axis=1)
+    return float((largest != names.index(bottleneck)).mean())
+
+
+def _by_block(evidence: Evidence) -> tuple[list[str], np.ndarray[Any, Any]]:
+    """[blocks, classes] seconds that each class costs, as ``class_costs`` weighs them over the whole."""
+    steps: Steps = evidence.steps
+    whole = class_costs(steps, evidence.first_pass, acts(evidence))
+    names = list(whole)
+    each = np.stack(
+        [steps.phases[:, [COLUMN[p] for p in CLASSES[name]]].sum(axis=1) for name in names], axis=1
+    )
+    weights = [
+        whole[name] / total if total > 0 else 0.0 for name, total in zip(names, each.sum(axis=0), strict=True)
+    ]
+    blocks = np.array_split(each[steps.steady], min(_BLOCKS, max(1, int(steps.steady.sum()))))
+    return names, np.array([block.sum(axis=0) * weights for block in blocks])
+
+
+class Sure:
+    """``tick`` is called once or twice a second while a command runs that was given ``env``."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._file = folder / "until-sure"
+        self._looks: list[dict[str, Any]] = []
+        self._child: subprocess.Popen[str] | None = None
+        self._begun_s = self._next_s = monotonic()
+        self._number = 0
+        self.why = ""
+
+    @property
+    def env(self) -> dict[str, str]:
+        """Tells the command where it is said that it may end."""
+        return {"HOTLOOP_UNTIL": str(self._file)}
+
+    def tick(self) -> None:
+        """Take the answer of a look, or begin one."""
+        if self.why:
+            return
+        if self._child is not None:
+            if self._child.poll() is not None:
+                self._answered(self._child.communicate()[0])
+        elif monotonic() >= self._next_s:
+            words = [sys.executable, "-c", "from hotloop.flow.sure import main; main()", str(self._folder)]
+            self._child = subprocess.Popen(
+                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+            )
+
+    def close(self) -> None:
+        """The command has ended: no look is waited for."""
+        if self._child is not None:
+            self._child.kill()
+            self._child.communicate()
+        self._file.unlink(missing_ok=True)
+
+    def _answered(self, text: str) -> None:
+        self._child, spent_s = None, monotonic() - self._begun_s
+        self._next_s = self._begun_s + max(spent_s + 1.0, _GROWTH * spent_s)
+        with suppress(ValueError):  # it failed: the next may not
+            answer = json.loads(text)
+            self._looks = [*self._looks, answer][-LOOKS:] if answer is not None else []
+            self._number += answer is not None
+        self.why = agreed(self._looks, self._number)
+        if self.why:
+            self._file.write_text(self.why, encoding="utf-8")
+
+
+def agreed(looks: list[dict[str, Any]], number: int) -> str:
+    """Why it is sure after the last of these looks, the ``number``-th of the run; "" while it is not."""
+    if len(looks) < LOOKS or len({(one["bottleneck"], one["first"]) for one in looks}) > 1:
+        return ""
+    last = looks[-1]
+    if last["changes"] > ERROR * 6 / (pi * number) ** 2 or not last["precise"]:
+        return ""
+    first = f"first finding {last['first']}" if last["first"] else "no finding"
+    at = ", ".join(f"{one['steps']:,}" for one in looks)
+    return (
+        f"bottleneck {last['bottleneck']} and {first} were the same at steps {at} (block bootstrap, error "
+        f"rate {100 * ERROR:.0f} % over all looks); what comes only later was not seen"
+    )
+
+
+def main() -> None:
+    """A look, as JSON on standard output."""
+    import os
+
+    os.nice(19)
+    print(json.dumps(look(Path(sys.argv[1]))))
