@@ -11,7 +11,7 @@ READY  := $(VENV)/.ready
 # Tests that run at once; 0 runs them in one process.
 JOBS   ?= 2
 
-.PHONY: demo quick test nightly security sbom lint types docs bench bench-feed bench-workloads accuracy gpu clean
+.PHONY: demo quick test nightly security sbom lint types docs site bench bench-feed bench-workloads accuracy gpu clean
 
 $(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c src/hotloop/_hooks.c
 	$(PYTHON) -m venv $(VENV)
@@ -54,6 +54,10 @@ types: $(READY)
 # The reference pages that are derived from the code.
 docs: $(READY)
 	$(BIN)/python docs/generate.py
+
+# The documentation as pages with a search, in build/site; a warning or a link to nowhere fails it.
+site: docs
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
 
 # Benchmarks report, tests check: nothing here fails on a slow machine. Run them on a quiet one.
 bench: $(READY)
