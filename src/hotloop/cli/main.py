@@ -26,6 +26,7 @@ VERBS = {
     "fix": "the change a run asks for, as a patch of your source and configuration",
     "verify": "whether a faster run computes the same, how much faster it is, and a checklist",
     "compare": "runs side by side: speed with interval, what moved, what differs; a gate for CI",
+    "history": "the runs of a folder over time: speed, what held each back, where it changed",
     "what-if": "what would each change give, measured on the running command in interleaved blocks",
     "tune": "try what the diagnosis asks for, keep what is faster by more than the noise",
     "plan": "conservative, balanced, aggressive, low-memory: predicted from a run, here or elsewhere",
