@@ -63,7 +63,7 @@ class StepCount(fast.Counts):
         if os.path.exists(self.until):
             with open(self.until, encoding="utf-8") as file:
                 self.why = file.read()
-            self.limit = self.limit or max(1, self.steps)
+            self.limit = max(1, self.steps)
 
     def stop_if_done(self) -> None:
         """End the run in an orderly way once the wanted number of steps is done.
