@@ -72,6 +72,12 @@ class Chromium:
         self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, mobile: bool = False
     ) -> None:
         """Load a file and wait until it has loaded."""
+        self.visit(path.resolve().as_uri(), width=width, height=height, dark=dark, mobile=mobile)
+
+    def visit(
+        self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, mobile: bool = False
+    ) -> None:
+        """Load an address and wait until it has loaded."""
         self.events.clear()
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -82,7 +88,7 @@ class Chromium:
         )
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
-        self.call("Page.navigate", url=path.resolve().as_uri())
+        self.call("Page.navigate", url=url)
         while not any(event["method"] == "Page.loadEventFired" for event in self.events):
             self._read()
 

@@ -1,0 +1,111 @@
+"""What the diagnosis of the last rows says, as plain values for a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from hotloop import units
+from hotloop.flow.examine import build_report, examine
+from hotloop.foreign import clean
+from hotloop.record.recording import Recording
+from hotloop.report import footprint, words
+
+_MOST_FINDINGS: Final = 6
+_MOST_FITS: Final = 4
+_LOADER: Final = ("num_workers", "prefetch_factor", "batch_size", "pin_memory", "persistent_workers")
+
+Report = Mapping[str, Any]
+
+
+def diagnosed(recording: Recording) -> dict[str, Any]:
+    """Verdict, phases, findings, ranks, loaders, memory and the length of the training, of what is in the
+    recording; for the last rows of a long run these are the last minutes.
+    """
+    examination = examine(recording)
+    report = build_report(examination)
+    lead, cwd = examination.lead, report.get("cwd")
+    steady = report["throughput"]
+    per_step = (steady["samples_per_s"] or 0.0) / (steady["steps_per_s"] or 1.0)
+    found: dict[str, Any] = cleaned(
+        {
+            "verdict": report["verdict"],
+            "bottleneck": report["bottleneck"],
+            "of_all": not any(process.tail for process in recording.ranks),
+            "num_steps": report["num_steps"],
+            "span_s": report["span_s"],
+            "step_s": lead.step_s if lead is not None and lead.num_steps else None,
+            "samples_per_step": per_step or None,
+            "phases": _phases(report),
+            "findings": [_finding(report, one, cwd) for one in report["findings"][:_MOST_FINDINGS]],
+            "ranks": [_rank(report, one) for one in report["ranks"]] if len(report["ranks"]) > 1 else [],
+            "loaders": [_loader(one) for one in report["loaders"] if one["role"] != "unused"],
+            "memory": _memory(report["memory"]),
+            "remaining": report["remaining"],
+            "next": [one["command"] for one in report["next"]],
+            "warnings": report["warnings"],
+        }
+    )
+    return found
+
+
+def _phases(report: Report) -> list[dict[str, Any]]:
+    """Shares of the training span, the largest first."""
+    found = [
+        {"name": one["name"], "share": one["span_share"], "s_per_step": one["s_per_step"]}
+        for one in report["phases"]
+        if one["span_share"] >= 0.005
+    ]
+    return sorted(found, key=lambda one: -one["share"])
+
+
+def _finding(report: Report, one: Mapping[str, Any], cwd: str | None) -> dict[str, Any]:
+    step = (report["step_s"] or {}).get("mean") or 0.0
+    return {
+        **{name: one[name] for name in ("id", "severity", "message", "advice")},
+        "where": words.place(one["where"], cwd, limit=60),
+        "share": one["cost_s_per_step"] / step if step else None,
+        "s_per_step": one["cost_s_per_step"],
+    }
+
+
+def _rank(report: Report, one: Mapping[str, Any]) -> dict[str, Any]:
+    numbers = {name: one[name] for name in ("rank", "pid", "num_steps", "s_per_step", "own_s_per_step")}
+    return {**numbers, "slowest": one["rank"] == report["slowest_rank"]}
+
+
+def _loader(one: Mapping[str, Any]) -> dict[str, Any]:
+    settings = [f"{name}={words.value(one['settings'][name])}" for name in _LOADER if name in one["settings"]]
+    return {
+        "role": one["role"],
+        "dataset": str(one["dataset"].get("class") or "dataset"),
+        "settings": ", ".join(settings),
+        "ready": (one["ready_batches"] or {}).get("mean"),
+        "busy_ratio": one["busy_ratio"],
+    }
+
+
+def _memory(memory: Mapping[str, Any]) -> dict[str, Any]:
+    """Limit and peaks in bytes, and in words what a cache of the dataset would hold."""
+    stages = {one["name"]: one for one in (memory.get("dataset") or {}).get("stages") or ()}
+    fits = [
+        f"{one['stage']} ({units.size(stages[one['stage']]['total_bytes'])}) in {one['budget']}: "
+        f"{footprint.held(one)}"
+        for one in memory.get("fits") or ()
+        if one["stage"] in stages and stages[one["stage"]].get("total_bytes")
+    ]
+    names = ("main_peak_bytes", "workers_peak_bytes", "device_peak_bytes", "limit_bytes", "ram_bytes")
+    return {
+        **{name: memory.get(name) for name in names},
+        "advice": list(memory.get("advice") or ()),
+        "fits": fits[:_MOST_FITS],
+    }
+
+
+def cleaned(value: Any) -> Any:
+    """The same with every text escaped: names of files, and what a script said."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {key: cleaned(one) for key, one in value.items()}
+    return [cleaned(one) for one in value] if isinstance(value, list) else value

@@ -1,0 +1,262 @@
+"""A state as text: a screen of lines in colour, and one plain line."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from rich.text import Text
+
+from hotloop import units
+from hotloop.report import words
+from hotloop.report.terminal import bar_columns
+from hotloop.report.words import PHASE_MARKS, PHASE_WORDS, SEVERITY_MARKS
+
+State = Mapping[str, Any]
+
+_BLOCKS: Final = "▁▂▃▄▅▆▇█"
+_SPARKS: Final = 20
+_LABEL: Final = 9
+_MOST_PROCESSES: Final = 12
+_MOST_FINDINGS: Final = 3
+_STATES: Final = {"running": "green", "finished": "blue", "quiet": "yellow", "lost": "yellow"}
+
+
+def render(state: State, width: int) -> list[Text]:
+    """The screen in lines of at most ``width`` columns."""
+    page: list[Text] = []
+    blocks = (_head, _verdict, _phases, _meters, _processes, _ranks, _fed, _findings, _not_seen)
+    for block in blocks:
+        lines = block(state, width)
+        page += [Text(), *lines] if page and lines else lines
+    for line in page:
+        line.truncate(width, overflow="ellipsis")
+    return page
+
+
+def line(state: State) -> str:
+    """One line for a log: when, how far, how fast, what holds it back."""
+    diagnosis, machine = state["diagnosis"], state["machine"]
+    parts = [
+        time.strftime("%H:%M:%S", time.localtime(state["at_unix_s"])),
+        state["state_words"],
+        *_progress(state),
+    ]
+    parts += [f"{PHASE_WORDS[one['name']]} {units.share(one['share'])}" for one in _known_phases(state)[:2]]
+    parts += [f"GPU{gpu['index']} {_gpu(gpu)[0]}" for gpu in state["gpus"][:2]]
+    if machine["cpu_cores"] is not None:
+        parts.append(f"{machine['cpu_cores']:.1f} of {machine['cpu_count']:g} cores busy")
+    if diagnosis:
+        parts.append(diagnosis["verdict"])
+    return "  ".join(parts)
+
+
+def _head(state: State, width: int) -> list[Text]:
+    color = "red" if state["exit_code"] else _STATES.get(state["state"], "dim")
+    right = Text.assemble(("● ", color), state["state_words"])
+    name = words.cut(state["run"]["name"], max(8, width - right.cell_len - 2))
+    first = Text(name, "bold")
+    first.append(" " * max(2, width - first.cell_len - right.cell_len))
+    first.append_text(right)
+    return [first, Text(words.cut(state["run"]["command"], width), "dim")]
+
+
+def _verdict(state: State, width: int) -> list[Text]:
+    diagnosis = state["diagnosis"]
+    if not diagnosis:
+        looking = "Looking for what holds it back …" if state["steps"]["count"] else "No step was seen yet."
+        return [Text(state["diagnosis_failed"] or looking, "bold")]
+    lines = [Text(text, "bold") for text in words.wrap(diagnosis["verdict"], width)]
+    told = [] if diagnosis["of_all"] else [f"of the last {diagnosis['num_steps']:,} steps"]
+    if state["state"] != "finished":
+        told.append(f"diagnosed {units.duration(round(diagnosis['age_s']))} ago")
+    lines += [Text(", ".join(told), "dim")] if told else []
+    return lines + [Text(text) for text in words.wrap(" · ".join([*_progress(state), *_left(state)]), width)]
+
+
+def _progress(state: State) -> list[str]:
+    count, speed = state["steps"]["count"], state["speed"]
+    parts = [f"{'' if state['steps']['exact'] else 'about '}{count:,} step{'' if count == 1 else 's'}"]
+    if speed["steps_per_s"]:
+        parts.append(f"{units.rate(speed['steps_per_s'])} steps/s")
+    if speed["samples_per_s"]:
+        parts.append(f"{units.rate(speed['samples_per_s'])} samples/s")
+    return parts
+
+
+def _left(state: State) -> list[str]:
+    left = state["remaining"]
+    if not left:
+        return []
+    without = left["left_without_first_s"]
+    said = f", {units.duration(without)} with finding 1 removed" if without is not None else ""
+    return [f"{left['of']}: {units.share(left['done'])} done, {units.duration(left['left_s'])} left{said}"]
+
+
+def _known_phases(state: State) -> list[dict[str, Any]]:
+    found = state["diagnosis"]["phases"] if state["diagnosis"] else []
+    return [one for one in found if one["name"] in PHASE_MARKS]
+
+
+def _phases(state: State, width: int) -> list[Text]:
+    found = _known_phases(state)
+    if not found:
+        return []
+    bar = Text()
+    for name, count in bar_columns([(one["name"], one["share"]) for one in found], width):
+        bar.append(" " * count, f"on {PHASE_MARKS[name][2]}")
+    keys = [
+        Text.assemble(
+            ("■ ", PHASE_MARKS[one["name"]][2]), f"{PHASE_WORDS[one['name']]} {units.share(one['share'])}"
+        )
+        for one in found
+    ]
+    lines, room = [Text()], width
+    for key in keys:
+        if lines[-1].cell_len + key.cell_len + 3 > room:
+            lines.append(Text())
+        lines[-1].append("   " if lines[-1].cell_len else "")
+        lines[-1].append_text(key)
+    return [bar, *lines]
+
+
+def _meters(state: State, width: int) -> list[Text]:
+    """A line each: name, how it went, what it is now."""
+    machine, charts = state["machine"], {chart["id"]: chart for chart in state["charts"]}
+    rows: list[tuple[str, Sequence[Any], str]] = []
+    speed = state["speed"]
+    if speed["steps_per_s"]:
+        changed = [
+            f"{units.rate(one['before'])} → {units.rate(one['after'])} at {units.duration(one['t_s'])}"
+            for one in speed["changes"][-1:]
+        ]
+        rows.append(("steps/s", speed["values"], "  ".join([units.rate(speed["steps_per_s"]), *changed])))
+    busy = charts.get("gpu", {"lines": []})["lines"]
+    for number, gpu in enumerate(state["gpus"]):
+        went = busy[number]["values"] if number < len(busy) else []
+        rows.append((f"GPU {gpu['index']}", went, "  ".join(_gpu(gpu))))
+    if machine["cpu_cores"] is not None:
+        now = f"{machine['cpu_cores']:.1f} of {machine['cpu_count']:g} cores busy"
+        rows.append(("CPU", _values(charts, "cpu", -1), now))
+    used = sum(one["memory_bytes"] or 0.0 for one in state["processes"])
+    memory = [f"{units.size(used)} in the run"] if used else []
+    if machine["limit_bytes"]:
+        memory.append(f"limit {units.size(machine['limit_bytes'])}")
+    if machine["memory_available_bytes"]:
+        memory.append(f"{units.size(machine['memory_available_bytes'])} available")
+    if memory:
+        rows.append(("memory", _values(charts, "machine-memory", 0), ", ".join(memory)))
+    if machine["disk_read_bytes_per_s"] is not None:
+        now = (
+            f"{units.size(machine['disk_read_bytes_per_s'])}/s read, "
+            f"{units.size(machine['disk_write_bytes_per_s'] or 0)}/s written, "
+            f"busy {units.share(machine['disk_busy_ratio'] or 0.0)}"
+        )
+        rows.append(("disk", _values(charts, "disk", 0), now))
+    queue = _values(charts, "workers", -1)
+    if queue:
+        rows.append(("queue", queue, f"{queue[-1] or 0:.1f} {charts['workers']['lines'][-1]['label']}"))
+    return [
+        Text.assemble((f"{name:<{_LABEL}}", "dim"), (f"{sparks(went):<{_SPARKS}}  ", "cyan"), now)
+        for name, went, now in rows
+    ]
+
+
+def _gpu(gpu: Mapping[str, Any]) -> list[str]:
+    words_of = (
+        ("busy_ratio", None, units.share),
+        ("memory_bytes", "memory_total_bytes", units.size),
+        ("power_w", "power_limit_w", lambda value: f"{value:.0f} W"),
+        ("temperature_c", None, lambda value: f"{value:.0f} °C"),
+        ("clock_mhz", None, lambda value: f"{value:.0f} MHz"),
+    )
+    found = []
+    for name, of, say in words_of:
+        if gpu[name] is not None:
+            found.append(say(gpu[name]) + (f"/{say(gpu[of])}" if of and gpu[of] else ""))
+    return found or ["–"]
+
+
+def _values(charts: Mapping[str, Any], name: str, line: int) -> list[float | None]:
+    lines = charts[name]["lines"] if name in charts else []
+    return list(lines[line]["values"]) if lines else []
+
+
+def sparks(values: Sequence[float | None]) -> str:
+    """How a series went, in at most 20 cells from its least, 0 or below, to its most."""
+    known = np.array([np.nan if value is None else value for value in values], float)
+    if not np.isfinite(known).any():
+        return ""
+    groups = np.array_split(known, min(_SPARKS, len(known)))
+    means = [float(np.nanmean(one)) if np.isfinite(one).any() else float("nan") for one in groups]
+    low, high = min(0.0, float(np.nanmin(means))), float(np.nanmax(means))
+    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
+    return "".join(" " if value != value else _BLOCKS[round((value - low) * scale)] for value in means)
+
+
+def _processes(state: State, width: int) -> list[Text]:
+    found = state["processes"]
+    if not found:
+        return []
+    lines = [Text(f"{'process':<22}{'pid':>9}{'cores':>8}{'memory':>12}{'threads':>9}{'read/s':>13}", "dim")]
+    for one in found[:_MOST_PROCESSES]:
+        cores = "–" if one["cpu_cores"] is None else f"{one['cpu_cores']:.2f}"
+        memory = "–" if one["memory_bytes"] is None else units.size(one["memory_bytes"])
+        read = "–" if one["read_any_per_s"] is None else units.size(one["read_any_per_s"])
+        threads = "–" if one["threads"] is None else f"{one['threads']:.0f}"
+        lines.append(
+            Text(
+                f"{words.cut(one['what'], 21):<22}{one['pid']:>9}{cores:>8}{memory:>12}{threads:>9}{read:>13}"
+            )
+        )
+    if len(found) > _MOST_PROCESSES:
+        lines.append(Text(f"and {len(found) - _MOST_PROCESSES} more", "dim"))
+    return lines
+
+
+def _ranks(state: State, width: int) -> list[Text]:
+    ranks = state["diagnosis"]["ranks"] if state["diagnosis"] else []
+    lines = []
+    for one in ranks[:_MOST_PROCESSES]:
+        own = "–" if one["own_s_per_step"] is None else units.duration(one["own_s_per_step"])
+        slow = "  holds up the others" if one["slowest"] else ""
+        lines.append(Text(f"rank {one['rank']:<4} {one['num_steps']:>10,} steps  own work {own}/step{slow}"))
+    return lines
+
+
+def _fed(state: State, width: int) -> list[Text]:
+    """Loaders, caches, and what a cache of the dataset would hold."""
+    diagnosis = state["diagnosis"] or {"loaders": [], "memory": {"fits": [], "advice": []}}
+    lines = [f"{one['role']}: {one['dataset']}, {one['settings']}" for one in diagnosis["loaders"]]
+    lines += [
+        f"{one['name']}: {units.share(one['hits'] / one['reads'])} hits of {one['reads']:,} reads"
+        for one in state["caches"]
+        if one["reads"]
+    ]
+    lines += [f"a cache of the dataset {one}" for one in diagnosis["memory"]["fits"][:1]]
+    lines += diagnosis["memory"]["advice"]
+    return [Text(text, "dim") for one in lines for text in words.wrap(one, width)]
+
+
+def _findings(state: State, width: int) -> list[Text]:
+    found = state["diagnosis"]["findings"] if state["diagnosis"] else []
+    lines: list[Text] = []
+    for number, one in enumerate(found[:_MOST_FINDINGS], 1):
+        cost = (
+            f"  {units.duration(one['s_per_step'])}/step  {units.share(one['share'])}" if one["share"] else ""
+        )
+        head = Text.assemble((f"{number}  ", "dim"), (one["id"], "bold"), cost)
+        head.append(f"  {one['severity']}", SEVERITY_MARKS.get(one["severity"], ""))
+        lines += [Text(), head] if lines else [head]
+        lines += [Text(text) for text in words.hanging("   ", one["message"], width)]
+        lines += [Text(text, "green") for text in words.hanging("   > ", one["advice"], width)]
+    if len(found) > _MOST_FINDINGS:
+        lines.append(Text(f"and {', '.join(one['id'] for one in found[_MOST_FINDINGS:])}", "dim"))
+    return lines
+
+
+def _not_seen(state: State, width: int) -> list[Text]:
+    said = dict.fromkeys([*state["warnings"], *(state["diagnosis"] or {"warnings": []})["warnings"]])
+    return [Text(text, "yellow") for one in list(said)[:3] for text in words.hanging("! ", one, width)]

@@ -1,0 +1,266 @@
+"""The state of a run at one moment as one plain dictionary, which the terminal and the page render.
+
+``Watched.snapshot`` reads what is new and is quick; the diagnosis in it is made now and then, beside it.
+All texts in it are escaped.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from hotloop.errors import HotloopError
+from hotloop.flow.examine import read
+from hotloop.foreign import clean
+from hotloop.logs.changes import level, segments
+from hotloop.monitor.diagnosis import diagnosed
+from hotloop.monitor.follow import Followed, Follower, Point
+from hotloop.monitor.system import charts, gpus, machine, processes
+from hotloop.record.recording import Recording
+from hotloop.report import charts as specs
+from hotloop.report import words
+from hotloop.report.values import rounded
+from hotloop.units import duration, rate
+
+SCHEMA: Final = 1
+#: The part of the time that diagnosing may take of a core, and looking as well.
+SHARE: Final = 1 / 200
+_LEAST_S: Final = 3.0  # between two diagnoses
+_MORE: Final = 2.0  # so much more than at the last one is worth another
+_SILENT_S: Final = 20.0  # without a sample: the launcher is gone
+_STUCK: Final = 20.0  # steps' times without a step
+_STUCK_S: Final = 30.0
+_BINS: Final = 150
+_BIN_STEPS: Final = 8  # fewer steps make no rate
+_NOW_S: Final = 15.0
+
+
+class Watched:
+    """A run folder that is watched. Raises RecordingError where it holds no recording."""
+
+    def __init__(self, folder: Path) -> None:
+        self._follower = Follower(folder)
+        self._pool = ThreadPoolExecutor(1, initializer=_nicely)
+        self._running: Future[tuple[dict[str, Any], float]] | None = None
+        self._diagnosis: dict[str, Any] | None = None
+        self._failed = ""
+        self._due_s = self._made_s = 0.0
+        self._rows = 0  # at the last diagnosis
+        self._last = False  # that one was of the finished run
+
+    @property
+    def rows_read(self) -> int:
+        """How many rows were unpacked so far."""
+        return self._follower.rows_read
+
+    @property
+    def over(self) -> bool:
+        """Whether nothing changes any more: the run has ended, and what it was is known."""
+        return bool(self._follower.run.get("complete")) and self._last and self._running is None
+
+    def close(self) -> None:
+        """Wait for no diagnosis."""
+        self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def snapshot(self) -> dict[str, Any]:
+        """The state now, see ``docs/guides/watch.md``. Seconds, bytes; ``t_s`` counts from the start."""
+        follower = self._follower
+        follower.look()
+        self._diagnose()
+        recording, diagnosis = follower.recording(rows=False), self._diagnosis
+        members = {one.facts.pid: one for one in follower.members.values()}
+        lead = max(
+            members.values(), key=lambda one: one.now.steps * (one.facts.role != "worker"), default=None
+        )
+        elapsed_s = _elapsed_s(recording)
+        count, exact = lead.steps if lead is not None else (0, True)
+        speed = _speed(lead, recording.start_ns, diagnosis)
+        quiet_s = None
+        if lead is not None and count and not recording.complete:
+            quiet_s = max(0.0, elapsed_s - (lead.now.last_ns - recording.start_ns) / 1e9)
+        return {
+            "schema": SCHEMA,
+            "run": {
+                "name": clean(follower.folder.name),
+                "folder": clean(follower.folder),
+                "command": words.command(recording.command),
+            },
+            "last": self.over,
+            "at_unix_s": round(time.time(), 3),
+            "elapsed_s": elapsed_s,
+            **_state(recording, elapsed_s, quiet_s, speed["steps_per_s"], bool(members)),
+            "steps": {"count": count, "exact": exact, "quiet_s": quiet_s},
+            "speed": speed,
+            "diagnosis": diagnosis and diagnosis | {"age_s": time.monotonic() - self._made_s},
+            "diagnosis_failed": self._failed,
+            "remaining": _remaining(diagnosis, count, recording),
+            "gpus": gpus(recording),
+            "machine": machine(recording),
+            "processes": processes(recording),
+            "caches": _caches(members.values()),
+            "charts": [*_throughput(speed), *charts(recording, lead.history if lead is not None else [])],
+            "warnings": [clean(one) for one in recording.warnings][:8],
+        }
+
+    def _diagnose(self) -> None:
+        """Take a diagnosis that is done, and begin one where it is worth it."""
+        now = time.monotonic()
+        complete = bool(self._follower.run.get("complete"))
+        if self._running is not None:
+            if not self._running.done():
+                return
+            try:
+                self._diagnosis, spent_s = self._running.result()
+                self._failed = ""
+            except HotloopError as error:
+                self._failed, spent_s = clean(error.message), 1.0
+            self._running, self._made_s = None, now
+            self._due_s = now + max(_LEAST_S, spent_s / SHARE)
+        rows = sum(one.num_rows + sum(map(len, one.fresh)) for one in self._follower.members.values())
+        grown = rows >= _MORE * self._rows and now >= self._made_s + _LEAST_S
+        if rows and (now >= self._due_s or grown or (complete and not self._last)):
+            self._rows, self._last = rows, complete
+            # Of a finished run all is read, as `hotloop report` does.
+            whole = None if complete else self._follower.recording(rows=True)
+            self._running = self._pool.submit(_diagnosis, self._follower.folder, whole)
+
+
+def _diagnosis(folder: Path, recording: Recording | None) -> tuple[dict[str, Any], float]:
+    begun_s = time.thread_time()
+    return diagnosed(recording or read(folder)), time.thread_time() - begun_s
+
+
+def _nicely() -> None:
+    """The training goes first (Linux: of this thread)."""
+    with suppress(OSError):
+        os.nice(10)
+
+
+def _elapsed_s(recording: Recording) -> float:
+    if recording.complete or not recording.start_unix_s:
+        return recording.wall_s
+    return (
+        max(recording.wall_s, time.time() - recording.start_unix_s)
+        if _speaks(recording)
+        else recording.wall_s
+    )
+
+
+def _speaks(recording: Recording) -> bool:
+    """Whether the launcher still samples."""
+    times = recording.system.get("t_s")
+    last_s = float(times[-1]) if times is not None and len(times) else 0.0
+    between_s = float(np.diff(times[-8:]).max(initial=0.0)) if times is not None else 0.0
+    return time.time() - recording.start_unix_s - last_s < max(_SILENT_S, 5 * between_s)
+
+
+def _state(
+    recording: Recording, elapsed_s: float, quiet_s: float | None, per_s: float | None, seen: bool
+) -> dict[str, Any]:
+    """The state as one word, and in words."""
+    if recording.complete:
+        code = recording.exit_code
+        end = "finished" if not code else f"ended with exit code {code}"
+        return {"state": "finished", "exit_code": code, "state_words": f"{end} after {duration(elapsed_s)}"}
+    if not _speaks(recording):
+        words = "hotloop run no longer writes: it was killed, or the machine sleeps"
+        return {"state": "lost", "exit_code": None, "state_words": words}
+    if quiet_s is not None and per_s and quiet_s > max(_STUCK_S, _STUCK / per_s):
+        return {
+            "state": "quiet",
+            "exit_code": None,
+            "state_words": f"nothing happened for {duration(quiet_s)}",
+        }
+    words = f"running for {duration(elapsed_s)}" if seen else "waiting for the first process with torch"
+    return {"state": "running" if seen else "waiting", "exit_code": None, "state_words": words}
+
+
+def _speed(lead: Followed | None, start_ns: int, diagnosis: dict[str, Any] | None) -> dict[str, Any]:
+    """Steps per second now and over the run, with the moments where the level changed."""
+    points = lead.history if lead is not None else []
+    while points and not points[0].steps:
+        points = points[1:]
+    bins = _binned(points)
+    rates = np.array([one.steps / one.seen_ns * 1e9 for one in bins])
+    middles = [((one.start_ns + one.end_ns) / 2 - start_ns) / 1e9 for one in bins]
+    cuts = segments(rates)
+    levels = [level(part) for part in np.split(rates, cuts[1:])]
+    changes = [
+        {"t_s": (bins[at].start_ns - start_ns) / 1e9, "before": before, "after": after}
+        for at, before, after in zip(cuts[1:], levels, levels[1:], strict=False)
+    ]
+    now: Point | None = None
+    for one in reversed(points):
+        now = one.with_next(now) if now is not None else one
+        if now.seen_ns > _NOW_S * 1e9 and now.steps >= _BIN_STEPS:
+            break
+    per_s = now.steps / now.seen_ns * 1e9 if now is not None and now.seen_ns and now.steps else None
+    samples = (diagnosis or {}).get("samples_per_step")
+    return {
+        "steps_per_s": per_s,
+        "samples_per_s": per_s * samples if per_s and samples else None,
+        "t_s": rounded(middles, 6),
+        "values": rounded(rates),
+        "changes": changes,
+    }
+
+
+def _binned(points: list[Point]) -> list[Point]:
+    """Neighbours put together until there are enough steps for a rate, and few enough of them."""
+    least_ns = sum(one.seen_ns for one in points) / _BINS
+    bins: list[Point] = []
+    for one in points:
+        if bins and (bins[-1].seen_ns < least_ns or bins[-1].steps < _BIN_STEPS):
+            bins[-1] = bins[-1].with_next(one)
+        else:
+            bins.append(one)
+    return [one for one in bins if one.seen_ns and one.steps >= _BIN_STEPS]
+
+
+def _throughput(speed: dict[str, Any]) -> list[dict[str, Any]]:
+    if len(speed["values"]) < 2:
+        return []
+    marks = [
+        {"t_s": one["t_s"], "words": f"{rate(one['before'])} → {rate(one['after'])} steps/s"}
+        for one in speed["changes"]
+    ]
+    line = specs.make_line("steps per second", 0, speed["t_s"], speed["values"])
+    return [specs.make_spec("throughput", "Throughput", "steps/s", [line], marks=marks)]
+
+
+def _remaining(diagnosis: dict[str, Any] | None, count: int, recording: Recording) -> dict[str, Any] | None:
+    """What is left at the rate of the last rows, and what it would be without the first finding."""
+    found = (diagnosis or {}).get("remaining")
+    if not found or not diagnosis or not diagnosis["step_s"] or recording.complete:
+        return None
+    total_s, done_s = found["total_s"], count * diagnosis["step_s"]
+    left_s = max(0.0, total_s - done_s)
+    ((key, number),) = found["planned"].items()
+    without = found["total_without_first_s"]
+    return {
+        "of": f"{clean(key)}={number:,}",
+        "done": min(1.0, done_s / total_s),
+        "left_s": left_s,
+        "left_without_first_s": left_s * without / total_s if without else None,
+    }
+
+
+def _caches(members: Any) -> list[dict[str, Any]]:
+    """Hits and reads of every cache that was noted: of ``hotloop.feed``, and of the datasets' own."""
+    found: dict[str, list[int]] = {}
+    for one in members:
+        last: dict[str, tuple[int, int]] = {}
+        for note in one.notes:
+            if note["note"] in ("cache", "kept"):
+                name = f"hotloop.feed cache {note['id']}" if note["note"] == "cache" else str(note["holder"])
+                last[name] = note["hits"], note["misses"]
+        for name, (hits, misses) in last.items():
+            both = found.setdefault(name, [0, 0])
+            both[0], both[1] = both[0] + hits, both[1] + hits + misses
+    return [{"name": clean(name), "hits": hits, "reads": reads} for name, (hits, reads) in found.items()]

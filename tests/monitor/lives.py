@@ -1,0 +1,75 @@
+"""Runs to watch: a real one that goes on until it is told to stop, and a long one of made rows."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+from tests import running
+from tests.record import crafted
+
+from hotloop.record import rows as r
+from hotloop.record.recording import ROW_DTYPE
+from hotloop.record.store import Store
+
+TRAIN = """
+import os, time, torch
+from torch.utils.data import DataLoader, Dataset
+class Data(Dataset):
+    def __len__(self): return 64
+    def __getitem__(self, index):
+        time.sleep(0.001)
+        return torch.full((8,), index / 64), torch.tensor([1.0])
+torch.set_num_threads(1)
+model = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
+begun = time.monotonic()
+while not os.path.exists("stop") and time.monotonic() - begun < 90:
+    for inputs, targets in DataLoader(Data(), batch_size=8):
+        loss = ((model(inputs) - targets) ** 2).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+"""
+
+
+@contextmanager
+def training(folder: Path, name: str, *words: str) -> Iterator[Path]:
+    """``hotloop run`` of a training that goes on until ``folder/stop`` is there; its run folder."""
+    (folder / "train.py").write_text(TRAIN)
+    command = ("run", "--out", folder / name, "--", sys.executable, "train.py", *words)
+    run = threading.Thread(target=running.hotloop, args=command, kwargs={"folder": folder})
+    run.start()
+    try:
+        while run.is_alive() and not (folder / name / "run.json").exists():
+            run.join(0.02)
+        yield folder / name
+    finally:
+        (folder / "stop").touch()
+        run.join()
+
+
+def long(folder: Path, num_steps: int) -> Path:
+    """The recording, while it goes on, of so many steps of half a millisecond."""
+    store = Store(folder)
+    store.begin(["python", "train.py"], {"cores": 2})
+    iterator = {"kind": "iterator", "id": 0, "loader": 1, "workers": []}
+    crafted.write(store.raw_dir, crafted.gone_pid(), steps=0, rows=[(r.ITER, 2_000, 5_000)], notes=[iterator])
+    rows = np.zeros((num_steps, len(crafted.STEP)), ROW_DTYPE)
+    start = np.arange(1, num_steps + 1, dtype=np.uint64) * np.uint64(500_000)
+    for at, (kind, duration) in enumerate(crafted.STEP):
+        rows[:, at]["kind"], rows[:, at]["dur"], rows[:, at]["start"] = kind, duration, start
+        start = start + np.uint64(duration + 1_000)
+    with next(store.raw_dir.glob("*.rows")).open("ab") as file:
+        file.write(rows.tobytes())
+    store.finish(crafted.Ended(end_ns=(num_steps + 2) * 500_000))
+    run = json.loads((folder / "run.json").read_text())
+    (folder / "run.json").write_text(
+        json.dumps({**run, "complete": False, "exit_code": None, "wall_s": None})
+    )
+    return folder

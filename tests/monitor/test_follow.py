@@ -1,0 +1,104 @@
+"""Reading on: what a look reads, and that nothing is missed or counted twice."""
+
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from tests.monitor.lives import long
+from tests.record import crafted
+
+from hotloop.errors import RecordingError
+from hotloop.monitor.follow import MOST_ROWS, Follower
+from hotloop.monitor.snapshot import Watched
+from hotloop.record.read import open_recording
+from hotloop.record.schema import CHUNK_ROWS
+from hotloop.record.store import Store
+
+
+def test_a_look_at_a_long_run_reads_its_end_and_little_else(tmp_path: Path) -> None:
+    folder = long(tmp_path / "run", 400_000)
+    follower = Follower(folder)
+    follower.look()
+    assert follower.rows_read <= MOST_ROWS + 50 * CHUNK_ROWS < 4 * 400_000 / 2
+    (one,) = follower.members.values()
+    count, exact = one.steps
+    assert not exact and count == pytest.approx(400_000, rel=0.01)
+    assert len(one.history) < 600
+    before = follower.rows_read
+    follower.look()
+    assert follower.rows_read == before
+    (kept,) = follower.recording(rows=True).ranks
+    assert kept.tail and len(kept.rows) <= MOST_ROWS + CHUNK_ROWS
+    assert kept.rows["start"][-1] == open_recording(folder).ranks[0].rows["start"][-1]
+    assert [note["loader"] for note in kept.notes["iterator"]] == [1]
+
+
+def test_nothing_is_missed_or_counted_twice_while_rows_move_into_the_store(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.begin(["python", "train.py"], {"cores": 2})
+    writer = crafted.write(store.raw_dir, crafted.own_pid(), steps=0, close=False)
+    follower = Follower(tmp_path)
+    at = 1_000
+    for tick in range(40):
+        for _ in range(125):
+            for kind, duration in crafted.STEP:
+                writer.row(kind, at, duration, value=8)
+                at += duration + 1_000
+        writer.note("memory", host_rss=tick)
+        if tick % 3:
+            store.take_in()
+        follower.look()
+        (one,) = follower.members.values()
+        assert one.steps[0] in (125 * (tick + 1) - 1, 125 * (tick + 1))  # the newest row waits
+    writer.close()
+    store.finish(crafted.Ended(pid=crafted.own_pid()))
+    follower.look()
+    (mine,), (whole,) = follower.recording(rows=True).ranks, open_recording(tmp_path).ranks
+    assert (mine.rows == whole.rows).all() and len(mine.rows) == len(whole.rows)
+    assert mine.notes == whole.notes and not mine.tail
+    assert sum(point.steps for point in one.history) == 40 * 125
+
+
+def test_workers_that_are_long_gone_are_not_kept(tmp_path: Path) -> None:
+    folder = long(tmp_path / "run", 200_000)
+    store = Store(folder)
+    store.begin(["python", "train.py"], {"cores": 2})
+    for number in range(3):
+        crafted.write(store.raw_dir, crafted.gone_pid(), 2_000 + number, role="worker", steps=1)
+    store.finish(crafted.Ended(end_ns=10**11))
+    for path in folder.glob("other-*.sqlite"):
+        with sqlite3.connect(path) as db:
+            db.execute("UPDATE processes SET end_ns = 3000")
+        db.close()
+    follower = Follower(folder)
+    follower.look()
+    follower.look()
+    assert [one.facts.role for one in follower.members.values()] == ["main"]
+
+
+def test_a_change_of_speed_is_marked(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.begin(["python", "train.py"], {"cores": 2})
+    at, rows = 10**9, []
+    for number in range(12_000):
+        for kind, duration in crafted.STEP:
+            rows.append((kind, at, duration))
+            at += duration * (1 if number < 8_000 else 2)
+    crafted.write(store.raw_dir, crafted.gone_pid(), steps=0, rows=rows)
+    store.finish(crafted.Ended(end_ns=at))
+    watched = Watched(tmp_path)
+    found = watched.snapshot()
+    watched.close()
+    (change,) = found["speed"]["changes"]
+    assert change["before"] / change["after"] == pytest.approx(2, rel=0.1)
+    assert change["t_s"] == pytest.approx(1 + 8_000 * 480e-6, rel=0.1)
+    assert [chart["marks"][0]["words"] for chart in found["charts"] if chart["id"] == "throughput"] == [
+        "2,083 → 1,042 steps/s"
+    ]
+
+
+def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(RecordingError, match="holds no hotloop recording"):
+        Follower(tmp_path).look()
