@@ -1,0 +1,58 @@
+"""The tutorial's commands are run as they stand, on a script like a reader's."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+GUIDE = (Path(__file__).resolve().parents[2] / "docs/guides/start.md").read_text()
+ROWS = dict(re.findall(r"^\| ([^|]+?) \| `(hotloop run [^`]+)`", GUIDE, flags=re.M))
+
+SCRIPT = """
+import sys
+import torch
+from torch.utils.data import DataLoader, TensorDataset
+
+net = torch.nn.Linear(8, 1)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+for epoch in range(3):
+    for (x,) in DataLoader(TensorDataset(torch.ones(256, 8)), batch_size=8):
+        net(x).mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+"""
+
+
+@pytest.mark.parametrize(
+    "start",
+    [
+        "Python",
+        "a shell script",
+        pytest.param("torchrun", marks=pytest.mark.nightly),
+        pytest.param("Accelerate", marks=pytest.mark.nightly),
+    ],
+)
+def test_every_way_to_start_that_there_is_here_is_observed(start: str, tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(SCRIPT)
+    script = tmp_path / "train.sh"
+    script.write_text("#!/bin/sh\npython train.py\n")
+    script.chmod(0o755)
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    done = subprocess.run(
+        ROWS[start],
+        shell=True,
+        cwd=tmp_path,
+        env={**os.environ, "PATH": path},
+        capture_output=True,
+        text=True,
+        stdin=subprocess.DEVNULL,
+    )
+    assert done.returncode == 0, done.stderr
+    (run,) = (tmp_path / "hotloop-runs").iterdir()
+    assert json.loads((run / "report.json").read_text())["num_steps"] == 96
