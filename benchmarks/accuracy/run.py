@@ -1,9 +1,10 @@
 """Run every planted case through the command line and hold the report against the truth in its header.
 
-    python benchmarks/accuracy/run.py [--only REGEX] [--keep DIR] [--again] [--out FILE]
+    python benchmarks/accuracy/run.py [--only REGEX] [--keep DIR] [--again] [--busy N] [--out FILE]
 
 Prints a table; the JSON goes to --out. With ``--keep`` the recordings stay, ``--again`` diagnoses those
-instead of running. About ten minutes on two quiet cores. Exit 0 always: it reports, tests check.
+instead of running. ``--busy 2`` computes beside every case, as others do on a shared machine. About ten
+minutes on two quiet cores. Exit 0 always: it reports, tests check.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ def main() -> int:
     )
     parser.add_argument("--keep", type=Path, help="keep the run folders here")
     parser.add_argument("--again", action="store_true", help="diagnose the recordings in --keep again")
+    parser.add_argument("--busy", type=int, default=0, help="processes that compute beside every case")
     parser.add_argument("--timeout", type=float, default=300.0, help="seconds per case")
     parser.add_argument("--out", type=Path, help="write the results as JSON")
     args = parser.parse_args()
@@ -47,13 +49,21 @@ def main() -> int:
     if args.again:
         cases = [case for case in cases if (args.keep / case.name / "run.json").exists()]
     rows = []
+    beside = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(args.busy)]
     with tempfile.TemporaryDirectory() as scratch, ThreadPoolExecutor(args.jobs) as pool:
         folder = args.keep or Path(scratch)
         folder.mkdir(parents=True, exist_ok=True)
         for row in pool.map(lambda case: try_case(case, folder, args.again, args.timeout), cases):
             print(line(row), flush=True)
             rows.append(row)
-    result = {"summary": summary(rows), "cases": rows, "cores": len(os.sched_getaffinity(0))}
+    for process in beside:
+        process.kill()
+    result = {
+        "summary": summary(rows),
+        "cases": rows,
+        "cores": len(os.sched_getaffinity(0)),
+        "busy_beside": args.busy,
+    }
     print()
     for name, value in result["summary"].items():
         print(f"{name:>22}  {value}")
