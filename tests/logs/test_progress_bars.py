@@ -99,3 +99,28 @@ def test_hugging_face_prints_between_its_bars(tmp_path: Path) -> None:
     assert part.source.kind == "Hugging Face Trainer log"
     assert part.throughput[-1].rate == pytest.approx(2.0, rel=0.05)
     assert part.findings == ()
+
+
+def test_lines_that_name_an_evaluation_tell_its_steps_and_the_bar_its_time(tmp_path: Path) -> None:
+    text, seconds = "", 0
+    for n in range(0, 6100, 100):
+        text += bar(n, 6000, seconds, "Training progress")
+        seconds += 5
+        if n and n % 1000 == 0:
+            seconds += 40
+            text += f"\n[ITER {n}] Evaluating val: L1 0.0709 PSNR 18.03\n"
+            text += f"[ITER {n}] Evaluating test: L1 0.0668 PSNR 18.48\n"
+    part = part_of(tmp_path, text)
+    assert "6 evaluations, every 1,000 steps" in part.source.recognized[0]
+    (finding,) = (one for one in part.findings if one.id == "cadence/evaluation")
+    assert finding.data == {"count": 5, "seconds": 200.0}  # nothing follows the last
+
+
+def test_bars_in_a_bar_make_no_pauses(tmp_path: Path) -> None:
+    text = ""
+    for epoch in range(5):
+        text += bar(epoch, 5, epoch * 100, "Epochs") + "\n"
+        text += "".join(bar(n, 100, n, "train") for n in range(0, 101, 5)) + "\n"
+    part = part_of(tmp_path, text)
+    assert part.sections == ()
+    assert part.findings == ()

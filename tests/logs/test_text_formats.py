@@ -214,3 +214,54 @@ def test_a_slow_rank_among_files(tmp_path: Path) -> None:
 def test_epochs_make_one_axis_of_steps(tmp_path: Path) -> None:
     part = the_part(analyzed(tmp_path, (FORMATS["mmengine"][0](o) for o in a_run(epochs=3))))
     assert part.throughput[-1].step == 3 * STEPS
+
+
+def test_stages_have_the_shares_that_the_log_states(tmp_path: Path) -> None:
+    """spikevid's own form: the three slowest of all stages, in an order that changes."""
+    lines = []
+    for step in range(0, 200, 20):
+        lines.append(f"[Step {step}] Avg data time: 0.0ms\n")
+        lines.append(f"[Step {step}] Forward 117.33ms: Flow 19.01ms (16.2%), Stage 1 18.77ms (16.0%), ")
+        lines.append("Spike branch 18.19ms (15.5%)\n")
+        lines.append(f"[Step {step + 10}] Forward 120.00ms: Stage 1 19.20ms (16.0%), Flow 19.44ms (16.2%), ")
+        lines.append("Spike branch 18.60ms (15.5%)\n")
+    lines += ["  - Size: 0 items\n", "  - Hit Rate: 0.00% (0 hits / 0 misses)\n"]
+    done = analyzed(tmp_path, lines)
+    parts = the_part(done).phases
+    assert [phase.name for phase in parts] == ["flow", "stage 1", "spike branch"]  # and no «forward 100 %»
+    assert [phase.share for phase in parts] == pytest.approx([0.162, 0.160, 0.155])
+    assert {phase.of for phase in parts} == {"stated"}
+    assert done.findings == ()
+
+
+def test_a_warning_about_the_machines_memory_is_passed_on(tmp_path: Path) -> None:
+    line = "[Step 100] Memory - Process: 15678.9MB (6.1%), System: 125.4/256.0GB (49.0%)\n"
+    warning = "⚠️  WARNING: System memory usage is critically high (91.2%)!\n"
+    (finding,) = analyzed(tmp_path, [line, warning]).findings
+    assert (finding.id, finding.where and finding.where.line) == ("memory/near-limit", 2)
+    assert finding.message.startswith("91.2 % of the machine's memory")
+    assert ids(analyzed(tmp_path, ["step 1 loss 0.5 GPU memory usage: 97.0%\n"] * 9)) == []
+
+
+@pytest.mark.parametrize("comma", [False, True])
+def test_iostat_tells_how_busy_a_disk_was_since_its_first_report(comma: bool, tmp_path: Path) -> None:
+    text = "Linux 5.15.0 (node7) \t03/05/24 \t_x86_64_\t(32 CPU)\n\n"
+    for busy in (5, 92, 96):
+        text += "avg-cpu:  %user   %nice %system %iowait  %steal   %idle\n"
+        text += "          12.20    0.00    3.10   22.01    0.00   62.69\n\n"
+        text += "Device            r/s     rkB/s  r_await     w/s  w_await  aqu-sz  %util\n"
+        text += "loop0            0.00      0.00     0.00    0.00     0.00    0.00   0.00\n"
+        text += f"nvme0n1        812.00  98123.00    14.20   12.00     1.10   11.50  {busy}.00\n\n"
+    part = the_part(analyzed(tmp_path, text.replace(".", ",") if comma else text))
+    assert part.source.kind == "iostat -x"
+    assert part.verdict == "The disk nvme0n1 is busy 94 % of the time."
+    assert part.sections[0].lines == (
+        "nvme0n1    busy 94 %, reading 14.2 ms a request, writing 1.10 ms a request",
+    )
+
+
+def test_nvidia_smi_dmon_is_a_table_by_gpu(tmp_path: Path) -> None:
+    text = "# gpu    pwr  gtemp  mtemp     sm    mem\n# Idx      W      C      C      %      %\n"
+    text += "".join(f"    {gpu}    180     61      -     {40 + gpu}     20\n" for gpu in (0, 1) * 5)
+    part = the_part(analyzed(tmp_path, text))
+    assert part.verdict == "The 2 GPUs compute 40 % to 41 % of the time."

@@ -14,7 +14,7 @@ import numpy as np
 from hotloop import foreign
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
-from hotloop.logs import histories, recognize, trace
+from hotloop.logs import histories, recognize, tables, trace
 from hotloop.logs.log import Log
 from hotloop.logs.part import Change, Part, Point, Source
 from hotloop.logs.rates import settle
@@ -34,6 +34,8 @@ _READERS: Final = {
     "JSON history": histories.read_json,
     "CSV history": histories.read_csv,
     "nvidia-smi csv": histories.read_csv,
+    "nvidia-smi dmon": tables.read_table,
+    "iostat -x": tables.read_table,
 }
 _ORDER: Final = ("high", "medium", "low", "info")
 _MAX_POINTS: Final = 400

@@ -61,7 +61,7 @@ def running_median(values: Floats, width: int) -> Floats:
     """[n] the median of the ``width`` values around each one."""
     if len(values) < width:
         return np.full(len(values), np.median(values)) if len(values) else values
-    padded = np.pad(values, width // 2, mode="edge")
+    padded = np.pad(values, width // 2, mode="reflect")
     return np.asarray(np.median(np.lib.stride_tricks.sliding_window_view(padded, width), axis=1), float)
 
 

@@ -71,7 +71,7 @@ class Log:
         named = sum(known.values())
         step = self.step_s
         if step is None or step < 0.98 * named:
-            if len(known) < 2:
+            if not known.keys() >= {"forward", "backward"}:
                 return []
             step = named
         rest = step - named
@@ -82,20 +82,21 @@ class Log:
 
     @cached_property
     def stages(self) -> list[Phase]:
-        """Durations under names of the file's own that come equally often: the parts of one whole."""
-        found: dict[str, tuple[int, float]] = {}
-        for stream in self.trained():
-            for role in stream.columns:
-                values = stream.get(role) if role.startswith("stage:") else None
-                if values is not None:
-                    good = values[np.isfinite(values)]
-                    count, total = found.get(role[6:], (0, 0.0))
-                    found[role[6:]] = count + len(good), total + float(good.sum())
+        """Durations under names of the file's own that come equally often: the parts of one whole, or of what
+        the file says that they are shares of.
+        """
+        found, said = self._sums("stage:"), self._sums("share:")
         most = max((count for count, _ in found.values()), default=0)
         parts = {
             name: total / count for name, (count, total) in found.items() if 2 * count >= most and total > 0
         }
         parts.pop("total", None)
+        stated = {name: total / count for name, (count, total) in said.items() if name in parts}
+        if len(stated) >= 3:
+            return [
+                Phase(name=name, s_per_step=parts[name], share=share, of="stated")
+                for name, share in sorted(stated.items(), key=lambda item: -item[1])
+            ]
         numbered = {name: s for name, s in parts.items() if name.startswith("stage ")}
         parts = numbered if len(numbered) >= 3 else parts
         if len(parts) < 3:
@@ -105,6 +106,18 @@ class Log:
             Phase(name=name, s_per_step=s, share=s / whole, of="stages")
             for name, s in sorted(parts.items(), key=lambda item: -item[1])
         ]
+
+    def _sums(self, prefix: str) -> dict[str, tuple[int, float]]:
+        """Number and sum of the values of each role that begins so, by the rest of its name."""
+        found: dict[str, tuple[int, float]] = {}
+        for stream in self.trained():
+            for role in stream.columns:
+                values = stream.get(role) if role.startswith(prefix) else None
+                if values is not None:
+                    good = values[np.isfinite(values)]
+                    count, total = found.get(role.removeprefix(prefix), (0, 0.0))
+                    found[role.removeprefix(prefix)] = count + len(good), total + float(good.sum())
+        return found
 
     def trained(self) -> list[Stream]:
         """Streams of training."""

@@ -100,7 +100,8 @@ _BYTES: Final = {"device_bytes", "device_limit", "host_bytes", "system_bytes"}
 #: What makes a line worth reading.
 MEASURED: Final = frozenset(
     {"time", "data_time", "rate", "sample_rate", "token_rate", "loss", "hit_rate", "gpu_util", "workers",
-     "evaluation", "checkpoint", "device_bytes", "host_bytes", "system_bytes", *PHASE_ROLES}
+     "evaluation", "evaluated", "checkpoint", "device_bytes", "host_bytes", "system_bytes", "system_share",
+     *PHASE_ROLES}
 )  # fmt: skip
 
 _SECONDS: Final = {
@@ -122,6 +123,8 @@ _MODE: Final = re.compile(
     r"\b(?:val|valid|validation|validating|eval|evaluation|evaluating|test|testing|inference|predict)\b"
     r"|\bclass +images\b|验证|评估"
 )
+#: The machine's memory as a share; of memory alone nobody knows whose it is.
+_MACHINE: Final = re.compile(r"\b(?:system|host) (?:memory|ram)\b|\bram usage\b|系统内存")
 _CAMEL: Final = re.compile(r"(?<=[a-z])(?=[A-Z][a-z])")
 _WHOLE: Final = re.compile(r"\b(?:total|sum|overall)\b")
 _NO_STAGE: Final = re.compile(r"\b(?:eta|remaining|left|timeout|in|after|for|took)\b")
@@ -151,6 +154,8 @@ def role_of(key: str, unit: str) -> tuple[str, float] | None:
     """
     name = normal(key)
     unit = unit.lower().rstrip(".")
+    if unit == "%" and _MACHINE.search(name):
+        return "system_share", 0.01
     found = _of_unit(name, unit)
     if found is not None:
         return found

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -41,11 +42,12 @@ class Pause:
 
 @dataclass(frozen=True, kw_only=True)
 class Piece:
-    """Rows of one shape of line in one chunk."""
+    """Rows of one shape of line in one chunk; ``bar`` names the progress bar that they are updates of."""
 
     mode: str
     starts: Ints
     columns: dict[str, Floats]
+    bar: str | None = None
 
 
 @dataclass(kw_only=True)
@@ -59,11 +61,18 @@ class Pauses:
 
     def watch(self, pieces: Sequence[Piece], body: bytes) -> None:
         """Look at the intervals between lines of training; lines of several ranks are not judged."""
-        own = [piece for piece in pieces if piece.mode == "train" and "clock" in piece.columns]
+        own, role = [piece for piece in pieces if piece.mode == "train" and "clock" in piece.columns], "clock"
+        if not own:  # the longest bar's own time, which goes on while the loop evaluates
+            bars = Counter[str]()
+            for piece in pieces:
+                if piece.bar is not None and piece.mode == "train":
+                    bars[piece.bar] += len(piece.starts)
+            longest = bars.most_common(1)[0][0] if bars else None
+            own, role = [piece for piece in pieces if longest is not None and piece.bar == longest], "elapsed"
         if not own or any("rank" in piece.columns for piece in own):
             return
         starts = np.concatenate([piece.starts for piece in own])
-        clock, lines = (np.concatenate([piece.columns[n] for piece in own]) for n in ("clock", "line"))
+        clock, lines = (np.concatenate([piece.columns[n] for piece in own]) for n in (role, "line"))
         order = np.argsort(starts, kind="stable")
         order = order[np.isfinite(clock[order])]
         starts, clock, lines = starts[order], clock[order], lines[order]

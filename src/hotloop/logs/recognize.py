@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Final
 
+from hotloop.logs import tables
 from hotloop.logs.reading import head
 from hotloop.logs.tensorboard import is_events
 
@@ -47,7 +48,7 @@ def kind_of(path: Path) -> str:
     first = lines[0].lstrip()
     if first.startswith((b"{", b"[")):
         return _json_kind(lines) or "text"
-    return _table_kind(lines)
+    return tables.kind_of(text) or _table_kind(lines)
 
 
 def _json_kind(lines: list[bytes]) -> str | None:

@@ -108,7 +108,8 @@ class _TextReader:
             columns["at"] = np.asarray(starts + self.read.damage.num_bytes, float)
             note_losses(self.read, columns)
             mode = "train" if shape is None else shape.read.mode
-            pieces.append(Piece(mode=mode, starts=starts, columns=dict(columns)))
+            bar = shape.read.name if shape is not None and shape.read.unit else None
+            pieces.append(Piece(mode=mode, starts=starts, columns=dict(columns), bar=bar))
             ranks = columns.pop("rank", np.zeros(0))
             for rank in np.unique(ranks) if len(ranks) else [None]:
                 own = columns if rank is None else {k: v[ranks == rank] for k, v in columns.items()}

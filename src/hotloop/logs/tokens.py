@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from hotloop.logs.clocks import CLOCK
@@ -29,6 +29,8 @@ _SEPARATORS: Final = re.compile(r"[|,;\t{}()\[\]<>]|  +| [-–—] |: (?=\S*[:=]
 _STRONG: Final = re.compile(r"[|,;\t\[\]{}]|  +|(?:INFO|DEBUG|WARNING)\W+| [-–—] ")
 _UNIT_IN_KEY: Final = re.compile(r"(?i)[ (\[]\(?(ms|s|sec|us|MB|GB|MiB|GiB)[)\]](?=[\s:=]*$)")
 _STAGE: Final = re.compile(r"(?i)\bstage[ _-]?\d+")
+#: A counter of training right before words of evaluation: ``[ITER 6000] Evaluating test: L1 0.05``.
+_EVALUATED: Final = re.compile(rb"(?i)[\])]?:? *(?:evaluat|validat|(?:val|eval|test)\b)")
 _COUNTER: Final = re.compile(
     r"(?i)(epoch|\bep\b|iter(?:ation)?|step|batch|update)s?\W*(?:\((?:train|val|test|eval)\))?[^\w(]*\W?$"
 )
@@ -71,24 +73,26 @@ def read_line(line: bytes) -> ReadLine:
     seen: set[str] = set()
     tokens: list[Token] = []
     for i, match in enumerate(matches):
-        previous = tokens[-1].unit_end if tokens else 0
-        token = _token(line, match, previous, matches[i + 1] if i + 1 < len(matches) else None)
+        token = _token(line, match, tokens, matches[i + 1] if i + 1 < len(matches) else None)
         fresh = tuple(role for role in token.roles if role[0] not in seen)
         if len(fresh) != len(token.roles):
-            token = Token(**{**token.__dict__, "roles": ()})
+            token = replace(token, roles=())
         seen.update(role for role, _ in fresh)
         tokens.append(token)
     mode = _mode(line, tokens)
+    if tokens and tokens[0].roles == (("step", 1.0),) and _EVALUATED.match(line, tokens[0].end):
+        mode, tokens[0] = "evaluation", replace(tokens[0], roles=(("evaluated", 1.0),))
     if rank is not None:
         start, end = rank.span(1)
         tokens.append(Token(start=start, end=end, kind="number", roles=(("rank", 1.0),)))
     return ReadLine(line=line, tokens=tuple(tokens), mode=mode)
 
 
-def _token(line: bytes, match: re.Match[bytes], previous: int, after: re.Match[bytes] | None) -> Token:
+def _token(line: bytes, match: re.Match[bytes], earlier: list[Token], after: re.Match[bytes] | None) -> Token:
     kind = next(name for name in _KINDS if match[name] is not None)
     start, end = match.span()
-    before = line[previous:start].decode("utf-8", "replace")
+    last = earlier[-1] if earlier else None
+    before = line[last.unit_end if last else 0 : start].decode("utf-8", "replace")
     unit_match = _UNIT.match(line, end)
     if unit_match and after is not None and _next_name(before, unit_match, line[: after.start()]):
         unit_match = None
@@ -101,8 +105,15 @@ def _token(line: bytes, match: re.Match[bytes], previous: int, after: re.Match[b
         roles = _duration_roles(before, line)
     elif kind == "pair":
         roles = _pair_roles(before, unit, after, line, end)
+    elif last and last.roles[:1] and unit == "%" and before.strip() == "(":  # ``Stage 8 586.90ms (32.8%)``
+        stage = last.roles[0][0]
+        roles = ((stage.replace("stage:", "share:"), 0.01),) if stage.startswith("stage:") else ()
     else:
-        roles = _number_roles(before, unit, line, start, after, end)
+        roles = _number_roles(before, unit, line, after, end)
+        if not roles and unit in ("ms", "us", "s", "sec"):
+            measured = next((token.unit_end for token in reversed(earlier) if token.unit_end > token.end), 0)
+            prefix = line[measured:start].decode("utf-8", "replace")
+            roles = _stage_role(prefix, unit, named=bool(re.search(r"\w", before)))
     return Token(
         start=start,
         end=end,
@@ -157,7 +168,7 @@ def _pair_roles(
 
 
 def _number_roles(
-    before: str, unit: str, line: bytes, start: int, after: re.Match[bytes] | None, end: int
+    before: str, unit: str, line: bytes, after: re.Match[bytes] | None, end: int
 ) -> tuple[tuple[str, float], ...]:
     if unit == "/s" and not normal(_key(before)):
         return (("sample_rate", 1.0),)
@@ -175,10 +186,6 @@ def _number_roles(
         return (found,)
     if before.strip() == "|" and unit in ("ms", "s"):  # a column without a name
         return (("time", 0.001 if unit == "ms" else 1.0),)
-    if unit in ("ms", "us", "s", "sec"):
-        return _stage_role(
-            line[:start].decode("utf-8", "replace"), unit, named=bool(re.search(r"\w", before))
-        )
     return ()
 
 

@@ -22,7 +22,7 @@ _ROLES = {
     "gpu_util": "GPU utilization", "power": "power", "forward": "forward", "backward": "backward",
     "optimizer": "optimizer", "transfer": "transfer", "collective": "collective", "step": "step",
     "epoch": "epoch", "bar_rate": "progress bar", "evaluation": "evaluation time",
-    "checkpoint": "checkpoint time", "batch_size": "batch size",
+    "checkpoint": "checkpoint time", "batch_size": "batch size", "disk_util": "disk busy",
 }  # fmt: skip
 
 #: A few values further apart than this are not called steady.
@@ -37,6 +37,7 @@ def recognized(log: Log) -> tuple[str, ...]:
     roles = [
         words for role, words in _ROLES.items() if any(s.get(role) is not None for s in log.read.streams)
     ]
+    roles += _evaluations(log)
     if log.stages:
         roles.append(f"{len(log.stages)} stages")
     out = [f"{rows:,} rows: " + (", ".join(roles) or "durations under names of their own")]
@@ -49,6 +50,17 @@ def recognized(log: Log) -> tuple[str, ...]:
     if log.series is not None:
         out.append(f"throughput from {log.series.how}")
     return tuple(out)
+
+
+def _evaluations(log: Log) -> list[str]:
+    """At which steps the log says that it evaluates; several lines of one step are one evaluation."""
+    said = [column for stream in log.read.streams if (column := stream.get("evaluated")) is not None]
+    if not said:
+        return []
+    steps = np.unique(np.concatenate(said))
+    steps = steps[np.isfinite(steps)]
+    every = f", every {np.median(np.diff(steps)):,.0f} steps" if len(steps) > 1 else ""
+    return [f"{len(steps):,} evaluation{'s'[: len(steps) > 1]}{every}"]
 
 
 def verdict(log: Log, findings: Sequence[Finding]) -> str:
@@ -77,6 +89,12 @@ def verdict(log: Log, findings: Sequence[Finding]) -> str:
         shares = list(dict.fromkeys(map(units.share, (min(busy), max(busy)))))
         which = "The GPU computes" if len(busy) == 1 else f"The {len(busy)} GPUs compute"
         return f"{which} {' to '.join(shares)} of the time."
+    disks = {
+        s.name: float(np.nanmean(column)) for s in log.trained() if (column := s.get("disk_util")) is not None
+    }
+    if disks:
+        name = max(disks, key=lambda one: disks[one])
+        return f"The disk {name} is busy {units.share(disks[name])} of the time."
     if findings:
         return findings[0].message
     return "Nothing in this file says how fast it trains." if log.read.streams else ""
@@ -147,7 +165,7 @@ def _value(role: str, value: float) -> str:
 
 def sections(log: Log) -> tuple[Section, ...]:
     """Whatever there is, in this order."""
-    found = (_pauses(log), _memory(log), _gpus(log))
+    found = (_pauses(log), _memory(log), _gpus(log), _disks(log))
     return tuple(section for section in found if section is not None)
 
 
@@ -198,6 +216,23 @@ def _gpus(log: Log) -> Section | None:
             data[stream.name or "GPU"] = means
     lines = tuple(f"{name:<6} {_gpu_words(means)}" for name, means in data.items())
     return Section(title="Devices, means over the samples", lines=lines, data=data) if data else None
+
+
+def _disks(log: Log) -> Section | None:
+    """Means over the samples of each disk that did something."""
+    data = {}
+    for stream in log.read.streams:
+        roles = ("disk_util", "await", "read_await", "write_await")
+        means = {role: float(np.nanmean(c)) for role in roles if (c := stream.get(role)) is not None}
+        if means.get("disk_util"):
+            data[stream.name] = means
+    waits = {"await": "", "read_await": "reading ", "write_await": "writing "}
+    lines = tuple(
+        f"{name:<10} busy {units.share(means['disk_util'])}"
+        + "".join(f", {w}{units.duration(means[r])} a request" for r, w in waits.items() if means.get(r))
+        for name, means in sorted(data.items(), key=lambda item: -item[1]["disk_util"])
+    )
+    return Section(title="Disks, means over the samples", lines=lines, data=data) if data else None
 
 
 def _gpu_words(means: dict[str, float]) -> str:

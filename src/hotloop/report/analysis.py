@@ -15,6 +15,7 @@ _MAX_CHANGES: Final = 6
 _MAX_FINDINGS: Final = 8
 _MAX_PARTS: Final = 12
 _BAR: Final = 24
+_TITLES: Final = {"stages": "Stages", "stated": "Stages, shares as the log says"}
 
 
 def render(analysis: Analysis, *, width: int = 80, color: bool = False) -> str:
@@ -46,8 +47,9 @@ def _part(part: Part, width: int, color: bool) -> list[str]:
     for item in source.notes:
         lines += words.hanging("  ! ", item, width)
     lines += _throughput(part, width)
-    lines += _phases([phase for phase in part.phases if phase.of != "stages"], "Where a step goes", width)
-    lines += _phases([phase for phase in part.phases if phase.of == "stages"], "Stages", width)
+    for of in dict.fromkeys(phase.of for phase in part.phases):
+        title = _TITLES.get(of, "Where a step goes")
+        lines += _phases([phase for phase in part.phases if phase.of == of], title, width)
     for section in part.sections:
         lines += ["", f"  {section.title}"]
         lines += [f"    {words.cut(words.clean(line), width - 4)}" for line in section.lines]

@@ -15,7 +15,7 @@ from hotloop.report import charts, html, words
 
 _MAX_PARTS: Final = 40
 _MAX_CHANGES: Final = 50
-_OF: Final = {"step": "of a step", "stages": "of all stages"}
+_OF: Final = {"step": "of a step", "stages": "of all stages", "stated": "as the log says"}
 
 
 def render(analysis: Analysis) -> str:

@@ -57,7 +57,7 @@ def _cache(log: Log) -> Iterator[Finding]:
     stream, rates = found
     good = rates[np.isfinite(rates)]
     last = float(np.median(good[-max(1, len(good) // 4) :]))
-    if not 0 <= last < _HIT_RATE:
+    if not 0 < last < _HIT_RATE:  # none at all: a counter of the main process, say, while workers read
         return
     yield log.finding(
         "input/cache-thrash",
@@ -120,24 +120,29 @@ def _growth(log: Log, stream: Stream, column: Floats, name: str, words: str) -> 
 
 
 def _near_limit(log: Log) -> Iterator[Finding]:
-    used, limit = log.column("system_bytes"), log.column("system_limit")
-    if used is None or limit is None or used[0] is not limit[0]:
-        return
-    with np.errstate(invalid="ignore", divide="ignore"):
+    """Memory against its size, or the share that the log itself states: whichever is more."""
+    used, limit, share = map(log.column, ("system_bytes", "system_limit", "system_share"))
+    seen: list[tuple[float, float, str, dict[str, float]]] = []  # share, line, whole, data
+    if used is not None and limit is not None and used[0] is limit[0]:
         full = np.where(limit[1] > 0, used[1] / limit[1], np.nan)
-    if not np.isfinite(full).any():
-        return
-    worst = int(np.nanargmax(full))
-    if full[worst] < _NEAR:
-        return
-    yield log.finding(
-        "memory/near-limit",
-        f"{units.share(float(full[worst]))} of the machine's {units.size(limit[1][worst])} was taken.",
-        (f"{units.size(used[1][worst])} at line {used[0].columns['line'][worst]:,.0f}",),
-        used[0].columns["line"][worst],
-        severity="high" if full[worst] >= _AT else "medium",
-        data={"used_bytes": float(used[1][worst]), "limit_bytes": float(limit[1][worst])},
-    )
+        if np.isfinite(full).any():
+            worst = int(np.nanargmax(full))
+            taken, whole = float(used[1][worst]), float(limit[1][worst])
+            data = {"used_bytes": taken, "limit_bytes": whole}
+            seen.append((float(full[worst]), used[0].columns["line"][worst], units.size(whole), data))
+    if share is not None:
+        worst = int(np.nanargmax(share[1]))
+        seen.append((float(share[1][worst]), share[0].columns["line"][worst], "memory", {}))
+    most, line, whole_words, data = max(seen, default=(0.0, 0.0, "", {}), key=lambda one: one[0])
+    if _NEAR <= most <= 1:
+        yield log.finding(
+            "memory/near-limit",
+            f"{100 * most:.1f} % of the machine's {whole_words} was taken.",
+            (f"at line {line:,.0f}",),
+            line,
+            severity="high" if most >= _AT else "medium",
+            data=data,
+        )
 
 
 # The device
@@ -150,13 +155,15 @@ _MODULE = re.compile(r"stage|layer|block|module|fus|head|backbone|encoder|decode
 def device(log: Log) -> Iterator[Finding]:
     """The stage that takes most."""
     stages = log.stages
-    if len(stages) >= 4 and stages[0].share >= _HOT and _MODULE.search(stages[0].name):
+    stated = stages[:1] and stages[0].of == "stated"
+    if (len(stages) >= 4 or stated) and stages[0].share >= _HOT and _MODULE.search(stages[0].name):
         top = stages[0]
         found = log.column("stage:" + top.name)
         yield log.finding(
             "device/hot-module",
-            f"{top.name[:1].upper()}{top.name[1:]} takes {units.share(top.share)} of the {len(stages)} "
-            f"stages' time ({units.duration(top.s_per_step)}).",
+            f"{top.name[:1].upper()}{top.name[1:]} takes {units.share(top.share)} "
+            + ("as the log says" if stated else f"of the {len(stages)} stages' time")
+            + f" ({units.duration(top.s_per_step)}).",
             tuple(f"{s.name}: {units.duration(s.s_per_step)} ({units.share(s.share)})" for s in stages[:4]),
             found[0].columns["line"][0] if found else 1,
             advice=f"Look at {top.name} first; the first three take "
