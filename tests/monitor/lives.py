@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -37,6 +38,12 @@ while not os.path.exists("stop") and time.monotonic() - begun < 90:
         optimizer.step()
 """
 
+#: Samples of a GPU as ``launch.gpu`` has them.
+GPU = {
+    "gpu0_util_ratio": 0.45, "gpu0_memory_bytes": 12 << 30, "gpu0_memory_total_bytes": 80 << 30,
+    "gpu0_power_w": 210.0, "gpu0_power_limit_w": 300.0, "gpu0_temperature_c": 61, "gpu0_sm_clock_mhz": 1410,
+}  # fmt: skip
+
 
 @contextmanager
 def training(folder: Path, name: str, *words: str) -> Iterator[Path]:
@@ -67,6 +74,8 @@ def long(folder: Path, num_steps: int) -> Path:
         start = start + np.uint64(duration + 1_000)
     with next(store.raw_dir.glob("*.rows")).open("ab") as file:
         file.write(rows.tobytes())
+    begun = time.perf_counter_ns()
+    store.take_in(([{"t_ns": begun + at * 10**9, "cpu_ratio": 0.5, **GPU} for at in range(4)], []))
     store.finish(crafted.Ended(end_ns=(num_steps + 2) * 500_000))
     run = json.loads((folder / "run.json").read_text())
     (folder / "run.json").write_text(

@@ -90,7 +90,6 @@ def test_a_change_of_speed_is_marked(tmp_path: Path) -> None:
     store.finish(crafted.Ended(end_ns=at))
     watched = Watched(tmp_path)
     found = watched.snapshot()
-    watched.close()
     (change,) = found["speed"]["changes"]
     assert change["before"] / change["after"] == pytest.approx(2, rel=0.1)
     assert change["t_s"] == pytest.approx(1 + 8_000 * 480e-6, rel=0.1)

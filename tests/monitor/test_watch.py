@@ -36,7 +36,6 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The state of a run of made rows, with its diagnosis."""
     watched = Watched(long(tmp_path_factory.mktemp("state") / "run", 3_000))
     found = eventually(lambda: (now := watched.snapshot())["diagnosis"] and now)
-    watched.close()
     return dict(found)
 
 
@@ -114,6 +113,9 @@ def test_every_text_of_a_state_stays_text(state: dict[str, Any]) -> None:
         browser.visit(server.url, width=400)
         eventually(lambda: HOSTILE in browser.run("document.body.innerText"))
         assert browser.run("document.querySelectorAll('img, [onerror]').length") == 0
+        row = browser.run("document.querySelector('#gpus tbody').innerText").split("\t")
+        assert row[1:6] == ["45 %", "12 GiB of 80 GiB", "210 W of 300 W", "61 °C", "1410 MHz"]
+        assert browser.run("document.querySelectorAll('#chart-gpu-temperature path.line').length") == 1
         assert browser.problems() == []
 
 
@@ -161,7 +163,7 @@ def test_sixty_four_watchers_get_the_same_and_no_more_are_let_in(state: dict[str
 
     def part(one: socket.socket, upto: bytes) -> bytes:
         data = b""
-        while not data.endswith(upto):
+        while upto not in data:
             piece = one.recv(1 << 16)
             assert piece, data[:80]
             data += piece
@@ -185,9 +187,11 @@ def test_the_screen_shows_the_state_and_goes_with_q(state: dict[str, Any]) -> No
     async def look() -> None:
         app = Watch(iter([state]))
         async with app.run_test(size=(80, 40)) as pilot:
-            while "3,000 steps" not in (shown := str(app.query_one("#page").render())):
-                await pilot.pause(0.02)
+            async with asyncio.timeout(30):
+                while "3,000 steps" not in (shown := str(app.query_one("#page").render())):
+                    await pilot.pause(0.02)
             assert state["run"]["name"] in shown and state["diagnosis"]["verdict"][:30] in shown
+            assert "45 %  12.0/80.0 GiB  210/300 W  61 °C  1410 MHz" in shown
             assert max(map(len, shown.splitlines())) <= 76
             await pilot.resize_terminal(50, 30)
             await pilot.pause()
@@ -214,7 +218,6 @@ def test_a_state_is_one_line_and_control_characters_are_escaped(
     assert "\n" not in said and "3,000 steps" in said and state["diagnosis"]["verdict"] in said
     watched = Watched(long(tmp_path / "a\x1b[31m\nb", 10))
     text = "\n".join(one.plain for one in render(watched.snapshot(), 80))
-    watched.close()
     assert "\x1b" not in text and "a\\x1b[31m\\nb" in text
 
 

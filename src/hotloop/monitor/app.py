@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -21,7 +22,8 @@ class Watch(App[None]):
 
     CSS = """
     Screen { background: $background; }
-    VerticalScroll { padding: 1 2; scrollbar-size-vertical: 1; }
+    VerticalScroll { padding: 1 1 1 2; scrollbar-size-vertical: 1; scrollbar-color: $panel; }
+    VerticalScroll { scrollbar-background: $background; }
     #page { width: 100%; height: auto; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("q,escape", "quit", "leave; the run goes on")]
@@ -41,11 +43,11 @@ class Watch(App[None]):
 
     def on_mount(self) -> None:
         """Follow the source in a thread."""
-        self.run_worker(self._follow, thread=True)
+        threading.Thread(target=self._follow, daemon=True).start()  # nobody waits for it at the end
 
-    def on_resize(self, _: Resize) -> None:
+    def on_resize(self, event: Resize) -> None:
         """Lines are as wide as the terminal."""
-        self._draw()
+        self._draw(event.size.width)
 
     def _follow(self) -> None:
         try:
@@ -59,9 +61,9 @@ class Watch(App[None]):
 
     def _show(self, state: dict[str, Any]) -> None:
         self._state = state
-        self._draw()
+        self._draw(self.size.width)
 
-    def _draw(self) -> None:
+    def _draw(self, width: int) -> None:
         if self._state is not None:
-            lines = render(self._state, max(40, self.size.width - 5))
+            lines = render(self._state, max(40, width - 5))
             self.query_one("#page", Static).update(Text("\n").join(lines))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from hotloop import units
@@ -13,6 +14,7 @@ from hotloop.report import footprint, words
 
 _MOST_FINDINGS: Final = 6
 _MOST_FITS: Final = 4
+_RANK: Final = ("rank", "num_steps", "s_per_step", "own_s_per_step")
 _LOADER: Final = ("num_workers", "prefetch_factor", "batch_size", "pin_memory", "persistent_workers")
 
 Report = Mapping[str, Any]
@@ -22,7 +24,7 @@ def diagnosed(recording: Recording) -> dict[str, Any]:
     """Verdict, phases, findings, ranks, loaders, memory and the length of the training, of what is in the
     recording; for the last rows of a long run these are the last minutes.
     """
-    examination = examine(recording)
+    examination = examine(replace(recording, complete=True))  # what goes on was not cut short
     report = build_report(examination)
     lead, cwd = examination.lead, report.get("cwd")
     steady = report["throughput"]
@@ -30,7 +32,6 @@ def diagnosed(recording: Recording) -> dict[str, Any]:
     found: dict[str, Any] = cleaned(
         {
             "verdict": report["verdict"],
-            "bottleneck": report["bottleneck"],
             "of_all": not any(process.tail for process in recording.ranks),
             "num_steps": report["num_steps"],
             "span_s": report["span_s"],
@@ -38,11 +39,11 @@ def diagnosed(recording: Recording) -> dict[str, Any]:
             "samples_per_step": per_step or None,
             "phases": _phases(report),
             "findings": [_finding(report, one, cwd) for one in report["findings"][:_MOST_FINDINGS]],
-            "ranks": [_rank(report, one) for one in report["ranks"]] if len(report["ranks"]) > 1 else [],
+            "ranks": [{name: one[name] for name in _RANK} for one in report["ranks"]],
+            "slowest_rank": report["slowest_rank"],
             "loaders": [_loader(one) for one in report["loaders"] if one["role"] != "unused"],
             "memory": _memory(report["memory"]),
             "remaining": report["remaining"],
-            "next": [one["command"] for one in report["next"]],
             "warnings": report["warnings"],
         }
     )
@@ -69,11 +70,6 @@ def _finding(report: Report, one: Mapping[str, Any], cwd: str | None) -> dict[st
     }
 
 
-def _rank(report: Report, one: Mapping[str, Any]) -> dict[str, Any]:
-    numbers = {name: one[name] for name in ("rank", "pid", "num_steps", "s_per_step", "own_s_per_step")}
-    return {**numbers, "slowest": one["rank"] == report["slowest_rank"]}
-
-
 def _loader(one: Mapping[str, Any]) -> dict[str, Any]:
     settings = [f"{name}={words.value(one['settings'][name])}" for name in _LOADER if name in one["settings"]]
     return {
@@ -87,12 +83,13 @@ def _loader(one: Mapping[str, Any]) -> dict[str, Any]:
 
 def _memory(memory: Mapping[str, Any]) -> dict[str, Any]:
     """Limit and peaks in bytes, and in words what a cache of the dataset would hold."""
-    stages = {one["name"]: one for one in (memory.get("dataset") or {}).get("stages") or ()}
+    sizes = {one["name"]: one["total_bytes"] for one in (memory.get("dataset") or {}).get("stages") or ()}
+    budgets = {one["name"]: one["num_bytes"] for one in memory.get("budgets") or ()}
     fits = [
-        f"{one['stage']} ({units.size(stages[one['stage']]['total_bytes'])}) in {one['budget']}: "
-        f"{footprint.held(one)}"
+        f"dataset {one['stage']}, {units.size(sizes[one['stage']])}: "
+        f"a cache of {footprint.size_gb(budgets[one['budget']])} holds {footprint.held(one)}"
         for one in memory.get("fits") or ()
-        if one["stage"] in stages and stages[one["stage"]].get("total_bytes")
+        if sizes.get(one["stage"]) and one["budget"] in budgets
     ]
     names = ("main_peak_bytes", "workers_peak_bytes", "device_peak_bytes", "limit_bytes", "ram_bytes")
     return {

@@ -17,11 +17,11 @@ from hotloop.report.words import PHASE_MARKS, PHASE_WORDS, SEVERITY_MARKS
 State = Mapping[str, Any]
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
-_SPARKS: Final = 20
+_SPARKS: Final = 16
 _LABEL: Final = 9
 _MOST_PROCESSES: Final = 12
 _MOST_FINDINGS: Final = 3
-_STATES: Final = {"running": "green", "finished": "blue", "quiet": "yellow", "lost": "yellow"}
+_STATES: Final = {"running": "#45b873", "finished": "#5b95ee", "quiet": "#f0a040", "lost": "#f0a040"}
 
 
 def render(state: State, width: int) -> list[Text]:
@@ -54,13 +54,14 @@ def line(state: State) -> str:
 
 
 def _head(state: State, width: int) -> list[Text]:
-    color = "red" if state["exit_code"] else _STATES.get(state["state"], "dim")
+    color = "#ff7b72" if state["exit_code"] else _STATES.get(state["state"], "dim")
     right = Text.assemble(("● ", color), state["state_words"])
     name = words.cut(state["run"]["name"], max(8, width - right.cell_len - 2))
-    first = Text(name, "bold")
-    first.append(" " * max(2, width - first.cell_len - right.cell_len))
-    first.append_text(right)
-    return [first, Text(words.cut(state["run"]["command"], width), "dim")]
+    room = " " * max(2, width - words.cells(name) - right.cell_len)
+    return [
+        Text.assemble((name, "bold"), room, right),
+        Text(words.cut(state["run"]["command"], width), "dim"),
+    ]
 
 
 def _verdict(state: State, width: int) -> list[Text]:
@@ -71,7 +72,8 @@ def _verdict(state: State, width: int) -> list[Text]:
     lines = [Text(text, "bold") for text in words.wrap(diagnosis["verdict"], width)]
     told = [] if diagnosis["of_all"] else [f"of the last {diagnosis['num_steps']:,} steps"]
     if state["state"] != "finished":
-        told.append(f"diagnosed {units.duration(round(diagnosis['age_s']))} ago")
+        ago = f"{units.duration(round(diagnosis['age_s']))} ago" if diagnosis["age_s"] >= 1 else "just now"
+        told.append(f"diagnosed {ago}")
     lines += [Text(", ".join(told), "dim")] if told else []
     return lines + [Text(text) for text in words.wrap(" · ".join([*_progress(state), *_left(state)]), width)]
 
@@ -159,7 +161,7 @@ def _meters(state: State, width: int) -> list[Text]:
     if queue:
         rows.append(("queue", queue, f"{queue[-1] or 0:.1f} {charts['workers']['lines'][-1]['label']}"))
     return [
-        Text.assemble((f"{name:<{_LABEL}}", "dim"), (f"{sparks(went):<{_SPARKS}}  ", "cyan"), now)
+        Text.assemble((f"{name:<{_LABEL}}", "dim"), (f"{sparks(went):<{_SPARKS}}  ", "#5b95ee"), now)
         for name, went, now in rows
     ]
 
@@ -175,7 +177,9 @@ def _gpu(gpu: Mapping[str, Any]) -> list[str]:
     found = []
     for name, of, say in words_of:
         if gpu[name] is not None:
-            found.append(say(gpu[name]) + (f"/{say(gpu[of])}" if of and gpu[of] else ""))
+            now, whole = say(gpu[name]), say(gpu[of]) if of and gpu[of] else ""
+            same = whole.rpartition(" ")[2] == now.rpartition(" ")[2]
+            found.append(f"{now.partition(' ')[0] if same else now}/{whole}" if whole else now)
     return found or ["–"]
 
 
@@ -185,7 +189,7 @@ def _values(charts: Mapping[str, Any], name: str, line: int) -> list[float | Non
 
 
 def sparks(values: Sequence[float | None]) -> str:
-    """How a series went, in at most 20 cells from its least, 0 or below, to its most."""
+    """How a series went, in a few cells from its least, 0 or below, to its most."""
     known = np.array([np.nan if value is None else value for value in values], float)
     if not np.isfinite(known).any():
         return ""
@@ -217,26 +221,28 @@ def _processes(state: State, width: int) -> list[Text]:
 
 
 def _ranks(state: State, width: int) -> list[Text]:
-    ranks = state["diagnosis"]["ranks"] if state["diagnosis"] else []
-    lines = []
-    for one in ranks[:_MOST_PROCESSES]:
-        own = "–" if one["own_s_per_step"] is None else units.duration(one["own_s_per_step"])
-        slow = "  holds up the others" if one["slowest"] else ""
-        lines.append(Text(f"rank {one['rank']:<4} {one['num_steps']:>10,} steps  own work {own}/step{slow}"))
-    return lines
+    found, slow = (state["diagnosis"] or {}).get("ranks", []), (state["diagnosis"] or {}).get("slowest_rank")
+    return [
+        Text(
+            f"rank {one['rank']:<4} {one['num_steps']:>10,} steps  own work "
+            f"{units.duration(one['own_s_per_step'] or 0.0)}/step"
+            f"{'  holds up the others' if one['rank'] == slow else ''}"
+        )
+        for one in found[:_MOST_PROCESSES]
+        if len(found) > 1
+    ]
 
 
 def _fed(state: State, width: int) -> list[Text]:
     """Loaders, caches, and what a cache of the dataset would hold."""
     diagnosis = state["diagnosis"] or {"loaders": [], "memory": {"fits": [], "advice": []}}
-    lines = [f"{one['role']}: {one['dataset']}, {one['settings']}" for one in diagnosis["loaders"]]
+    lines = [f"{one['role']}: {one['dataset']} {one['settings']}" for one in diagnosis["loaders"]]
     lines += [
         f"{one['name']}: {units.share(one['hits'] / one['reads'])} hits of {one['reads']:,} reads"
         for one in state["caches"]
         if one["reads"]
     ]
-    lines += [f"a cache of the dataset {one}" for one in diagnosis["memory"]["fits"][:1]]
-    lines += diagnosis["memory"]["advice"]
+    lines += diagnosis["memory"]["fits"][:1] + diagnosis["memory"]["advice"]
     return [Text(text, "dim") for one in lines for text in words.wrap(one, width)]
 
 
@@ -251,7 +257,7 @@ def _findings(state: State, width: int) -> list[Text]:
         head.append(f"  {one['severity']}", SEVERITY_MARKS.get(one["severity"], ""))
         lines += [Text(), head] if lines else [head]
         lines += [Text(text) for text in words.hanging("   ", one["message"], width)]
-        lines += [Text(text, "green") for text in words.hanging("   > ", one["advice"], width)]
+        lines += [Text(text, "#45b873") for text in words.hanging("   > ", one["advice"], width)]
     if len(found) > _MOST_FINDINGS:
         lines.append(Text(f"and {', '.join(one['id'] for one in found[_MOST_FINDINGS:])}", "dim"))
     return lines
@@ -259,4 +265,4 @@ def _findings(state: State, width: int) -> list[Text]:
 
 def _not_seen(state: State, width: int) -> list[Text]:
     said = dict.fromkeys([*state["warnings"], *(state["diagnosis"] or {"warnings": []})["warnings"]])
-    return [Text(text, "yellow") for one in list(said)[:3] for text in words.hanging("! ", one, width)]
+    return [Text(text, "#f0a040") for one in list(said)[:3] for text in words.hanging("! ", one, width)]

@@ -7,8 +7,10 @@ All texts in it are escaped.
 from __future__ import annotations
 
 import os
+import threading
 import time
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import Future
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
@@ -46,7 +48,6 @@ class Watched:
 
     def __init__(self, folder: Path) -> None:
         self._follower = Follower(folder)
-        self._pool = ThreadPoolExecutor(1, initializer=_nicely)
         self._running: Future[tuple[dict[str, Any], float]] | None = None
         self._diagnosis: dict[str, Any] | None = None
         self._failed = ""
@@ -64,10 +65,6 @@ class Watched:
         """Whether nothing changes any more: the run has ended, and what it was is known."""
         return bool(self._follower.run.get("complete")) and self._last and self._running is None
 
-    def close(self) -> None:
-        """Wait for no diagnosis."""
-        self._pool.shutdown(wait=False, cancel_futures=True)
-
     def snapshot(self) -> dict[str, Any]:
         """The state now, see ``docs/guides/watch.md``. Seconds, bytes; ``t_s`` counts from the start."""
         follower = self._follower
@@ -78,12 +75,12 @@ class Watched:
         lead = max(
             members.values(), key=lambda one: one.now.steps * (one.facts.role != "worker"), default=None
         )
-        elapsed_s = _elapsed_s(recording)
+        elapsed = _elapsed_s(recording)
         count, exact = lead.steps if lead is not None else (0, True)
         speed = _speed(lead, recording.start_ns, diagnosis)
         quiet_s = None
         if lead is not None and count and not recording.complete:
-            quiet_s = max(0.0, elapsed_s - (lead.now.last_ns - recording.start_ns) / 1e9)
+            quiet_s = max(0.0, elapsed[0] - (lead.now.last_ns - recording.start_ns) / 1e9)
         return {
             "schema": SCHEMA,
             "run": {
@@ -93,8 +90,7 @@ class Watched:
             },
             "last": self.over,
             "at_unix_s": round(time.time(), 3),
-            "elapsed_s": elapsed_s,
-            **_state(recording, elapsed_s, quiet_s, speed["steps_per_s"], bool(members)),
+            **_state(recording, elapsed, quiet_s, speed["steps_per_s"], bool(members)),
             "steps": {"count": count, "exact": exact, "quiet_s": quiet_s},
             "speed": speed,
             "diagnosis": diagnosis and diagnosis | {"age_s": time.monotonic() - self._made_s},
@@ -124,61 +120,51 @@ class Watched:
             self._due_s = now + max(_LEAST_S, spent_s / SHARE)
         rows = sum(one.num_rows + sum(map(len, one.fresh)) for one in self._follower.members.values())
         grown = rows >= _MORE * self._rows and now >= self._made_s + _LEAST_S
-        if rows and (now >= self._due_s or grown or (complete and not self._last)):
-            self._rows, self._last = rows, complete
+        if (rows and (now >= self._due_s or grown)) or (complete and not self._last):
+            self._rows, self._last, self._running = rows, complete, Future()
             # Of a finished run all is read, as `hotloop report` does.
-            whole = None if complete else self._follower.recording(rows=True)
-            self._running = self._pool.submit(_diagnosis, self._follower.folder, whole)
+            part = None if complete else self._follower.recording(rows=True)
+            given = (self._running, self._follower.folder, part)
+            threading.Thread(target=_diagnose, args=given, daemon=True).start()  # nobody waits for it at exit
 
 
-def _diagnosis(folder: Path, recording: Recording | None) -> tuple[dict[str, Any], float]:
-    begun_s = time.thread_time()
-    return diagnosed(recording or read(folder)), time.thread_time() - begun_s
-
-
-def _nicely() -> None:
-    """The training goes first (Linux: of this thread)."""
+def _diagnose(done: Future[tuple[dict[str, Any], float]], folder: Path, recording: Recording | None) -> None:
     with suppress(OSError):
-        os.nice(10)
+        os.nice(10)  # of this thread: the training goes first
+    begun_s = time.thread_time()
+    try:
+        done.set_result((diagnosed(recording or read(folder)), time.thread_time() - begun_s))
+    except BaseException as error:
+        done.set_exception(error)
 
 
-def _elapsed_s(recording: Recording) -> float:
+def _elapsed_s(recording: Recording) -> tuple[float, bool]:
+    """Seconds since the command started, and whether somebody still counts them."""
     if recording.complete or not recording.start_unix_s:
-        return recording.wall_s
-    return (
-        max(recording.wall_s, time.time() - recording.start_unix_s)
-        if _speaks(recording)
-        else recording.wall_s
-    )
-
-
-def _speaks(recording: Recording) -> bool:
-    """Whether the launcher still samples."""
-    times = recording.system.get("t_s")
-    last_s = float(times[-1]) if times is not None and len(times) else 0.0
-    between_s = float(np.diff(times[-8:]).max(initial=0.0)) if times is not None else 0.0
-    return time.time() - recording.start_unix_s - last_s < max(_SILENT_S, 5 * between_s)
+        return recording.wall_s, False
+    times = np.asarray(recording.system.get("t_s", (0.0,)))
+    now_s = time.time() - recording.start_unix_s
+    speaks = now_s - times[-1:].sum() < max(_SILENT_S, 5 * np.diff(times[-8:]).max(initial=0.0))
+    return (max(recording.wall_s, now_s) if speaks else recording.wall_s), bool(speaks)
 
 
 def _state(
-    recording: Recording, elapsed_s: float, quiet_s: float | None, per_s: float | None, seen: bool
+    recording: Recording, elapsed: tuple[float, bool], quiet_s: float | None, per_s: float | None, seen: bool
 ) -> dict[str, Any]:
     """The state as one word, and in words."""
+    (elapsed_s, speaks), code = elapsed, recording.exit_code if recording.complete else None
     if recording.complete:
-        code = recording.exit_code
-        end = "finished" if not code else f"ended with exit code {code}"
-        return {"state": "finished", "exit_code": code, "state_words": f"{end} after {duration(elapsed_s)}"}
-    if not _speaks(recording):
-        words = "hotloop run no longer writes: it was killed, or the machine sleeps"
-        return {"state": "lost", "exit_code": None, "state_words": words}
-    if quiet_s is not None and per_s and quiet_s > max(_STUCK_S, _STUCK / per_s):
-        return {
-            "state": "quiet",
-            "exit_code": None,
-            "state_words": f"nothing happened for {duration(quiet_s)}",
-        }
-    words = f"running for {duration(elapsed_s)}" if seen else "waiting for the first process with torch"
-    return {"state": "running" if seen else "waiting", "exit_code": None, "state_words": words}
+        end = f"ended with exit code {code}" if code else "finished"
+        state, said = "finished", f"{end} after {duration(elapsed_s)}"
+    elif not speaks:
+        state, said = "lost", "hotloop run writes no more"
+    elif quiet_s is not None and per_s and quiet_s > max(_STUCK_S, _STUCK / per_s):
+        state, said = "quiet", f"nothing happened for {duration(quiet_s)}"
+    elif seen:
+        state, said = "running", f"running for {duration(elapsed_s)}"
+    else:
+        state, said = "waiting", "waiting for the first process with torch"
+    return {"state": state, "exit_code": code, "state_words": said, "elapsed_s": elapsed_s}
 
 
 def _speed(lead: Followed | None, start_ns: int, diagnosis: dict[str, Any] | None) -> dict[str, Any]:
@@ -251,16 +237,20 @@ def _remaining(diagnosis: dict[str, Any] | None, count: int, recording: Recordin
     }
 
 
-def _caches(members: Any) -> list[dict[str, Any]]:
+def _caches(members: Iterable[Followed]) -> list[dict[str, Any]]:
     """Hits and reads of every cache that was noted: of ``hotloop.feed``, and of the datasets' own."""
-    found: dict[str, list[int]] = {}
-    for one in members:
-        last: dict[str, tuple[int, int]] = {}
-        for note in one.notes:
-            if note["note"] in ("cache", "kept"):
-                name = f"hotloop.feed cache {note['id']}" if note["note"] == "cache" else str(note["holder"])
-                last[name] = note["hits"], note["misses"]
-        for name, (hits, misses) in last.items():
-            both = found.setdefault(name, [0, 0])
-            both[0], both[1] = both[0] + hits, both[1] + hits + misses
-    return [{"name": clean(name), "hits": hits, "reads": reads} for name, (hits, reads) in found.items()]
+    last = {
+        (
+            f"hotloop.feed cache {note['id']}" if note["note"] == "cache" else str(note["holder"]),
+            one.facts.key,
+        ): note
+        for one in members
+        for note in one.notes
+        if note["note"] in ("cache", "kept")
+    }
+    found: dict[str, dict[str, Any]] = {}
+    for (name, _), note in last.items():
+        both = found.setdefault(name, {"name": clean(name), "hits": 0, "reads": 0})
+        both["hits"] += note["hits"]
+        both["reads"] += note["hits"] + note["misses"]
+    return list(found.values())

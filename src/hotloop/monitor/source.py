@@ -33,18 +33,15 @@ def states(run: str | Path) -> Iterator[State]:
 
 def _of_folder(folder: Path) -> Iterator[State]:
     watched = Watched(folder)
-    try:
-        state, spent_s = watched.snapshot(), 0.0  # the first look is dearer than those after it
-        while True:
-            yield state
-            if watched.over:
-                return
-            time.sleep(min(_MOST_S, max(_LEAST_S, spent_s / SHARE)))
-            begun_s = time.thread_time()
-            state = watched.snapshot()
-            spent_s = time.thread_time() - begun_s
-    finally:
-        watched.close()
+    state, spent_s = watched.snapshot(), 0.0  # the first look is dearer than those after it
+    while True:
+        yield state
+        if watched.over:
+            return
+        time.sleep(min(_MOST_S, max(_LEAST_S, spent_s / SHARE)))
+        begun_s = time.thread_time()
+        state = watched.snapshot()
+        spent_s = time.thread_time() - begun_s
 
 
 def _of_host(host: str, path: str) -> Iterator[State]:

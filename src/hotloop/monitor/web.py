@@ -11,10 +11,11 @@ import hmac
 import json
 import secrets
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
@@ -185,9 +186,10 @@ def _hash(text: str) -> str:
     return f"'sha256-{digest}'"
 
 
-def serve(source: Iterator[dict[str, Any]], port: int, say: Any) -> None:
+def serve(source: Iterator[dict[str, Any]], port: int, say: Callable[[str], None]) -> None:
     """Serve the states of a source until Ctrl-C; ``say`` is told where. Raises HotloopError."""
-    broadcast = Broadcast(source)
+    first = list(islice(source, 1))  # where there is no run, there is no page
+    broadcast = Broadcast(chain(first, source))
     with Server(broadcast, port) as server:
         broadcast.start()
         say(server.url)

@@ -41,7 +41,7 @@
     const { speed, machine } = s, found = [];
     const add = (name, value, note) => { if (known(value)) found.push([name, value, note || ""]); };
     const steps = (s.steps.exact ? "" : "about ") + count(s.steps.count);
-    add("steps", steps, known(s.steps.quiet_s) ? `the last ${duration(s.steps.quiet_s)} ago` : "");
+    add("steps", steps, s.steps.quiet_s >= 5 ? `the last sign ${duration(Math.round(s.steps.quiet_s))} ago` : "");
     if (speed.samples_per_s) add("samples/s", rate(speed.samples_per_s), `${rate(speed.steps_per_s)} steps/s`);
     else if (speed.steps_per_s) add("steps/s", rate(speed.steps_per_s), duration(1 / speed.steps_per_s) + "/step");
     for (const gpu of s.gpus.slice(0, 4)) {
@@ -132,8 +132,8 @@
   const processes = (found) => table("processes", ["process", "pid", "cores", "memory", "threads", "read from disk", "read in all"], found.map((p) => [
     p.what, p.pid, known(p.cpu_cores) ? p.cpu_cores.toFixed(2) : null, known(p.memory_bytes) ? size(p.memory_bytes) : null, p.threads, speedOf(p.read_per_s), speedOf(p.read_any_per_s),
   ]), [1, 2, 3, 4, 5, 6]);
-  const ranks = (found) => table("ranks", ["rank", "steps", "per step", "own work"], found.map((r) => [
-    `rank ${r.rank}${r.slowest ? " · holds up the others" : ""}`, count(r.num_steps), known(r.s_per_step) ? duration(r.s_per_step) : null, known(r.own_s_per_step) ? duration(r.own_s_per_step) : null,
+  const ranks = ([found, slowest]) => table("ranks", ["rank", "steps", "per step", "own work"], found.map((r) => [
+    `rank ${r.rank}${r.rank === slowest ? " · holds up the others" : ""}`, count(r.num_steps), known(r.s_per_step) ? duration(r.s_per_step) : null, known(r.own_s_per_step) ? duration(r.own_s_per_step) : null,
   ]), [1, 2, 3]);
   const loaders = ([found, caches]) => table("loaders", ["what", "settings", "workers busy", "ready when asked", "hits"], [
     ...found.map((l) => [`${l.role}: ${l.dataset}`, l.settings, known(l.busy_ratio) ? share(l.busy_ratio) : null, known(l.ready) ? l.ready.toFixed(1) : null, null]),
@@ -141,7 +141,7 @@
   ], [2, 3, 4]);
   const memory = (m) => {
     const peaks = m ? [["main_peak_bytes", "training processes at their peak"], ["workers_peak_bytes", "workers at their peak"], ["device_peak_bytes", "device at its peak"], ["limit_bytes", "limit of the container"], ["ram_bytes", "memory of the machine"]].filter(([key]) => m[key]).map(([key, name]) => `${name}: ${size(m[key])}`) : [];
-    list("memory", m ? [...peaks, ...m.fits.map((one) => `a cache of the dataset ${one}`), ...m.advice] : []);
+    list("memory", m ? [...peaks, ...m.fits, ...m.advice] : []);
   };
 
   const show = (s) => {
@@ -154,7 +154,7 @@
     $("state").className = s.exit_code ? "bad" : "";
     $("state").textContent = s.state_words;
     const of_what = d ? (d.of_all ? "" : `Of the last ${count(d.num_steps)} steps. `) : "";
-    $("age").textContent = s.diagnosis_failed || (d ? `${of_what}${s.state === "finished" ? "Diagnosis of the finished run." : `Diagnosed ${duration(Math.round(d.age_s))} ago.`}` : "");
+    $("age").textContent = s.diagnosis_failed || (d ? `${of_what}${s.state === "finished" ? "Diagnosis of the finished run." : `Diagnosed ${d.age_s < 1 ? "just now" : `${duration(Math.round(d.age_s))} ago`}.`}` : "");
     when("verdict", [d && d.verdict, s.steps.count > 0], () => verdict(d, s.steps.count));
     when("phases", d && d.phases, () => phases(d));
     when("left", s.remaining, left);
@@ -163,7 +163,7 @@
     when("cards", d ? d.findings : [], cards);
     when("gpus", s.gpus, gpus);
     when("processes", s.processes, processes);
-    when("ranks", d ? d.ranks : [], ranks);
+    when("ranks", d && d.ranks.length > 1 ? [d.ranks, d.slowest_rank] : [[], null], ranks);
     when("loaders", [d ? d.loaders : [], s.caches], loaders);
     when("memory", d && d.memory, memory);
     when("warnings", [...new Set([...s.warnings, ...(d ? d.warnings : [])])], (lines) => list("warnings", lines));
