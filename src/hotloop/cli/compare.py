@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotloop.cli import arguments
-from hotloop.cli.output import progress
+from hotloop.cli.output import progress, publish
 from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
@@ -41,6 +41,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="with --fail-if-slower: exit with 1 also where it cannot be told",
     )
+    parser.add_argument("--html", metavar="FILE", type=Path, help="write the comparison as a page")
     arguments.add_json(parser, "the comparison as JSON")
 
 
@@ -57,6 +58,10 @@ def main(options: argparse.Namespace) -> int:
         )
     groups = _groups(options.runs)
     comparisons = compare(groups)
+    if options.html:
+        from hotloop.report import comparison_html
+
+        publish(options.html, comparison_html.render(groups, comparisons))
     if options.json:
         judged = {one.label: one.judged(limit) for one in comparisons} if limit is not None else None
         data = {

@@ -11,7 +11,7 @@ from hotloop.units import rate
 
 WIDTH: Final = 80
 _MARK: Final = {"passed": "passed", "failed": "FAILED", "not-measured": "not measured"}
-_PARITY: Final = {
+PARITY: Final = {
     "exact": "the candidate computes the same, bit for bit",
     "within-noise": "nothing beyond noise differs; a small change cannot be excluded",
     "differs": "the candidate does not compute the same",
@@ -27,7 +27,7 @@ def render(verdict: Verdict) -> str:
         *hanging("base       ", verdict.base),
         *hanging("candidate  ", verdict.candidate),
         "",
-        *hanging("parity     ", f"{verdict.parity}: {_PARITY[verdict.parity]}"),
+        *hanging("parity     ", f"{verdict.parity}: {PARITY[verdict.parity]}"),
         *hanging("speed      ", speed_words(verdict.speed)),
         "",
     ]
