@@ -54,6 +54,14 @@ def refused(mapping: dict[str, Any], **how: Any) -> str:
     return str(caught.value)
 
 
+def test_a_runners_accumulation_is_read() -> None:
+    """As mmcv's configurations have it, beside what is the runner's own."""
+    mapping = {"data": {"samples_per_gpu": 4}, "runner": {"max_iters": 9, "accumulative_counts": 2}}
+    config = FeedConfig.from_mapping(mapping, ignore=["runner.max_iters"])
+    assert (config.train["batch_size"], config.accumulation_steps) == (4, 2)
+    assert "runner.max_iters" in refused(mapping)
+
+
 def test_a_guides_configuration_is_read_whole(written: Path) -> None:
     config = FeedConfig.from_mapping(yaml.safe_load(GUIDE), path=written, ignore=["MODEL"])
     assert config.train == {

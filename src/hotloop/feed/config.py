@@ -23,7 +23,7 @@ _SPLITS: Final = {
 }
 #: Words of section names and of prefixes that say nothing more.
 _PLAIN: Final = frozenset(
-    {"data", "dataset", "datasets", "dataloader", "dataloaders", "loader", "cache", "feed", "cfg"}
+    {"data", "dataset", "datasets", "dataloader", "dataloaders", "loader", "cache", "feed", "cfg", "runner"}
 )
 _TRAIN_ONLY: Final = frozenset({"drop_last", "shuffle"})
 _NEED_WORKERS: Final = ("prefetch_factor", "persistent_workers", "timeout")
