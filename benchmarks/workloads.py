@@ -10,7 +10,7 @@ Every variant is a process of its own, all of them alive from beginning to end; 
 the machine meets all alike. A turn of each before the rounds does not count: caches fill in it. The step in
 which a process was stopped does not count, nor do start-up, validation and checkpoints: samples per second
 are those of training steps. Ratios are means over rounds of ratios within a round, with a 95 % interval.
-``cured-PART`` leaves a part out, ``cured+NAME`` puts a regression in.
+``cured-PART`` leaves a part out, ``cured+NAME`` puts a regression or one of the system's levers in.
 """
 
 from __future__ import annotations
@@ -60,6 +60,7 @@ class Workload:
     same: Sequence[str] = ()  # flags for all, so that losses compare
     warm_steps: Mapping[str, int] = field(default_factory=dict)  # variant -> steps before its first turn
     claims: Sequence[str] = ()
+    levers: Mapping[str, Sequence[str]] = field(default_factory=dict)  # what ``variant+NAME`` adds
 
 
 WORKLOADS = {
@@ -95,6 +96,15 @@ WORKLOADS = {
             "2-3 it/s -> 5-7 (2.3x, 8 cores, RTX 3090), 7-10 (2.5x, RTX 4090), 10-15 (2.8x, A100)",
             "workers +30 %, pinning +5-10 %, evaluation half as often +10-15 %",
         ],
+        levers={
+            "viewer": ["--viewer"],
+            "perceptual": ["--use_vgg_loss", "--lambda_perceptual", "0.05"],
+            "densification": ["--densify_from_iter", "5", "--densification_interval", "20"],
+            "regions": [
+                *("--densify_from_iter", "5", "--densification_interval", "20"),
+                *("--use_adaptive_densification", "--adaptive_densify_ratio", "1.5"),
+            ],
+        },
     ),
     "bev": Workload(
         # The guide compares batch sizes by iterations per second; variants are compared at one size.
@@ -216,11 +226,14 @@ def command_of(name: str, workload: str, scale: str, folder: Path, more: Sequenc
         raise SystemExit(f"error: no variant {name!r}: as_found, guide, cured, cured-PART, cured+REGRESSION")
     variant, left_out, regression = parts.groups()
     known = WORKLOADS[workload]
+    lever = known.levers.get(regression)
+    if lever is not None:
+        regression = None
     return [
         sys.executable, str(ROOT / "workloads" / workload / "train.py"),
         "--variant", variant, "--scale", scale, "--epochs", "1000000", "--out", str(folder / name),
         *(["--ablate", left_out] if left_out else []), *(["--regression", regression] if regression else []),
-        *known.same, *known.flags.get(variant, ()), *more,
+        *known.same, *known.flags.get(variant, ()), *(lever or ()), *more,
     ]  # fmt: skip
 
 
