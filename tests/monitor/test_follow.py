@@ -12,6 +12,8 @@ from tests.record import crafted
 from hotloop.errors import RecordingError
 from hotloop.monitor.follow import MOST_ROWS, Follower
 from hotloop.monitor.snapshot import Watched
+from hotloop.monitor.source import states
+from hotloop.record import rows as r
 from hotloop.record.read import open_recording
 from hotloop.record.schema import CHUNK_ROWS
 from hotloop.record.store import Store
@@ -101,3 +103,19 @@ def test_a_change_of_speed_is_marked(tmp_path: Path) -> None:
 def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
     with pytest.raises(RecordingError, match="holds no hotloop recording"):
         Follower(tmp_path).look()
+
+
+def test_steps_are_those_of_the_report_where_gradients_are_accumulated(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.begin(["python", "train.py"], {"cores": 2})
+    at, rows = 10**9, [(r.ITER, 10**9 - 10_000, 5_000)]
+    for number in range(800):
+        for kind, duration in crafted.STEP[: 4 if number % 4 == 3 else 3]:
+            rows.append((kind, at, duration))
+            at += duration + 1_000
+    iterator = {"kind": "iterator", "id": 0, "loader": 1, "workers": []}
+    crafted.write(store.raw_dir, crafted.gone_pid(), steps=0, rows=rows, notes=[iterator])
+    store.finish(crafted.Ended(end_ns=at))
+    (*_, last) = states(tmp_path)
+    assert last["steps"] == {"count": 800, "exact": True, "quiet_s": None}
+    assert last["last"] and last["diagnosis"]["num_steps"] == 800

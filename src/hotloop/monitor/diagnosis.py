@@ -37,6 +37,10 @@ def diagnosed(recording: Recording) -> dict[str, Any]:
             "span_s": report["span_s"],
             "step_s": lead.step_s if lead is not None and lead.num_steps else None,
             "samples_per_step": per_step or None,
+            # More than one where gradients are accumulated: what is counted while it goes on are updates.
+            "steps_per_update": max(
+                1.0, report["num_steps"] / (report["num_updates"] or report["num_steps"] or 1)
+            ),
             "phases": _phases(report),
             "findings": [_finding(report, one, cwd) for one in report["findings"][:_MOST_FINDINGS]],
             "ranks": [{name: one[name] for name in _RANK} for one in report["ranks"]],
@@ -71,7 +75,8 @@ def _finding(report: Report, one: Mapping[str, Any], cwd: str | None) -> dict[st
 
 
 def _loader(one: Mapping[str, Any]) -> dict[str, Any]:
-    settings = [f"{name}={words.value(one['settings'][name])}" for name in _LOADER if name in one["settings"]]
+    given = {name: one["settings"].get(name) for name in _LOADER}
+    settings = [f"{name}={words.value(value)}" for name, value in given.items() if value is not None]
     return {
         "role": one["role"],
         "dataset": str(one["dataset"].get("class") or "dataset"),

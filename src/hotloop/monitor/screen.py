@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 from rich.text import Text
 
 from hotloop import units
-from hotloop.report import words
+from hotloop.report import footprint, words
 from hotloop.report.terminal import bar_columns
 from hotloop.report.words import PHASE_MARKS, PHASE_WORDS, SEVERITY_MARKS
 
@@ -19,7 +19,7 @@ State = Mapping[str, Any]
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
 _SPARKS: Final = 16
 _LABEL: Final = 9
-_MOST_PROCESSES: Final = 12
+_MOST_ROWS: Final = 12
 _MOST_FINDINGS: Final = 3
 _STATES: Final = {"running": "#45b873", "finished": "#5b95ee", "quiet": "#f0a040", "lost": "#f0a040"}
 
@@ -145,7 +145,8 @@ def _meters(state: State, width: int) -> list[Text]:
     used = sum(one["memory_bytes"] or 0.0 for one in state["processes"])
     memory = [f"{units.size(used)} in the run"] if used else []
     if machine["limit_bytes"]:
-        memory.append(f"limit {units.size(machine['limit_bytes'])}")
+        held = _said(machine["cgroup_working_set_bytes"], units.size)
+        memory.append(f"{held} of the limit of {units.size(machine['limit_bytes'])}")
     if machine["memory_available_bytes"]:
         memory.append(f"{units.size(machine['memory_available_bytes'])} available")
     if memory:
@@ -168,11 +169,11 @@ def _meters(state: State, width: int) -> list[Text]:
 
 def _gpu(gpu: Mapping[str, Any]) -> list[str]:
     words_of = (
-        ("busy_ratio", None, units.share),
+        ("util_ratio", None, units.share),
         ("memory_bytes", "memory_total_bytes", units.size),
         ("power_w", "power_limit_w", lambda value: f"{value:.0f} W"),
         ("temperature_c", None, lambda value: f"{value:.0f} °C"),
-        ("clock_mhz", None, lambda value: f"{value:.0f} MHz"),
+        ("sm_clock_mhz", None, lambda value: f"{value:.0f} MHz"),
     )
     found = []
     for name, of, say in words_of:
@@ -202,35 +203,42 @@ def sparks(values: Sequence[float | None]) -> str:
 
 def _processes(state: State, width: int) -> list[Text]:
     found = state["processes"]
-    if not found:
-        return []
-    lines = [Text(f"{'process':<22}{'pid':>9}{'cores':>8}{'memory':>12}{'threads':>9}{'read/s':>13}", "dim")]
-    for one in found[:_MOST_PROCESSES]:
-        cores = "–" if one["cpu_cores"] is None else f"{one['cpu_cores']:.2f}"
-        memory = "–" if one["memory_bytes"] is None else units.size(one["memory_bytes"])
-        read = "–" if one["read_any_per_s"] is None else units.size(one["read_any_per_s"])
-        threads = "–" if one["threads"] is None else f"{one['threads']:.0f}"
-        lines.append(
-            Text(
-                f"{words.cut(one['what'], 21):<22}{one['pid']:>9}{cores:>8}{memory:>12}{threads:>9}{read:>13}"
-            )
-        )
-    if len(found) > _MOST_PROCESSES:
-        lines.append(Text(f"and {len(found) - _MOST_PROCESSES} more", "dim"))
-    return lines
+    rows = [
+        [
+            words.cut(one["what"], 24),
+            str(one["pid"]),
+            _said(one["cpu_cores"], "{:.2f}".format),
+            _said(one["memory_bytes"], units.size),
+            _said(one["threads"], "{:.0f}".format),
+            _said(one["read_any_per_s"], units.size),
+        ]
+        for one in found[:_MOST_ROWS]
+    ]
+    more = [Text(f"and {len(found) - _MOST_ROWS} more", "dim")] if len(found) > _MOST_ROWS else []
+    return _table(["process", "pid", "cores", "memory", "threads", "read/s"], rows, width) + more
 
 
 def _ranks(state: State, width: int) -> list[Text]:
     found, slow = (state["diagnosis"] or {}).get("ranks", []), (state["diagnosis"] or {}).get("slowest_rank")
-    return [
-        Text(
-            f"rank {one['rank']:<4} {one['num_steps']:>10,} steps  own work "
-            f"{units.duration(one['own_s_per_step'] or 0.0)}/step"
-            f"{'  holds up the others' if one['rank'] == slow else ''}"
-        )
-        for one in found[:_MOST_PROCESSES]
-        if len(found) > 1
+    rows = [
+        [
+            f"rank {one['rank']}{', holds up the others' if one['rank'] == slow else ''}",
+            f"{one['num_steps']:,}",
+            _said(one["s_per_step"], units.duration),
+            _said(one["own_s_per_step"], units.duration),
+        ]
+        for one in found[:_MOST_ROWS]
     ]
+    return _table(["rank", "steps", "per step", "own work"], rows if len(found) > 1 else [], width)
+
+
+def _table(head: list[str], rows: list[list[str]], width: int) -> list[Text]:
+    first, *others = footprint.table([head, *rows], width)
+    return [Text(first, "dim"), *map(Text, others)] if rows else []
+
+
+def _said(value: float | None, say: Callable[[float], str]) -> str:
+    return "–" if value is None else say(value)
 
 
 def _fed(state: State, width: int) -> list[Text]:

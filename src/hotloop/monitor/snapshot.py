@@ -76,7 +76,8 @@ class Watched:
             members.values(), key=lambda one: one.now.steps * (one.facts.role != "worker"), default=None
         )
         elapsed = _elapsed_s(recording)
-        count, exact = lead.steps if lead is not None else (0, True)
+        updates, exact = lead.steps if lead is not None else (0, True)
+        count = round(updates * _steps_per_update(diagnosis))
         speed = _speed(lead, recording.start_ns, diagnosis)
         quiet_s = None
         if lead is not None and count and not recording.complete:
@@ -173,7 +174,8 @@ def _speed(lead: Followed | None, start_ns: int, diagnosis: dict[str, Any] | Non
     while points and not points[0].steps:
         points = points[1:]
     bins = _binned(points)
-    rates = np.array([one.steps / one.seen_ns * 1e9 for one in bins])
+    each = _steps_per_update(diagnosis)
+    rates = np.array([one.steps * each / one.seen_ns * 1e9 for one in bins])
     middles = [((one.start_ns + one.end_ns) / 2 - start_ns) / 1e9 for one in bins]
     cuts = segments(rates)
     levels = [level(part) for part in np.split(rates, cuts[1:])]
@@ -186,7 +188,7 @@ def _speed(lead: Followed | None, start_ns: int, diagnosis: dict[str, Any] | Non
         now = one.with_next(now) if now is not None else one
         if now.seen_ns > _NOW_S * 1e9 and now.steps >= _BIN_STEPS:
             break
-    per_s = now.steps / now.seen_ns * 1e9 if now is not None and now.seen_ns and now.steps else None
+    per_s = now.steps * each / now.seen_ns * 1e9 if now is not None and now.seen_ns and now.steps else None
     samples = (diagnosis or {}).get("samples_per_step")
     return {
         "steps_per_s": per_s,
@@ -195,6 +197,10 @@ def _speed(lead: Followed | None, start_ns: int, diagnosis: dict[str, Any] | Non
         "values": rounded(rates),
         "changes": changes,
     }
+
+
+def _steps_per_update(diagnosis: dict[str, Any] | None) -> float:
+    return float(diagnosis["steps_per_update"]) if diagnosis else 1.0
 
 
 def _binned(points: list[Point]) -> list[Point]:

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from hotloop.foreign import clean
 from hotloop.monitor.follow import Point
 from hotloop.record.recording import Recording
 from hotloop.report import charts as specs
@@ -16,16 +17,11 @@ from hotloop.report.values import rounded
 #: Rows of the table, and lines of the chart, of processes.
 _MOST: Final = 40
 _MOST_LINES: Final = 6
-#: Name in a snapshot -> column of ``launch.system``.
-_GPU: Final = {
-    "busy_ratio": "util_ratio",
-    "memory_bytes": "memory_bytes",
-    "memory_total_bytes": "memory_total_bytes",
-    "power_w": "power_w",
-    "power_limit_w": "power_limit_w",
-    "temperature_c": "temperature_c",
-    "clock_mhz": "sm_clock_mhz",
-}
+#: Columns of ``launch.system``.
+_GPU: Final = (
+    "util_ratio", "memory_bytes", "memory_total_bytes", "power_w", "power_limit_w", "temperature_c",
+    "sm_clock_mhz",
+)  # fmt: skip
 _MACHINE: Final = (
     "cpu_ratio", "steal_ratio", "memory_used_bytes", "memory_available_bytes", "page_cache_bytes",
     "shm_bytes", "swap_used_bytes", "cgroup_working_set_bytes", "disk_read_bytes_per_s",
@@ -40,11 +36,12 @@ def gpus(recording: Recording) -> list[dict[str, Any]]:
     found = []
     for number in range(64):
         known = facts.get(number, {})
-        values = {name: _last(recording.system, f"gpu{number}_{column}") for name, column in _GPU.items()}
+        values = {name: _last(recording.system, f"gpu{number}_{name}") for name in _GPU}
         if not known.get("visible", True) or all(value is None for value in values.values()):
             continue
-        link = f"PCIe {known['pcie_gen_max']} x{known['pcie_width']}" if known.get("pcie_width") else ""
-        found.append({"index": number, "name": str(known.get("name") or ""), "link": link, **values})
+        width = known.get("pcie_width")
+        link = f"PCIe {known.get('pcie_gen_max') or '?'} x{width}" if width else ""
+        found.append({"index": number, "name": clean(known.get("name") or ""), "link": clean(link), **values})
     return found
 
 
@@ -104,11 +101,9 @@ def charts(recording: Recording, history: Sequence[Point]) -> list[dict[str, Any
         at = [((one.start_ns + one.end_ns) / 2 - recording.start_ns) / 1e9 for one in asked]
         ready = [one.ready / one.asked for one in asked]
         line = {"label": "batches ready when asked for", "t_s": rounded(at, 6), "values": rounded(ready)}
-        of_workers = [one for one in found if one["id"] == "workers"]
-        if of_workers:
-            of_workers[0]["lines"].append(line)
-        else:
-            found.append({"id": "workers", "title": "Workers and their queue", "unit": "", "lines": [line]})
+        for chart in found:
+            if chart["id"] == "workers":
+                chart["lines"].append(line)
     drawn = specs.specs({"series": {}, "charts": found})
     lines = _each(recording)
     if len(lines) > 1:

@@ -46,7 +46,7 @@
     else if (speed.steps_per_s) add("steps/s", rate(speed.steps_per_s), duration(1 / speed.steps_per_s) + "/step");
     for (const gpu of s.gpus.slice(0, 4)) {
       const notes = [of(gpu.memory_bytes, gpu.memory_total_bytes, size), known(gpu.power_w) ? `${Math.round(gpu.power_w)} W` : null, known(gpu.temperature_c) ? `${gpu.temperature_c} °C` : null];
-      add(`GPU ${gpu.index} busy`, known(gpu.busy_ratio) ? share(gpu.busy_ratio) : "–", notes.filter(known).join(", "));
+      add(`GPU ${gpu.index} busy`, known(gpu.util_ratio) ? share(gpu.util_ratio) : "–", notes.filter(known).join(", "));
     }
     if (known(machine.cpu_cores)) add("cores busy", plain(machine.cpu_cores), `of ${plain(machine.cpu_count)}`);
     const used = s.processes.reduce((sum, one) => sum + (one.memory_bytes || 0), 0);
@@ -125,8 +125,8 @@
   };
   const box_label = (spec) => $(`chart-${spec.id}`).setAttribute("aria-label", spec.summary);
   const gpus = (found) => table("gpus", ["GPU", "busy", "memory", "power", "temperature", "clock", "link"], found.map((g) => [
-    `${g.index} ${g.name}`, known(g.busy_ratio) ? share(g.busy_ratio) : null, of(g.memory_bytes, g.memory_total_bytes, size),
-    of(g.power_w, g.power_limit_w, (v) => `${Math.round(v)} W`), known(g.temperature_c) ? `${g.temperature_c} °C` : null, known(g.clock_mhz) ? `${Math.round(g.clock_mhz)} MHz` : null, g.link || null,
+    `${g.index} ${g.name}`, known(g.util_ratio) ? share(g.util_ratio) : null, of(g.memory_bytes, g.memory_total_bytes, size),
+    of(g.power_w, g.power_limit_w, (v) => `${Math.round(v)} W`), known(g.temperature_c) ? `${g.temperature_c} °C` : null, known(g.sm_clock_mhz) ? `${Math.round(g.sm_clock_mhz)} MHz` : null, g.link || null,
   ]), [1, 2, 3, 4, 5]);
   const speedOf = (v) => (known(v) ? `${size(v)}/s` : null);
   const processes = (found) => table("processes", ["process", "pid", "cores", "memory", "threads", "read from disk", "read in all"], found.map((p) => [
