@@ -37,6 +37,7 @@ VERBS = {
     "analyze": "other people's records: text logs, TensorBoard events, histories, profiler traces",
     "bake": "run a dataset's deterministic preprocessing once, into memory-mapped files",
     "docs": "the guides, the pages of findings and the reference, in the terminal",
+    "completion": "the script that makes bash, zsh or fish complete verbs, flags and values",
     "mcp": "serve run, report, brief, what-if, verify, compare and audit to coding agents (MCP, stdio)",
     "demo": "the whole chain on a bundled training system",
 }

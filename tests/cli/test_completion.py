@@ -1,0 +1,61 @@
+"""Completion in real shells: bash always, zsh and fish where they are installed."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hotloop.cli import completion
+from hotloop.cli.main import VERBS, main
+
+
+@pytest.fixture(scope="module")
+def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("completion")
+    for shell in ("bash", "zsh", "fish"):
+        (folder / shell).write_text(completion.render(shell))
+    return folder
+
+
+def bash(scripts: Path, *words: str, cwd: Path | None = None) -> list[str]:
+    typed = (
+        f'COMP_WORDS=(hotloop "$@"); COMP_CWORD={len(words)}; _hotloop; printf "%s\\n" "${{COMPREPLY[@]}}"'
+    )
+    line = ["bash", "--norc", "-c", f"source {scripts / 'bash'}; {typed}", "_", *words]
+    done = subprocess.run(line, capture_output=True, text=True, check=True, cwd=cwd)
+    assert done.stderr == ""
+    return done.stdout.split()
+
+
+def test_bash_completes_verbs_flags_values_and_runs(scripts: Path, tmp_path: Path) -> None:
+    assert set(VERBS) <= set(bash(scripts, ""))
+    assert bash(scripts, "what") == ["what-if"]
+    assert bash(scripts, "run", "--until") == ["--until-sure"]
+    assert bash(scripts, "tune", "--allow", "n") == ["numeric"]
+    assert bash(scripts, "run", "--out", "-") == [], "a value of its own: files"
+    assert bash(scripts, "run", "--", "python", "--st") == [], "the command's words are its own"
+    (tmp_path / "hotloop-runs" / "one").mkdir(parents=True)
+    assert bash(scripts, "report", "", cwd=tmp_path) == ["hotloop-runs/one"]
+
+
+@pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")
+def test_zsh_reads_its_script(scripts: Path) -> None:
+    defined = f"autoload -U compinit; compinit -u -D; source {scripts / 'zsh'}; print $_comps[hotloop]"
+    done = subprocess.run(["zsh", "-f", "-c", defined], capture_output=True, text=True, check=True)
+    assert (done.stdout, done.stderr) == ("_hotloop\n", "")
+
+
+@pytest.mark.skipif(shutil.which("fish") is None, reason="no fish here")
+def test_fish_completes_values(scripts: Path) -> None:
+    ask = f"source {scripts / 'fish'}; complete -C 'hotloop tune --allow n'; complete -C 'hotloop wha'"
+    done = subprocess.run(["fish", "--no-config", "-c", ask], capture_output=True, text=True, check=True)
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["numeric", "what-if"]
+
+
+def test_another_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["completion", "tcsh"])
+    assert ended.value.code == 2 and "tcsh" in capsys.readouterr().err
