@@ -14,6 +14,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "docs"), str(ROOT / "benchmarks")]
 
 import feed_reference  # noqa: E402
+import man_page  # noqa: E402
 import workload_table  # noqa: E402
 
 from hotloop.cli import main as cli  # noqa: E402
@@ -29,6 +30,7 @@ def pages() -> dict[Path, str]:
     """Every generated page with its text."""
     return {
         REFERENCE / "cli.md": command_line(),
+        REFERENCE / "hotloop.1": man_page.page(),
         REFERENCE / "feed.md": feed_reference.page(),
         REFERENCE / "limits.md": limits(),
         REFERENCE / "remedies.md": remedies(),
