@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import sys
 from functools import partial
 from pathlib import Path
 
@@ -269,6 +270,26 @@ def test_every_configuration_of_the_guide_trains(
     )  # fmt: skip
     assert (tmp_path / "best.pt").exists()
     assert "will use FP32" in capsys.readouterr().out
+
+
+def test_the_guides_table_has_its_original_and_its_rates_are_linear(modules: Modules) -> None:
+    """Original: batch 4 and 8 workers; the rate grows with the batch, 2e-4 for 4."""
+    keys = ("data.samples_per_gpu", "data.workers_per_gpu", "optimizer.lr")
+    found = {}
+    for name in ("original", "optimized", "high_memory"):
+        config = modules["config"].Config.fromfile(BASELINE / f"lss_swin_nuscenes_{name}.py")
+        found[name] = tuple(config[key] for key in keys)
+        assert found[name][2] == pytest.approx(2e-4 * found[name][0] / 4)
+    assert found["original"][:2] == (4, 8)
+
+
+def test_the_guides_script_runs(tmp_path: Path) -> None:
+    """As far as its first update; what follows the script is handed on."""
+    python = f"PYTHON={sys.executable}"
+    script = [FOLDER / "run_baseline_optimized.sh", "--scale", "tiny", "--work-dir", tmp_path, "--dry-run"]
+    done = finished(["env", python, *script])
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert "dry run: bev, guide, tiny scale" in done.stdout and "here 1 of 6 pictures" in done.stdout
 
 
 @pytest.mark.nightly

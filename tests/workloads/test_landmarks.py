@@ -161,6 +161,18 @@ def test_configured_workers_reach_the_loader_of_guide_alone(modules: Modules, fo
     assert (guide.num_workers, guide.prefetch_factor) == (1, 4)
 
 
+def test_cured_reads_its_workers_from_its_own_file(modules: Modules, folder: Path) -> None:
+    train = modules["train"]
+    args, cpu = train.parse_args(["--variant", "cured", "--scale", "cpu"]), torch.device("cpu")
+    config = train.load_config(train.default_config(args))
+    assert config["data"]["num_workers"] == "auto"
+    loader, _ = train.make_loaders(args, config, folder, cpu)
+    assert loader.loader.sizing is not None
+    config["data"].update(num_workers=1, prefetch_factor=3)
+    loader, _ = train.make_loaders(args, config, folder, cpu)
+    assert (loader.loader.num_workers, loader.loader.prefetch_factor) == (1, 3)
+
+
 def test_ignored_settings_are_ignored_as_found_and_honoured_by_the_guide(
     modules: Modules,
 ) -> None:

@@ -324,8 +324,17 @@ def test_what_a_run_prints_and_writes_as_it_goes(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(modules["train"], "MEMORY_EVERY", 4)
     every = ("LOG.TIMING_CONSOLE_INTERVAL=3", "LOG.TIMING_FILE_INTERVAL=4")
-    train(modules, folder, tmp_path, "as_found", *every)
+    pytest.importorskip("tensorboard")
+    more = ("--epochs", "1", "--tensorboard")
+    train(modules, folder, tmp_path, "as_found", *every, more=more)
     said = capfd.readouterr().out
+    (log,) = (tmp_path / "logs").glob("train_*.log")
+    assert [line for line in said.splitlines() if line] == log.read_text().splitlines()
+    assert "[FloatClips] Cache Stats:" in log.read_text()  # what `hotloop analyze` reads
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    events = EventAccumulator(str(tmp_path / "tensorboard")).Reload()
+    assert {"loss", "psnr", "ssim", "ms/Stage 8"} <= set(events.Tags()["scalars"])
     steps = {word: re.findall(rf"\[Step (\d)\] {word}", said) for word in ("Memory", "Avg data", "Forward")}
     assert steps == {"Memory": ["4", "8"], "Avg data": ["3", "6"], "Forward": ["3", "6"]}
     rows = [json.loads(line) for line in (tmp_path / "timing.jsonl").read_text().splitlines()]
@@ -386,6 +395,23 @@ def test_crops_grow_with_the_epochs_and_batches_accumulate(
     options = ("DATA.CROP_SCHEDULE=[[0,16],[1,32]]", "TRAIN.GRADIENT_ACCUMULATION_STEPS=4", "DATA.CLIP_LEN=6")
     rows = train(modules, folder, tmp_path, "guide", *options, more=("--epochs", "2"))
     assert (crops, len(rows), len(steps)) == ([16, 32], 12, 4)
+
+
+def test_the_guides_first_two_rows_are_the_baseline_without_and_with_amp(
+    modules: Modules, tmp_path: Path
+) -> None:
+    """1789 ms and 1100-1200 ms: one file, one model, and the precision alone between them."""
+    plan, off = PLANS / "vrt_spike_baseline.yaml", "TRAIN.AMP_ENABLED=false"
+    found = []
+    for options in ([], [off]):
+        flags = ["--variant", "guide", "--config", str(plan), "--scale", "full", "--out", str(tmp_path)]
+        args = modules["train"].parse_args([*flags, *(f"--options={option}" for option in options)])
+        config = modules["config"].Config(modules["train"].plans(args), args.options)
+        settings = modules["train"].model_settings(args, config)
+        found.append((settings, config.switch("TRAIN.AMP_ENABLED", True)))
+    assert found[0][0] == found[1][0]
+    assert found[0][0]["depths"] == modules["train"].DEPTHS and found[0][0]["window"] == 8
+    assert [amp for _, amp in found] == [True, False]
 
 
 @pytest.mark.parametrize("plan", ["baseline", "opt", "fast", "lowmem", "cured"])

@@ -107,6 +107,31 @@ def test_resuming_is_the_run_that_was_not_stopped(modules: Modules, folder: Path
     assert [row["loss"] for row in rest] == [row["loss"] for row in through[3:]]
 
 
+def test_resuming_with_more_epochs_goes_on(modules: Modules, folder: Path, tmp_path: Path) -> None:
+    """The schedule is that of all epochs: at the end of the old one the rate was 0."""
+    short = train(modules, folder, tmp_path / "short", "--epochs", "2")
+    more = ("--epochs", "6", "--resume", str(tmp_path / "short" / "last.pt"))
+    rest = train(modules, folder, tmp_path / "short", *more)
+    assert len(rest) == 12
+    losses = [row["loss"] for row in (short[-1], rest[2], rest[-1])]
+    assert losses[0] > losses[1] > losses[2]
+    rates = torch.load(tmp_path / "short" / "last.pt")["scheduler"]
+    assert (rates["T_max"], rates["last_epoch"]) == (6, 6)
+    assert rates["_last_lr"] == pytest.approx([0.0], abs=1e-9)
+
+
+def test_flags_that_nothing_reads_are_told(
+    modules: Modules, folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = ("--cache_data", "--num_workers=0", "--prefetch_factor", "2", "--epochs", "1")
+    train(modules, folder, tmp_path / "out", "--variant", "cured", *given)
+    said = re.findall(r"dead in cured: (\S+) is set, and nothing reads it", capsys.readouterr().out)
+    assert said == ["--cache_data", "--num_workers", "--prefetch_factor"]
+    parse = modules["train"].parse_args
+    assert parse(["--variant", "guide", *given]).dead == ["--prefetch_factor"]
+    assert parse(["--variant", "as_found", "--cache_data", "--num_workers", "2"]).dead == ["--cache_data"]
+
+
 def test_flags_are_real_booleans(modules: Modules) -> None:
     parse = modules["train"].parse_args
     assert parse([]).use_torch_compile is False
@@ -167,6 +192,7 @@ def test_the_guides_commands_work_to_the_letter(
     modules: Modules, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = modules["train"].parse_args(["--variant", "guide", *FAST.split()])
+    assert args.scale == "full" and args.dead == []  # the 896,030 parameters, not the small ones of a test
     assert (args.epochs, args.batch_size, args.lr, args.lambda_physics) == (100, 512, 1e-3, 0.5)
     assert (args.num_workers, args.prefetch_factor) == (8, 8)
     assert args.use_amp is args.cache_data is args.use_torch_compile is True

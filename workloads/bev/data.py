@@ -189,13 +189,13 @@ def write_tables(folder, tokens, calibs, num_rows, rng):
         (folder / f"{name}.json").write_text(json.dumps(table))
 
 
-def make_data(scale="cpu", seed=0, root=None):
+def make_data(scale="cpu", seed=0, root=None, sizes=None):
     """Write the files of a scale once and return their folder; a finished folder is used again."""
     root = Path(root) if root else Path(__file__).parent / "data"
     folder = root / f"{scale}-seed{seed}"
     if folder.exists():
         return folder
-    num_train, num_val, width, height, suffix, num_rows = SCALES[scale]
+    num_train, num_val, width, height, suffix, num_rows = sizes or SCALES[scale]
     partial = root / f"{folder.name}.{os.getpid()}.partial"
     calibs = [intrinsics(camera, width, height) for camera in range(NUM_CAMERAS)]
     tokens = {}

@@ -28,6 +28,7 @@ from tqdm import tqdm
 
 from config import Config, ConfigError
 from data import CLASSES, NUM_CLASSES, DataError, make_data
+from data import SCALES as DATA_SCALES
 from loaders import batches, make_loaders, to_device
 from model import BevNet
 from steps import CuredStep, Step
@@ -93,6 +94,7 @@ def parse_args(argv=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--step_log", help="write one JSON object per step to this file")
     parser.add_argument("--tensorboard", action="store_true", help="write scalars to OUT/tensorboard")
+    parser.add_argument("--dry-run", action="store_true", help="build it, count it, make one update and stop")
     args = parser.parse_args(argv)
     if args.seed < 0 or (args.epochs is not None and args.epochs < 1):
         parser.error(f"--epochs {args.epochs} --seed {args.seed}: expected at least 1 and 0")
@@ -402,10 +404,27 @@ def sweep(args, config, device, num_steps=5, num_rounds=3):
         stream.close()
 
 
+def dry(args):
+    """Few pictures, one of them in the batch."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from dry_run import dry_run
+
+    *_, width, height, suffix, _ = DATA_SCALES[args.scale]
+    whole = load_config(args).count("data.samples_per_gpu")
+    args.options = [*args.options, "data.samples_per_gpu=1", "data.workers_per_gpu=0"]
+
+    def begin(folder):
+        args.data = make_data(args.scale, args.seed, folder, (2, 1, width, height, suffix, 500))
+        args.out = folder / "out"
+        train(args)
+
+    dry_run(f"bev, {args.variant}, {args.scale} scale", begin, f"1 of {whole} pictures", 1 / whole)
+
+
 def main(argv=None):
     args = parse_args(argv)
     try:
-        train(args)
+        (dry if args.dry_run else train)(args)
     except (ConfigError, DataError, FloatingPointError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:

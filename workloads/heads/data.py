@@ -132,14 +132,14 @@ def take_pictures(folder, rig, frames, parameters, rng, size, smaller):
                 bar.update()
 
 
-def make_data(folder=None, scale="cpu", seed=0):
+def make_data(folder=None, scale="cpu", seed=0, sizes=None):
     """Write the frames of a scale once and return their folder; a finished folder is used again."""
     folder = Path(folder) if folder else Path(__file__).parent / "data" / f"{scale}-seed{seed}"
     if (folder / "canonical_flame_param.npz").exists():
         return folder
     if folder.exists() and any(folder.iterdir()):
         raise DataError(f"{folder} has no canonical_flame_param.npz and is not empty: name another folder")
-    num_cameras, num_timesteps, size, num_vertices, smaller = SCALES[scale]
+    num_cameras, num_timesteps, size, num_vertices, smaller = sizes or SCALES[scale]
     rng = np.random.default_rng([seed, 0])
     rig = Rig.make(num_vertices, seed)
     parameters = draw_parameters(rng, num_timesteps, rig)

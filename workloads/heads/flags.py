@@ -117,11 +117,17 @@ def make_parser():
     add("--ip", default="127.0.0.1", help="where a viewer may connect")
     add("--port", type=bounded(int, 0), default=6009, help="0: any free one")
     add("--viewer", action="store_true", help="start a viewer that looks on (guide: paused)")
-    add("--backend", choices=("torch", "gsplat", "reference"), default="torch", help="rasterizer")
+    add(
+        "--backend",
+        choices=("auto", "torch", "gsplat", "reference"),
+        default="auto",
+        help="rasterizer (auto: gsplat on an NVIDIA GPU where its kernels are there, else torch)",
+    )
     add("--as-upstream", "--as_upstream", action="store_true", help="as_found with the original's 8 workers")
     add("--epochs", type=bounded(int, 1), help="passes over the pictures, instead of --iterations")
     add("--resume", "--start_checkpoint", dest="resume", help="a checkpoint to go on from")
     add("--ablate", action="append", default=[], metavar="NAME", help="leave out one part of the variant")
+    add("--dry-run", action="store_true", help="build it, count it, make one update and stop")
     add("--step_log", help="write one JSON object per step to this file")
     add("--tensorboard", action=argparse.BooleanOptionalAction, default=True, help="if it is installed")
     return parser

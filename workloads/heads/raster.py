@@ -4,6 +4,7 @@ Cameras are OpenCV's (x right, y down, z forward); pixel (row i, column j) is ce
 Formulas: Zwicker et al. 2001 (EWA splatting), Kerbl et al. 2023 (3D Gaussian Splatting).
 """
 
+from contextlib import suppress
 from dataclasses import dataclass
 
 import torch
@@ -39,6 +40,16 @@ class Rendered:
     alphas: torch.Tensor
     means2d: torch.Tensor
     radii: torch.Tensor
+
+
+def best_backend(device):
+    """gsplat on an NVIDIA GPU if it is installed and its kernels can be had, else torch."""
+    if device.type == "cuda":
+        with suppress(ImportError):
+            from gsplat.cuda._backend import _C  # None without a compiler and without built kernels
+
+            return "torch" if _C is None else "gsplat"
+    return "torch"
 
 
 def rasterize(means, quaternions, scales, opacities, colors, views, background, *, backend="torch"):

@@ -7,6 +7,7 @@
 measuring it proposes. Without ``-s`` synthetic data is made once and used again.
 """
 
+import math
 import os
 import select
 import subprocess
@@ -20,7 +21,7 @@ from tqdm import tqdm
 
 from report import Evaluation, Metrics, open_writer
 
-from data import DataError, make_data
+from data import SCALES, DataError, make_data
 from flags import HERE, parse_args
 from loaders import SetupError
 from network_gui import NetworkGui, ThrottledGui
@@ -189,7 +190,8 @@ def train(args):
         height, width = trainer.feed.size
         tqdm.write(
             f"{args.variant} on {device}: {len(trainer.feed.frames):,} pictures at {width} x {height}, "
-            f"{len(trainer.avatar.gaussians.xyz):,} Gaussians on {len(trainer.avatar.rig.faces):,} faces"
+            f"{len(trainer.avatar.gaussians.xyz):,} Gaussians on {len(trainer.avatar.rig.faces):,} faces, "
+            f"drawn by {args.backend}"
         )
         for flag, why in args.dead.items():
             tqdm.write(f"dead {why}: {flag} is set, and nothing reads it")
@@ -200,10 +202,31 @@ def train(args):
         tqdm.write(f"{trainer.iteration:,} iterations, {num_gaussians:,} Gaussians{best}: {out}")
 
 
+def dry(args):
+    """Few pictures, one camera in the step."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from dry_run import dry_run
+
+    _, _, size, num_vertices, smaller = SCALES[args.scale]
+    whole, args.cameras_per_step = args.cameras_per_step, 1
+    args.dataloader_workers, args.port, args.viewer, args.tensorboard = 0, 0, False, False
+
+    def begin(folder):
+        args.source_path = make_data(
+            folder / "data", args.scale, args.seed, (2, 6, size, num_vertices, smaller)
+        )
+        args.model_path = folder / "out"
+        train(args)
+
+    picture = 4 * 3 * math.prod(max(1, round(side / args.resolution)) for side in size)
+    sample = f"1 of {whole} cameras of a timestep"
+    dry_run(f"heads, {args.variant}, {args.scale} scale", begin, sample, 1 / whole, picture)
+
+
 def main(argv=None):
     args = parse_args(argv)
     try:
-        train(args)
+        (dry if args.dry_run else train)(args)
     except (SetupError, DataError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:

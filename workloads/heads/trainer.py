@@ -13,7 +13,7 @@ from avatar import Avatar
 from data import load_parameters
 from loaders import SetupError, make_feed, training_splits
 from losses import Perceptual, l1, mean_excess, ssim
-from raster import Views
+from raster import Views, best_backend
 from rig import Rig
 
 GIB = 1024**3
@@ -58,6 +58,8 @@ class Trainer:
 
     def __init__(self, args, folder, device):
         self.args, self.device = args, device
+        if args.backend == "auto":
+            args.backend = best_backend(device)
         self.first_rank = not dist.is_initialized() or dist.get_rank() == 0
         self.world_size = dist.get_world_size() if dist.is_initialized() else 1
         self.feed = make_feed(args, folder, training_splits(args), device, training=True)

@@ -116,13 +116,13 @@ def write_file(root, mode, index, rng, num_samples, height, width):
     (labels / f"{name}_meta.json").write_text(json.dumps(meta))
 
 
-def make_data(scale="cpu", seed=0, root=None):
+def make_data(scale="cpu", seed=0, root=None, sizes=None):
     """Write the files of a scale once and return their folder; a finished folder is used again."""
     root = Path(root) if root else Path(__file__).parent / "data"
     folder = root / f"{scale}-seed{seed}"
     if folder.exists():
         return folder
-    num_train, num_val, num_samples, height, width = SCALES[scale]
+    num_train, num_val, num_samples, height, width = sizes or SCALES[scale]
     partial = root / f"{folder.name}.{os.getpid()}.partial"
     files = [("train", index) for index in range(num_train)] + [("val", index) for index in range(num_val)]
     for mode, index in tqdm(files, desc="making data", unit="file", disable=None):

@@ -12,6 +12,7 @@ import copy
 import difflib
 import json
 import os
+import sys
 import time
 from pathlib import Path
 from pickle import UnpicklingError
@@ -61,6 +62,7 @@ def parse_args(argv=None):
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--step_log", help="write one JSON object per step to this file")
     parser.add_argument("--tensorboard", action="store_true", help="write scalars to OUT/tensorboard")
+    parser.add_argument("--dry-run", action="store_true", help="build it, count it, make one update and stop")
     args = parser.parse_args(argv)
     if args.seed < 0 or (args.epochs is not None and args.epochs < 1):
         parser.error(f"--epochs {args.epochs} --seed {args.seed}: expected at least 1 and 0")
@@ -84,7 +86,7 @@ KEYS = {
 }  # fmt: skip
 #: The least that a count may be.
 COUNTS = {
-    "data": {"num_workers": 0, "prefetch_factor": 1},
+    "data": {"prefetch_factor": 1},
     "training": {"epochs": 1, "restart_epochs": 1, "gradient_accumulation_steps": 1},
 }
 NUMBERS = ("lr", "weight_decay", "ema_decay", "clip_grad_norm", "offset_weight")
@@ -106,11 +108,21 @@ def load_config(path):
                 raise ConfigError(
                     f"{path}: {section}.{key} is {value!r}: expected a whole number from {least}"
                 )
+    workers = config["data"]["num_workers"]
+    if workers != "auto" and (type(workers) is not int or workers < 0):
+        raise ConfigError(
+            f'{path}: data.num_workers is {workers!r}: expected a whole number from 0 or "auto"'
+        )
     for key in NUMBERS:
         if type(value := config["training"][key]) not in (int, float) or not np.isfinite(value):
             hint = " (YAML wants a point: 3.0e-4)" if "e" in str(value) else ""
             raise ConfigError(f"{path}: training.{key} is {value!r}: expected a number{hint}")
     return config
+
+
+def default_config(args):
+    """The file of the scale; cured has its own, as it asks for other workers."""
+    return HERE / "configs" / f"{args.scale}{'_cured' if args.variant == 'cured' else ''}.yaml"
 
 
 def require_keys(path, section, found, known):
@@ -210,20 +222,20 @@ def make_loaders(args, config, root, device):
     else:
         sampler = RandomSampler(train_set, generator=torch.Generator().manual_seed(args.seed))
     pin_memory = device.type == "cuda"
+    num_workers = config["data"]["num_workers"]
+    prefetch_factor = config["data"]["prefetch_factor"] if num_workers else None
+    options = {"num_workers": num_workers, "prefetch_factor": prefetch_factor, "pin_memory": pin_memory}
     if "compact" in args.parts:
         from hotloop.feed import DevicePrefetcher, Loader
 
-        train_loader = Loader(
-            train_set, batch_size=1, sampler=sampler, num_workers="auto", pin_memory=pin_memory
-        )
+        train_loader = Loader(train_set, batch_size=1, sampler=sampler, **options)
         val_loader = Loader(val_set, batch_size=1, num_workers=0, pin_memory=pin_memory)
         return tuple(
             DevicePrefetcher(loader, device, transform=expand) for loader in (train_loader, val_loader)
         )
     if "configured_loader" in args.parts:
-        num_workers = config["data"]["num_workers"]
-        prefetch_factor = config["data"]["prefetch_factor"] if num_workers else None
-        options = {"num_workers": num_workers, "prefetch_factor": prefetch_factor, "pin_memory": pin_memory}
+        if num_workers == "auto":  # hotloop.feed's; torch's loader wants a number
+            options["num_workers"] = len(os.sched_getaffinity(0))
         train_loader = DataLoader(train_set, batch_size=1, sampler=sampler, **options)
         return train_loader, DataLoader(val_set, batch_size=1, **options)
     train_loader = DataLoader(train_set, batch_size=1, sampler=sampler, num_workers=2, pin_memory=pin_memory)
@@ -412,7 +424,7 @@ def tensorboard(args):
 
 
 def train(args):
-    path = args.config or HERE / "configs" / f"{args.scale}.yaml"
+    path = args.config or default_config(args)
     config = load_config(path)
     settings = config["training"]
     epochs = args.epochs or settings["epochs"]
@@ -493,10 +505,27 @@ def train(args):
         print(f"best validation error {best:.2f} px, checkpoints in {out}")
 
 
+def dry(args):
+    """A file of few pictures, as large as all."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from dry_run import dry_run
+
+    _, _, num_samples, height, width = SCALES[args.scale]
+    few = min(num_samples, 4)
+
+    def begin(folder):
+        args.data = make_data(args.scale, args.seed, folder, (1, 1, few, height, width))
+        args.out = folder / "out"
+        train(args)
+
+    title = f"landmarks, {args.variant}, {args.scale} scale"
+    dry_run(title, begin, f"{few} of {num_samples} pictures", few / num_samples)
+
+
 def main(argv=None):
     args = parse_args(argv)
     try:
-        train(args)
+        (dry if args.dry_run else train)(args)
     except (ConfigError, DataError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:

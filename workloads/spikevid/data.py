@@ -123,13 +123,13 @@ def link_frames(folder, num_sequences, num_frames):
                     os.link(source, name)
 
 
-def make_data(scale="cpu", seed=0, root=None, packed=False, voxels=False):
+def make_data(scale="cpu", seed=0, root=None, packed=False, voxels=False, sizes=None):
     """Write the frames of a scale once and return their folder; a finished folder is used again."""
     root = Path(root) if root else Path(__file__).parent / "data"
     folder = root / f"{scale}-seed{seed}{'-bits' * packed}{'-vox' * voxels}"
     if folder.exists():
         return folder
-    num_train, num_val, num_frames, size, spike_shape = SCALES[scale]
+    num_train, num_val, num_frames, size, spike_shape = sizes or SCALES[scale]
     linked = scale == "links"
     partial = root / f"{folder.name}.{os.getpid()}.partial"
     counts = {"train": 1 if linked else num_train, "val": num_val}

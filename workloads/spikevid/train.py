@@ -9,9 +9,12 @@ measuring it proposes. Without data of one's own synthetic data is made once and
 """
 
 import argparse
+import contextlib
 import gc
+import io
 import json
 import os
+import sys
 import time
 from contextlib import nullcontext
 from pathlib import Path
@@ -43,6 +46,8 @@ PARTS = {"as_found": (), "guide": GUIDE, "cured": GUIDE + CURE}
 #: Written into the code as found; ``live_keys`` reads the configuration instead.
 DEPTHS, WINDOW_SIZE = [8, 8, 8, 8, 4, 4, 4, 8], 8
 EMPTY_EVERY, MEMORY_EVERY = 200, 100
+#: Pixels of a dry run's crop.
+DRY_CROP = 32
 
 
 def parse_args(argv=None):
@@ -63,12 +68,20 @@ def parse_args(argv=None):
     parser.add_argument("--resume", help="a checkpoint to go on from")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--step_log", help="write one JSON object per step to this file")
+    parser.add_argument("--tensorboard", action="store_true", help="write scalars to OUT/tensorboard")
+    parser.add_argument("--dry-run", action="store_true", help="build it, count it, make one update and stop")
     args = parser.parse_args(argv)
     if unknown := set(args.ablate) - set(PARTS[args.variant]):
         known = ", ".join(PARTS[args.variant]) or "none"
         parser.error(f"--ablate {unknown.pop()}: the parts of {args.variant} are {known}")
     args.parts = set(PARTS[args.variant]) - set(args.ablate)
     return args
+
+
+def plans(args):
+    """The files of the configuration: the variant's plan, and what the scale changes about it."""
+    plan = args.config or HERE / "configs" / "deblur" / f"vrt_spike_{PLANS[args.variant]}.yaml"
+    return plan, HERE / "configs" / "scales" / f"{args.scale}.yaml"
 
 
 # -- setting up ---------------------------------------------------------------------------------------------
@@ -171,6 +184,16 @@ def load_teacher(args, device):
     return teacher.to(device).eval().requires_grad_(False)
 
 
+def tensorboard(args):
+    if not args.tensorboard:
+        return None
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("--tensorboard needs the package tensorboard: pip install tensorboard") from None
+    return SummaryWriter(Path(args.out) / "tensorboard")
+
+
 # -- running ------------------------------------------------------------------------------------------------
 
 
@@ -205,6 +228,9 @@ class Trainer:
         self.console_every = config.count("LOG.TIMING_CONSOLE_INTERVAL", 10)
         self.file_every = config.count("LOG.TIMING_FILE_INTERVAL", 50)
         self.timing_log = Path(args.out) / "timing.jsonl"
+        self.log_file = Path(args.out) / "logs" / f"train_{time.strftime('%Y%m%d_%H%M%S')}.log"
+        self.log_file.parent.mkdir(parents=True, exist_ok=True)
+        self.writer = tensorboard(args) if self.first_rank else None
         self.log = StepLog(args.step_log if self.first_rank else None)
         self.step = self.epoch = 0
         self.best = float("-inf")
@@ -235,8 +261,15 @@ class Trainer:
             self.timer = None  # a stage has no time of its own in one graph
 
     def say(self, text):
+        """Print, and write into the log file, what the first rank says."""
         if self.first_rank:
             tqdm.write(text)
+            with open(self.log_file, "a") as file:
+                file.write(f"{text}\n")
+
+    def show(self, **scalars):
+        for name, value in scalars.items() if self.writer else ():
+            self.writer.add_scalar(name, value, self.step)
 
     def autocast(self, enabled=True):
         return torch.autocast(self.device.type, torch.float16, enabled=self.amp and enabled)
@@ -328,6 +361,7 @@ class Trainer:
             means = self.timer.table() if shown or filed else {}
             if shown:
                 self.say(timing_line(self.step, means))
+                self.show(**{f"ms/{name}": ms for name, ms in means.items()})
             if filed and self.first_rank:
                 with open(self.timing_log, "a") as file:
                     file.write(json.dumps({"step": self.step, **means}) + "\n")
@@ -357,6 +391,7 @@ class Trainer:
             f"[Step {self.step}] val PSNR {psnr_db:.2f} dB (blurred {blurred_db:.2f} dB), "
             f"SSIM {similarity:.4f}"
         )
+        self.show(psnr=psnr_db, ssim=similarity)
         return psnr_db, similarity
 
     def save(self, out, psnr_db):
@@ -378,8 +413,7 @@ class Trainer:
 
 
 def train(args):
-    plan = args.config or HERE / "configs" / "deblur" / f"vrt_spike_{PLANS[args.variant]}.yaml"
-    config = Config([plan, HERE / "configs" / "scales" / f"{args.scale}.yaml"], args.options)
+    config = Config(plans(args), args.options)
     epochs = config.count("TRAIN.EPOCHS", 80) if args.epochs is None else args.epochs
     config.asked.add("TRAIN.EPOCHS")
     device = torch.device("cpu")
@@ -418,9 +452,14 @@ def train(args):
         loss = run(train_loader, val_loader)
         psnr_db, similarity = trainer.validate(val_loader)
         trainer.say(f"Epoch {epoch + 1}/{epochs} loss {loss:.5f} val {psnr_db:.2f} dB, SSIM {similarity:.4f}")
-        if trainer.first_rank:
+        trainer.show(loss=loss)
+        with contextlib.redirect_stdout(io.StringIO()) as stats:
             clips.print_cache_stats()
+        if stats.getvalue():
+            trainer.say(stats.getvalue().rstrip())
         trainer.save(Path(args.out), psnr_db)
+    if trainer.writer:
+        trainer.writer.close()
     trainer.say(f"best validation PSNR {trainer.best:.2f} dB, checkpoints in {args.out}")
 
 
@@ -434,10 +473,33 @@ def announce(trainer, clips, crop_size):
         trainer.say(f"dead in {trainer.args.variant}: {key} is set, and no code reads it")
 
 
+def dry(args):
+    """One clip, and of it a crop that a CPU can train on: at 256 its activations take tens of GB."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from dry_run import dry_run
+
+    plan, live = Config(plans(args), args.options), "live_keys" in args.parts
+    key = "DATA.TRAIN_CROP_SIZE" if live else "DATA.CROP_SIZE"
+    whole, batch_size = plan.count(key, 256), plan.count("TRAIN.BATCH_SIZE", 1)
+    crop, clip_len = min(whole, DRY_CROP), plan.count("DATA.CLIP_LEN", 5)
+    small = (f"{key}={crop}", "TRAIN.BATCH_SIZE=1", "DATA.USE_RAM_CACHE=false", "DATALOADER.TOTAL_WORKERS=0")
+    args.options = [*args.options, *small, *(["DATA.CROP_SCHEDULE=null"] if live else [])]
+
+    def begin(folder):
+        sizes = (1, 1, clip_len, *SCALES[args.scale][3:])
+        args.data = make_data(args.scale, args.seed, folder, sizes=sizes)
+        args.out = folder / "out"
+        train(args)
+
+    share = (crop / whole) ** 2 / batch_size
+    sample = f"1 of {batch_size} clips, a crop of {crop} of {whole}"
+    dry_run(f"spikevid, {args.variant}, {args.scale} scale", begin, sample, share)
+
+
 def main(argv=None):
     args = parse_args(argv)
     try:
-        train(args)
+        (dry if args.dry_run else train)(args)
     except (ConfigError, DataError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:

@@ -85,13 +85,13 @@ def write_mat(path, signals):
         file.write(header.ljust(116) + bytes(8) + b"\x00\x02IM")
 
 
-def make_data(scale="cpu", seed=0, root=None):
+def make_data(scale="cpu", seed=0, root=None, sizes=None):
     """Write the layer files of a scale once and return their folder; a finished folder is used again."""
     root = Path(root) if root else Path(__file__).parent / "data"
     folder = root / f"{scale}-seed{seed}"
     if folder.exists():
         return folder
-    num_folders, num_files, num_points = SCALES[scale]
+    num_folders, num_files, num_points = sizes or SCALES[scale]
     rng = np.random.default_rng(seed)
     partial = root / f"{folder.name}.{os.getpid()}.partial"
     for layer in tqdm(range(num_files), desc="making data", unit="file", leave=False, disable=None):

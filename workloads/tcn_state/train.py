@@ -12,7 +12,9 @@ measuring it proposes. Without ``--data`` or ``--data_dir`` synthetic data is ma
 import argparse
 import difflib
 import json
+import math
 import os
+import sys
 import time
 from pathlib import Path
 from pickle import UnpicklingError
@@ -26,7 +28,10 @@ from torch.utils.data import DataLoader, DistributedSampler, Subset
 from tqdm import tqdm
 
 from data import (
+    PRED_LEN,
     QUALITY,
+    SEQ_LEN,
+    STRIDE,
     DataError,
     GatheredDataset,
     PrenormalisedDataset,
@@ -35,6 +40,7 @@ from data import (
     fit_scaler,
     make_data,
 )
+from data import SCALES as DATA_SCALES
 from model import ImplicitStateTCN
 
 SMALL = {"channels": (8, 8, 16), "time_stride": 8}
@@ -85,7 +91,7 @@ def parse_args(argv=None):
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter, allow_abbrev=False
     )
     parser.add_argument("--variant", choices=("as_found", "guide", "cured"), default="as_found")
-    parser.add_argument("--scale", choices=tuple(SCALES), default="cpu")
+    parser.add_argument("--scale", choices=tuple(SCALES), help="default: full with --data_dir, otherwise cpu")
     parser.add_argument("--data", help="a folder that holds data_simulation_* folders")
     parser.add_argument("--data_dir", help="a glob of folders with .mat files: 'data_simulation_*'")
     parser.add_argument("--out", default=str(Path(__file__).parent / "out"), help="where checkpoints go")
@@ -109,11 +115,13 @@ def parse_args(argv=None):
     parser.add_argument("--seed", type=lambda text: 0 if text == "0" else count(text), default=0)
     parser.add_argument("--step_log", help="write one JSON object per step to this file")
     parser.add_argument("--tensorboard", action="store_true", help="write scalars to OUT/tensorboard")
+    parser.add_argument("--dry-run", action="store_true", help="build it, count it, make one update and stop")
     args, unknown = parser.parse_known_args(argv)
     for text in unknown:
         known = [flag for action in parser._actions for flag in action.option_strings]
         near = difflib.get_close_matches(text.partition("=")[0], known, n=1, cutoff=0.7)
         parser.error(f"unknown argument {text}: " + (f"did you mean {near[0]}?" if near else "see --help"))
+    args.scale = args.scale or ("full" if args.data_dir else "cpu")
     scale = SCALES[args.scale]
     for name in ("epochs", "batch_size", "num_workers"):
         if getattr(args, name) is None:
@@ -122,9 +130,23 @@ def parse_args(argv=None):
         known = ", ".join(PARTS[args.variant]) or "none"
         parser.error(f"--ablate {unknown.pop()}: the parts of {args.variant} are {known}")
     args.parts = set(PARTS[args.variant]) - set(args.ablate)
+    args.dead = dead_flags(args, sys.argv[1:] if argv is None else argv)
     if args.use_torch_compile is None:  # on a CPU it takes longer to start than it saves
         args.use_torch_compile = "compile" in args.parts and torch.cuda.is_available()
     return args
+
+
+def dead_flags(args, argv):
+    """Flags that were given and that nothing reads in this variant."""
+    gathered = "gather" in args.parts
+    dead = {
+        "--cache_data": gathered or "prenormalise" not in args.parts,
+        "--num_workers": gathered,
+        "--prefetch_factor": gathered or not args.num_workers,
+        "--compile_mode": args.use_torch_compile is False,
+    }
+    given = {word.partition("=")[0] for word in argv}
+    return [flag for flag, is_dead in dead.items() if is_dead and flag in given]
 
 
 # -- loss ---------------------------------------------------------------------------------------------------
@@ -224,6 +246,11 @@ def resume(args, model, optimizer, scheduler, train_loader):
         model.load_state_dict(state["model"])
         optimizer.load_state_dict(state["optimizer"])
         scheduler.load_state_dict(state["scheduler"])
+        if scheduler.T_max != args.epochs:  # as if so many had been asked for from the beginning
+            scheduler.T_max = args.epochs
+            part = (1 + math.cos(math.pi * scheduler.last_epoch / args.epochs)) / 2
+            for group, rate in zip(optimizer.param_groups, scheduler.base_lrs, strict=True):
+                group["lr"] = rate * part
         if train_loader.generator is not None and state["order"] is not None:
             train_loader.generator.set_state(state["order"])
         torch.set_rng_state(state["rng"])
@@ -371,6 +398,8 @@ def train(args):
         num_params = sum(p.numel() for p in model.parameters())
         num_windows = len(train_loader.dataset)
         print(f"{args.variant} on {device}: {num_windows:,} windows, {num_params:,} parameters")
+        for flag in args.dead:
+            print(f"dead in {args.variant}: {flag} is set, and nothing reads it")
     log = StepLog(args.step_log if is_first_rank() else None)
     writer = tensorboard(args) if is_first_rank() else None
     training_start = time.time()
@@ -417,10 +446,28 @@ def train(args):
         print(f"best validation loss {best_loss:.4f}, checkpoints in {out}")
 
 
+def dry(args):
+    """Few files, one batch in full."""
+    sys.path.append(str(Path(__file__).parents[1]))
+    from dry_run import dry_run
+
+    _, _, num_points = DATA_SCALES[args.scale]
+    windows = (num_points - SEQ_LEN - PRED_LEN) // STRIDE + 1
+    sizes = (1, 2 + args.batch_size // windows, num_points)
+    args.num_workers = 0
+
+    def begin(folder):
+        args.data, args.data_dir = make_data(args.scale, args.seed, folder, sizes), None
+        args.out = folder / "out"
+        train(args)
+
+    dry_run(f"tcn_state, {args.variant}, {args.scale} scale", begin, f"all of its {args.batch_size} windows")
+
+
 def main(argv=None):
     args = parse_args(argv)
     try:
-        train(args)
+        (dry if args.dry_run else train)(args)
     except (DataError, SettingsError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
     except RuntimeError as error:
