@@ -11,7 +11,7 @@ READY  := $(VENV)/.ready
 # Tests that run at once; 0 runs them in one process.
 JOBS   ?= 2
 
-.PHONY: demo quick test nightly security sbom lint types docs site bench bench-feed bench-workloads accuracy gpu clean
+.PHONY: demo quick test nightly security sbom lint types docs site bench bench-feed bench-workloads accuracy dry-run gpu clean
 
 $(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c src/hotloop/_hooks.c
 	$(PYTHON) -m venv $(VENV)
@@ -79,6 +79,11 @@ bench-workloads: $(READY)
 
 accuracy: $(READY)
 	$(BIN)/python benchmarks/accuracy/run.py
+
+# Each system at full size without a GPU: parameters, memory, one update; about two minutes.
+dry-run: $(READY)
+	for system in tcn_state landmarks bev spikevid heads; do \
+		$(BIN)/python workloads/$$system/train.py --scale full --dry-run || exit 1; done
 
 # On a machine with an NVIDIA GPU and its own torch: no environment is made, the one at hand is used.
 gpu:
