@@ -79,6 +79,21 @@ def test_rare_long_steps_are_told_with_their_period() -> None:
     assert "every 50 steps" in outliers.advice
 
 
+def test_work_that_comes_every_n_steps_is_told_by_its_function() -> None:
+    """Negatives drawn before each epoch, by a loop that makes its own batches."""
+    wait = np.full(N, 0.001)
+    wait[50::50] = 0.6
+    hot = line(84, 4.0, file=TRAIN, function="draw_negatives")
+
+    def told() -> str:
+        run = steps({"forward": 0.03, "data_wait": wait}, num_steps=N, lines=(hot,))
+        return found(run)["trend/step-outliers"].message
+
+    assert told().startswith("draw_negatives() at train.py:84 takes 599 ms every 50 steps: 7 of 400 steps")
+    wait[73] = 0.6
+    assert told().startswith("8 of 400 steps")
+
+
 def test_compute_held_up_by_the_machine_is_information() -> None:
     forward = np.full(N, 0.03)
     forward[[40, 90, 230, 300]] = 1.5

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
+from dataclasses import replace
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, costliest_first, group_lines, select
-from hotloop.diagnose.source import loops_around
+from hotloop.diagnose.source import line_text, loops_around
+from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, SiteCost, Steps
 from hotloop.source.around import Loop
 
@@ -85,13 +87,43 @@ def viewer_lines(steps: Steps) -> list[LineCost]:
 
 
 def python_in_model(evidence: Evidence) -> list[LineGroup]:
-    """Groups of interpreter-bound lines in Python loops (pixels, objects) inside forward or backward."""
+    """Groups of interpreter-bound lines in Python loops inside forward or backward: over pixels or objects,
+    or around the calls of the model (one time step, one sample after the other).
+    """
     lines = select(evidence.steps, lambda line: line.phase in ("forward", "backward"))
     by_loop: dict[tuple[str, int], list[LineCost]] = defaultdict(list)
+    calls: dict[Place, list[LineCost]] = defaultdict(list)
     for line in lines:
         if line.nature == "python" and _in_data_loop(evidence, line):
             by_loop[line.place.file, _inner_loops(evidence, line)[-1].line].append(line)
+        elif line.nature == "python" and line.phase == "forward" and line.statement is not None:
+            calls[line.statement].append(line)
+    for statement, called in calls.items():
+        if (loop := _around_calls(evidence, statement)) is not None:
+            merged = replace(
+                called[0],
+                place=statement,
+                seconds=sum(line.seconds for line in called),
+                num_samples=sum(line.num_samples for line in called),
+                source=line_text(evidence, statement),
+                library="",
+            )
+            by_loop[statement.file, loop.line].append(merged)
     return costliest_first(by_loop.values())
+
+
+def _around_calls(evidence: Evidence, statement: Place) -> Loop | None:
+    """The outermost loop within the training loop around a statement of it, where it runs no backward."""
+    steps = evidence.steps
+    trains = [line.statement for line in steps.lines if line.phase in ("backward", "optimizer")]
+    driven = [place for place in (steps.source_loop, *trains) if place is not None]
+    inner = [
+        loop
+        for loop in loops_around(evidence, statement)
+        if not any(one.file == statement.file and loop.line <= one.line <= loop.end_line for one in driven)
+    ]
+    loop = inner[-1] if inner else None
+    return None if loop is None or loop.structural or _STRUCTURE.search(loop.over) else loop
 
 
 def inner_loop(evidence: Evidence, line: LineCost) -> Loop | None:

@@ -16,9 +16,11 @@ from hotloop.diagnose.rollouts import acts
 from hotloop.diagnose.series import INSIDE, drift, grown_phase, hottest_line, inside
 from hotloop.findings import Finding
 from hotloop.measure.others import core_time_got
-from hotloop.measure.steps import LineCost
+from hotloop.measure.steps import LineCost, Steps
 from hotloop.phases import CLASSES
 from hotloop.units import duration, share
+
+Indices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
 @rule("trend/slow-warmup", costed=True)
@@ -83,8 +85,8 @@ def step_outliers(evidence: Evidence) -> Iterator[Finding]:
         evidence,
         "trend/step-outliers",
         message=(
-            f"{int(out.sum())} of {steps.num_steps} steps take {duration(float(times[out].mean()))} instead "
-            f"of {duration(median)}, the time lies in {phase}."
+            f"{_work(steps, line, where, excess[phase])}{int(out.sum())} of {steps.num_steps} steps take "
+            f"{duration(float(times[out].mean()))} instead of {duration(median)}, the time lies in {phase}."
         ),
         advice=_of_outliers(noisy, where),
         numbers=[
@@ -111,10 +113,28 @@ def _by_input_rules(evidence: Evidence) -> bool:
     return evidence.steps.train_loader() is not None or acts(evidence)
 
 
-def _of_outliers(noisy: bool, where: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> str:
+def _every(where: Indices) -> int | None:
+    """The steps between two that stand out, None where it is not the same each time."""
     gaps = np.diff(where)
-    if len(gaps) >= 3 and (gaps == gaps[0]).all() and gaps[0] > 1:
-        each = f"Look at what the script does every {gaps[0]} steps"
+    return int(gaps[0]) if len(gaps) >= 3 and (gaps == gaps[0]).all() and gaps[0] > 1 else None
+
+
+def _work(steps: Steps, line: LineCost | None, where: Indices, seconds: float) -> str:
+    """The function that takes most of so many seconds every N steps, "" where none does."""
+    every = _every(where)
+    if line is None or every is None:
+        return ""
+    same = (line.phase, line.place.file, line.place.function)
+    own = sum(one.seconds for one in steps.lines if (one.phase, one.place.file, one.place.function) == same)
+    if not line.place.function or own < 0.5 * seconds:
+        return ""
+    each = duration(seconds / len(where))
+    return f"{line.place.function}() at {spot(line.place)} takes {each} every {every} steps: "
+
+
+def _of_outliers(noisy: bool, where: Indices) -> str:
+    if every := _every(where):
+        each = f"Look at what the script does every {every} steps"
         return f"{each}; do it less often, or outside the training loop."
     if noisy:
         return "Look at what else runs on this machine: the compute itself was held up."
