@@ -21,6 +21,7 @@ FLOORS = {
     "model": 2.5,
     "diagnose": 3, "audit": 3, "compare": 3, "doctor": 3,
     "footprint": 3.5,
+    "integrations": 3,
     "remedy": 4,
     "whatif": 5, "fix": 5,
     "tune": 6,
@@ -41,8 +42,8 @@ IN_PROCESS = {
         __init__ code generators identity modules snapshot stored
     """,
     "probe": """
-        __init__ batches callbacks configured counting deviceclock draws ending install kept places probe
-        process sampler timer window
+        __init__ batches callbacks configured counting deviceclock draws ending install kept marking places
+        probe process sampler timer window
     """,
     "probe/observers": """
         __init__ anomaly autograd calls compiling configs datasets device evidence growth

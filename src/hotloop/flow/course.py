@@ -119,6 +119,7 @@ class Followed:
     _step_ns: int = 0
     _since: float = 0.0  # samples fetched since the last update
     _apart: bool = False
+    _fed: bool = False  # by a DataLoader whose batches have a known size
     _retries_before: float | None = None
 
     @property
@@ -185,8 +186,11 @@ class Followed:
         if updates.get(lead, 0) > updates.get(self._lead, -10) + 10 or self._lead not in updates:
             self._lead, self._step_ns = lead, 0  # of two that take turns, one and the same
         lead = self._lead
-        at = np.flatnonzero((kinds == r.OPTIMIZER) & (rows["obj"] == lead)) if updates else []
-        fetched = np.cumsum(np.where(kinds == r.FETCH, rows["value"], 0).astype(np.float64))
+        at = np.flatnonzero((kinds == r.OPTIMIZER) & (rows["obj"] == lead))
+        fed = (kinds == r.FETCH) & (rows["value"] > 0)
+        self._fed |= bool(fed.any())
+        counted = fed if self._fed else kinds == r.STEP
+        fetched = np.cumsum(np.where(counted, rows["value"], 0).astype(np.float64))
         forward = (kinds == r.FORWARD) & ((rows["flags"] & _GRAD_OF_MODEL) == r.FORWARD_PARAMS)
         apart = np.cumsum(np.isin(kinds, _APART) | forward)
         self.samples_seen += float(fetched[-1])

@@ -162,7 +162,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
         start_s=stepping.start / 1e9,
         end_s=stepping.end / 1e9,
         phases=phases,
-        samples=_samples(seen),
+        samples=_samples(seen, of_kind(process, row.STEP)),
         steady=steady,
         totals=_by_name(totals),
         span_totals=_by_name(span_totals),
@@ -207,10 +207,14 @@ def _exit_ns(process: Process) -> int | None:
     return at - origin_ns(process) if isinstance(at, int) else None
 
 
-def _samples(seen: Seen) -> Floats:
-    """Samples of each step's batches of the driving loader; nan where the batch size is not known."""
+def _samples(seen: Seen, marked: Table) -> Floats:
+    """Samples of each step's batches of the driving loader; else those of marked steps; nan where neither is
+    known.
+    """
     spans, stepping = seen.spans, seen.stepping
-    result = np.full(len(stepping), np.nan)
+    step = np.searchsorted(stepping.end, marked.start, side="right")  # it began before its first row
+    told = np.bincount(step, weights=marked.value, minlength=len(stepping))[: len(stepping)]
+    result = np.where(told > 0, told, np.nan)
     if not len(stepping) or not stepping.by_loader:
         return result
     drives = np.append(stepping.driving, False)[seen.lives.of_row] & seen.events.fetch
@@ -218,7 +222,7 @@ def _samples(seen: Seen) -> Floats:
     step = stepping.of(spans.start[fetch])
     known = step >= 0
     sums = np.bincount(step[known], weights=spans.value[fetch][known], minlength=len(stepping))
-    return np.where(sums > 0, sums, np.nan)
+    return np.where(sums > 0, sums, result)
 
 
 def _compiles(spans: Spans, stepping: Stepping) -> Bools:

@@ -168,10 +168,14 @@ ORDER: Final = 26
 #: extra = leaf number; obj = loader id, 0 for what a module was called with.
 CONTENT: Final = 27
 
+#: Zero-length: the begin of a step that the script marked (``hotloop.step``). value = samples.
+STEP: Final = 28
+
 KIND_NAMES: Final = {
     FETCH: "fetch", ITER: "iter", SHUTDOWN: "shutdown", FORWARD: "forward", BACKWARD: "backward",
     OPTIMIZER: "optimizer", ZERO_GRAD: "zero_grad", CLIP: "clip", SCALER: "scaler", SYNC: "sync",
     TRANSFER: "transfer", COLLECTIVE: "collective", SAVE: "save", LOG: "log", SOCKET: "socket",
     GC: "gc", SAMPLE: "sample", COMPILE: "compile", DEVICE: "device", MAKE: "make", COLLATE: "collate",
     SLOWEST: "slowest", MODULE: "module", LOSS: "loss", ORDER: "order", CONTENT: "content",
+    STEP: "step",
 }  # fmt: skip

@@ -1,0 +1,35 @@
+"""``Trainer(callbacks=[HotloopCallback()])`` of Lightning."""
+
+from __future__ import annotations
+
+from typing import Any
+
+try:
+    from lightning.pytorch.callbacks import Callback
+except ImportError:  # under its older name
+    from pytorch_lightning.callbacks import Callback
+
+from hotloop.integrations.marks import Marks, verdict
+
+
+class HotloopCallback(Callback):  # type: ignore[misc]
+    """Marks every training batch; at the end hands the verdict's metrics to the trainer's loggers."""
+
+    def __init__(self) -> None:
+        self._marks = Marks()
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        """A step begins."""
+        self._marks.begin(batch)
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+        """It ends."""
+        self._marks.end()
+
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+        """Log the verdict."""
+        found = verdict() if trainer.is_global_zero else None
+        if found is not None:
+            print(found.words)
+            for logger in trainer.loggers:
+                logger.log_metrics(found.metrics, step=trainer.global_step)
