@@ -13,6 +13,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "src"), str(ROOT / "docs"), str(ROOT / "benchmarks")]
 
+import evidence  # noqa: E402
 import feed_reference  # noqa: E402
 import man_page  # noqa: E402
 import workload_table  # noqa: E402
@@ -36,6 +37,7 @@ def pages() -> dict[Path, str]:
         REFERENCE / "remedies.md": remedies(),
         RULES / "README.md": findings(),
         **workload_table.pages(),
+        **evidence.pages(),
     }
 
 
