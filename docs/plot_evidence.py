@@ -37,7 +37,7 @@ class Bar:
 
 def draw(bars: Sequence[Bar], paths: Sequence[tuple[float, float]]) -> str:
     """The picture as SVG. ``paths``: speed before and after tuning, as shares of a cure by hand."""
-    with plt.rc_context(STYLE):
+    with plt.style.context(["default", STYLE]):
         figure, (left, right) = plt.subplots(1, 2, figsize=(9.5, 4.2), width_ratios=(1, 1))
         figure.subplots_adjust(left=0.21, right=0.985, top=0.92, bottom=0.13, wspace=0.12)
         _bars(left, bars)
