@@ -21,6 +21,7 @@ VERBS = {
     "run": "run a training command, account for every second, name what holds it back",
     "watch": "follow a run while it goes on: terminal, or a page in the browser",
     "report": "render a finished run again: terminal, HTML, JSON, Perfetto",
+    "merge": "the runs of a job's nodes, one a launcher, as one run with one report",
     "export": "a run's steps and metrics as Parquet, JSON lines, TensorBoard, Prometheus, OpenTelemetry ...",
     "brief": "what a person or a coding agent needs to write a change, and to prove it",
     "fix": "the change a run asks for, as a patch of your source and configuration",

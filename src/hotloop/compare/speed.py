@@ -72,7 +72,10 @@ def speed(base: Sequence[Run], candidate: Sequence[Run]) -> Speed:
 
 def crowd(*runs: Run) -> str:
     """What others did on the machine while these trained, where that tells on their times; "" for little."""
-    told = (others_cores(run.recording, *span_s(run.recording, run.process, run.lead)) for run in runs)
+    told = (
+        others_cores(run.recording.node_of(run.lead.pid), *span_s(run.recording, run.process, run.lead))
+        for run in runs
+    )
     busy = [cores for cores in told if cores is not None]
     cores = float(runs[0].recording.machine.get("cpu_count") or 1)
     if max(busy, default=0.0) < _CROWDED * cores:

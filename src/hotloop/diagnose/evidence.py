@@ -115,7 +115,7 @@ def evidence_of(recording: Recording, steps: Steps, ranks: tuple[Steps, ...], li
         span=span,
         got=core_time_got([sampled.get(process.pid, {})], *span),
         workers_got=core_time_got([sampled.get(worker.pid, {}) for worker in process.workers], *span),
-        others_cores=others_beside(recording, *span),
+        others_cores=others_beside(recording.node_of(process.pid), *span),
         first_pass=first_pass(steps, limits),
     )
 

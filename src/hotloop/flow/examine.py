@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -68,7 +68,10 @@ def examine(recording: Recording) -> Examination:
         return Examination(
             recording=recording, evidence=None, findings=(), bottleneck="none", verdict=verdict(None, (), why)
         )
-    evidence = evidence_of(recording, lead(ranks) or ranks[0], ranks, Limits())
+    leads = lead(ranks) or ranks[0]
+    node = recording.node_of(leads.pid)
+    recording = replace(recording, machine=node.machine, system=node.system)
+    evidence = evidence_of(recording, leads, ranks, Limits())
     findings, acting = diagnose(evidence), acts(evidence)
     return Examination(
         recording=recording,

@@ -17,7 +17,7 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
         t id pid ppid parent_main_pid rank local_rank world_size line end_line col end_col func_line site
         where via loader iterator num_workers prefetch_factor batch_size len num_batches num_params depth
         steps arm number cycle first_step last_step warm epoch version count hits misses entries updates
-        start_ns end_ns exit_code cpu_count index open_files layout compile.frames
+        start_ns end_ns ahead_ns exit_code cpu_count index open_files layout compile.frames
         conv_ndim pcie_gen pcie_width pcie_gen_max pcie_width_max threads device_count
     """),
     (float, """
@@ -26,7 +26,7 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
         rchar minor_faults major_faults io_wait_s mean_s wait_s startup_s device_s device_busy_ratio
         launch_gap_ratio avg_backward_comm_s avg_backward_compute_s overlap_s cores
         ram_bytes memory_limit_bytes shm_bytes shm_free_bytes free_bytes memory_bytes power_limit_w
-        power_limit_max_w bytes_each recompiles last min max alone_s alone_batches
+        power_limit_max_w bytes_each recompiles last min max alone_s alone_batches within_s
     """),
     (str, """
         note role executable cwd mark python start_method file func sha256 text class by sampler batch_sampler
@@ -34,14 +34,15 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
         out_dtype when source key meaning option reader trace observer error status exact reason exception
         message of holder cpu_model hostname cpu_governor mount filesystem uuid driver kernel
         compute_capability device_name function why float32_matmul_precision disabled.place
-        torch.version remedy.id
+        torch.version remedy.id folder
     """),
     ([str], """
         argv orig_argv command warnings without_torch torch_failed library names transforms files met devices
         members generators given paths
     """),
     ([int], "shape workers new"), ([float], "starts"), ([_ITEM], "read unread others"),
-    ([dict], "fields kernels gpus fill"), ({str: int}, "param_dtypes graph_breaks oom_kills exit.memory"),
+    ([dict], "fields kernels gpus fill parts"),
+    ({str: int}, "param_dtypes graph_breaks oom_kills exit.memory"),
     (dict, "machine storage patch loader.dataset module.place exit.place"), ({str: str}, "env"),
     ({str: [float]}, "held"), ({str: (_ITEM, str, int)}, "set_by"),
     (_ITEM, "config.given config.value raw generators.python"),

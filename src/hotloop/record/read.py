@@ -5,11 +5,12 @@ killed. Nothing is written.
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from hotloop.errors import RecordingError
-from hotloop.record import raw, runfile
+from hotloop.record import nodes, raw, runfile
 from hotloop.record.assembly import assembled
 from hotloop.record.bucket import files_of, read_bucket
 from hotloop.record.raw import Observed
@@ -27,6 +28,8 @@ def open_recording(path: Path | str) -> Recording:
     if not os.path.isdir(folder):  # noqa: PTH112
         raise RecordingError(f"{path} does not exist, or is no folder", hint=_WAY_OUT)
     run, warnings = runfile.read(folder)
+    if run.get("parts") and not alone:
+        return _merged(folder, run, warnings)
     waiting = set() if alone else raw.keys(folder / "raw")
     observed: list[Observed] = []
     damaged: list[RecordingError] = []
@@ -47,6 +50,8 @@ def open_recording(path: Path | str) -> Recording:
         found = (*folder.glob(f"*/{runfile.NAME}"), *folder.glob(f"trials/*/{runfile.NAME}"))
         inside = sorted(run.parent for run in found)
         hint = f"it holds runs, give one of them: {' '.join(map(str, inside[:8]))}" if inside else _WAY_OUT
+        if len(inside) > 1:
+            hint += f"; nodes of one job become one run with: hotloop merge {path}/* --out DIR"
         raise RecordingError(f"{path} holds no hotloop recording", hint=hint)
     try:
         sampled = read_samples(folder / "system.sqlite", run.get("start_ns") or 0)
@@ -55,3 +60,17 @@ def open_recording(path: Path | str) -> Recording:
         damaged.append(error)
     warnings += [error.message for error in damaged]
     return assembled(folder if run or not alone else None, run, observed, sampled, warnings)
+
+
+def _merged(folder: Path, run: Mapping[str, Any], warnings: list[str]) -> Recording:
+    """A run that ``hotloop merge`` made; a part that cannot be read is left out."""
+    read, damaged = [], []
+    for part, name in zip(run["parts"], nodes.part_names(run["parts"]), strict=True):
+        try:
+            read.append((part, open_recording(folder / name)))
+        except RecordingError as error:
+            damaged.append(error)
+    if not read:
+        raise damaged[0]
+    warnings += [error.message for error in damaged]
+    return nodes.merged(assembled(folder, run, (), ({}, {}), warnings), read)

@@ -95,8 +95,13 @@ class Recording:
     cwd: str = ""  # where the command was started; its processes may have gone elsewhere
     mark: str = ""  # see record.mark
     patch: InForce | None = None  # code of the run that is not what lies on disk
+    nodes: tuple[Recording, ...] = ()  # of a merged run: what each machine saw, on one clock
 
     @property
     def processes(self) -> tuple[Process, ...]:
         """Every training process, each followed by its workers."""
         return tuple(one for rank in self.ranks for one in (rank, *rank.workers))
+
+    def node_of(self, pid: int) -> Recording:
+        """What the machine of a training process saw: of a merged run its node's part, else all."""
+        return next((node for node in self.nodes if any(one.pid == pid for one in node.ranks)), self)

@@ -106,8 +106,20 @@ def build(
         "charts": system.charts(recording),
         "warnings": [*warned, *(main.facts.get("unclear", ()) if main else ())],
         "machine": recording.machine,
+        "nodes": [_node(node) for node in recording.nodes],
     }
     return {key: plain(value) for key, value in report.items()}
+
+
+def _node(node: Recording) -> dict[str, Any]:
+    """One machine of a merged run."""
+    return {
+        "name": str(node.machine.get("hostname") or "?"),
+        "ranks": sorted({process.rank for process in node.ranks}),
+        "cores": node.machine.get("cores"),
+        "exit_code": node.exit_code,
+        "complete": node.complete,
+    }
 
 
 def _applied(process: Process | None) -> list[dict[str, Any]]:

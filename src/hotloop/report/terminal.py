@@ -87,10 +87,24 @@ def _numbers(report: Report) -> list[str]:
     if len(report["ranks"]) > 1:
         slow = report["slowest_rank"]
         parts.append(
-            f"{len(report['ranks'])} ranks, "
-            + ("even" if slow is None else f"rank {slow} is slowest and shown here")
+            f"{len(report['ranks'])} ranks{_on_machines(report)}, "
+            + (
+                "even"
+                if slow is None
+                else f"rank {slow}{_machine_of(report, slow)} is slowest and shown here"
+            )
         )
     return parts
+
+
+def _on_machines(report: Report) -> str:
+    nodes = report.get("nodes") or ()
+    return f" on {len(nodes)} machines" if len(nodes) > 1 else ""
+
+
+def _machine_of(report: Report, rank: int) -> str:
+    names = [node["name"] for node in report.get("nodes") or () if rank in node["ranks"]]
+    return f" ({words.clean(names[0])})" if names else ""
 
 
 def _steady(report: Report) -> str:

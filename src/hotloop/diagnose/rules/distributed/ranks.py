@@ -12,6 +12,7 @@ from hotloop.diagnose.groups import LineGroup
 from hotloop.diagnose.rank_compare import RankLoad, lead, line_apart
 from hotloop.findings import Finding
 from hotloop.measure.others import core_time_got
+from hotloop.measure.steps import Steps
 from hotloop.units import duration, share
 
 #: Phases that point at the rank's input rather than at the rank.
@@ -50,6 +51,7 @@ def straggler(evidence: Evidence) -> Iterable[Finding]:
                 f"{phase}: {duration(found.gap_s)} per step more on rank {slowest.rank}",
                 *([] if spot is None else [_at_the_line(found.slowest, spot, elsewhere)]),
                 f"the others wait {duration(found.waits_s)} per step ({share(found.waits_s / step_s)})",
+                *_machine(evidence, slowest),
             ],
             cost_s=cost,
             where=None if spot is None else spot.place,
@@ -76,6 +78,14 @@ def _at_the_line(slowest: RankLoad, spot: LineGroup, others_s: float) -> str:
         f"{spot.what}{at(spot.place)}: {duration(seconds + others_s)} per step on rank "
         f"{slowest.steps.rank}, {elsewhere}"
     )
+
+
+def _machine(evidence: Evidence, slowest: Steps) -> list[str]:
+    """Which of the machines of a merged run it runs on."""
+    if not evidence.recording.nodes:
+        return []
+    name = evidence.recording.node_of(slowest.pid).machine.get("hostname")
+    return [f"rank {slowest.rank} runs on {name}"] if name else []
 
 
 def _describe(load: RankLoad) -> str:
