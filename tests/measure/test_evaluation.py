@@ -129,7 +129,8 @@ class AsObserved(Script):
         return known.get(self.frames()[-1][1]) or super().site()
 
 
-def test_an_evaluation_by_the_function_that_trains_has_no_place():
+def test_an_evaluation_by_the_function_that_trains_is_told_by_its_own_call():
+    """A site has the stack of its first call only; the samples stand under the call of each."""
     run = AsObserved(dedent(EPOCHS), sample_ms=0.937)
     for epoch in range(5):
         with run.at("training", "batch"):
@@ -152,7 +153,7 @@ def test_an_evaluation_by_the_function_that_trains_has_no_place():
             with run.at("testing", "forward"):
                 run.evaluate(2)
     steps = measure(run.process())
-    assert {one.place for one in steps.evaluations} == {None}  # all on its way trains, too
+    assert {one.place.line for one in steps.evaluations} == {run.line("testing")}
 
 
 @pytest.mark.parametrize("grad", [True, False])

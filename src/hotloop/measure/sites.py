@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import replace
 from typing import Final
 
@@ -11,8 +12,8 @@ from hotloop.findings import Place
 from hotloop.measure.attribution import Bytes
 from hotloop.measure.evaluation import Regions
 from hotloop.measure.loop import Loop
-from hotloop.measure.places import Places
-from hotloop.measure.spans import Ints, Spans
+from hotloop.measure.places import Places, Stack
+from hotloop.measure.spans import Ints, Spans, Table
 from hotloop.measure.stepping import Seen, Stepping
 from hotloop.measure.steps import Interval, SiteCost
 from hotloop.phases import COLUMN
@@ -87,34 +88,43 @@ def _costs(
     ]
 
 
-def intervals(seen: Seen, found: Regions, loop: Loop, places: Places) -> tuple[Interval, ...]:
-    """Evaluations or checkpoints, each with the line it was started from."""
+def intervals(seen: Seen, found: Regions, loop: Loop, places: Places, samples: Table) -> tuple[Interval, ...]:
+    """Evaluations or checkpoints, each with the line it was started from: what most of its samples stand
+    under, as a site keeps only the way on which it was first reached.
+    """
     spans, worked = seen.spans, np.flatnonzero(seen.events.step)
     done = np.append(-1, seen.stepping.of(spans.start[worked]))  # the step of the last update before
     after = done[np.searchsorted(spans.start[worked], found.start)] + 1
-    started = _started(spans, found.first, loop, places)
+    ways = {
+        frame.place() for name in _TRAINING for stack in loop.sites.get(name, ()) for frame in stack.frames
+    }
+
+    def started(index: int) -> Place | None:
+        seconds: Counter[Place | None] = Counter()
+        first, last = np.searchsorted(samples.start, [found.start[index], found.end[index]])
+        numbers, at = np.unique(samples.value[first:last], return_inverse=True)
+        for number, taken in zip(numbers, np.bincount(at, samples.duration[first:last]), strict=True):
+            seconds[_aside(places.stacks.get(int(number)), ways)] += int(taken)
+        del seconds[None]
+        site = _aside(places.sites.get(int(spans.site[found.first[index]])), ways)
+        return max(seconds, key=seconds.__getitem__, default=site)
+
     return tuple(
         Interval(
             start_s=int(start) / 1e9,
             end_s=int(end) / 1e9,
             after_step=int(after[i]),
-            place=started.get(int(spans.site[first])),
+            place=started(i),
         )
-        for i, (start, end, first) in enumerate(zip(found.start, found.end, found.first, strict=True))
+        for i, (start, end) in enumerate(zip(found.start, found.end, strict=True))
     )
 
 
-def _started(spans: Spans, first: Ints, loop: Loop, places: Places) -> dict[int, Place | None]:
-    """First row's site -> the outermost call on its way that leads to no training, None where all do."""
-    ways = {
-        frame.place() for name in _TRAINING for stack in loop.sites.get(name, ()) for frame in stack.frames
-    }
-    result: dict[int, Place | None] = {}
-    for site in np.unique(spans.site[first]).tolist():
-        stack = places.sites.get(site)
-        aside = (frame.place() for frame in stack.frames) if stack else ()
-        result[site] = next((place for place in aside if place not in ways), None)
-    return result
+def _aside(stack: Stack | None, ways: set[Place]) -> Place | None:
+    """The outermost call of a stack that leads to no training, None where all do."""
+    return next(
+        (frame.place() for frame in (stack.frames if stack else ()) if frame.place() not in ways), None
+    )
 
 
 def with_graphs(evaluations: tuple[Interval, ...], seen: Seen) -> tuple[Interval, ...]:

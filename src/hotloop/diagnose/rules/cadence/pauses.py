@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterable
 
 import numpy as np
@@ -32,7 +33,10 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     if cost <= 0:
         return
     inside = [e for e in steps.evaluations if steps.span[0] <= e.start_s < steps.span[1]]
-    where = max(inside, key=lambda e: e.seconds).place if inside else None
+    started: dict[Place | None, float] = defaultdict(float)
+    for one in inside:
+        started[one.place] += one.seconds
+    where = max(started, key=started.__getitem__, default=None)
     every = steps_between(steps, inside)
     free = limits.evaluation_free_ratio
     rest = max(1e-9, steps.span_s - seconds)
