@@ -6,6 +6,7 @@ import pty
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from textwrap import dedent
 
@@ -145,6 +146,29 @@ def test_a_signal_sent_to_hotloop_alone_is_passed_on(tmp_path: Path, name: str) 
     lines, found = outcome_of(process)
     assert lines == [f"got {name}"]
     assert found == [7]
+
+
+def test_a_second_sigterm_at_once_does_not_kill_a_command_that_is_saving(tmp_path: Path) -> None:
+    child = """
+        import signal, sys, time
+        def leave(number, frame):
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)  # as the interpreter does when it ends
+            print("saving", flush=True)
+            time.sleep(0.3)
+            sys.exit(5)
+        signal.signal(signal.SIGTERM, leave)
+        print("ready", flush=True)
+        while True:
+            signal.pause()
+    """
+    process = launcher(tmp_path, child)
+    until_ready(process)
+    process.send_signal(signal.SIGTERM)
+    time.sleep(0.05)
+    process.send_signal(signal.SIGTERM)
+    lines, found = outcome_of(process)
+    assert lines == ["saving"]
+    assert found == [5]
 
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])

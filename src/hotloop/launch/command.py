@@ -3,15 +3,16 @@ are its own.
 
 Signals. The command is in hotloop's process group: a Ctrl-C at the terminal, or a signal sent to the group,
 reaches it directly, and hotloop goes on waiting. SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1 and SIGUSR2 sent
-to hotloop alone are passed on, so that the command gets each signal once. The exit code is the command's; a
-command killed by signal n gives 128 + n, as a shell says it (hotloop does not kill itself with the same
-signal: it has a report to write).
+to hotloop alone are passed on, so that the command gets each signal once; a second SIGTERM within a second is
+the first again. The exit code is the command's; a command killed by signal n gives 128 + n, as a shell says
+it (hotloop does not kill itself with the same signal: it has a report to write).
 """
 
 from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +27,8 @@ from hotloop.launch.orphans import Orphans
 from hotloop.launch.signals import PASSED_ON, GroupSentinel, Signals
 
 _TICK_S: Final = 0.5
+#: A second SIGTERM this close to the first is the same: it would end a command that is saving by its first.
+_AGAIN_S: Final = 1.0
 
 #: Set for every run; what an outer hotloop set does not leak into an inner one.
 _OURS: Final = frozenset(
@@ -141,6 +144,7 @@ class _Wait:
     end_ns: int = 0
     interrupted: bool = False
     warnings: list[str] = field(default_factory=list)
+    _terminated: float = float("-inf")
     _group: GroupSentinel = field(default_factory=GroupSentinel)
 
     def until_over(self) -> None:
@@ -150,8 +154,11 @@ class _Wait:
                 number = self.signals.next(max(0.0, next_tick - monotonic()))
                 if number in PASSED_ON:
                     self.interrupted = True
-                    if not self._group.was_hit(number):
+                    again = number == signal.SIGTERM and monotonic() - self._terminated < _AGAIN_S
+                    if not again and not self._group.was_hit(number):
                         self.process.send_signal(number)
+                    if number == signal.SIGTERM:
+                        self._terminated = monotonic()
                 if monotonic() >= next_tick:
                     self._tick()
                     next_tick = monotonic() + _TICK_S
