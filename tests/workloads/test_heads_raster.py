@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import math
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -274,6 +275,23 @@ def test_gsplat_says_why_it_cannot_run(raster: ModuleType) -> None:
     values, cameras = scene(0, 3), views(raster, 4, 4)
     with pytest.raises(RuntimeError, match="on cpu: move them to 'cuda', or take backend='torch'"):
         raster.rasterize(*values, cameras, torch.ones(3), backend="gsplat")
+
+
+def test_gsplat_is_taken_on_a_gpu_where_its_kernels_are(
+    raster: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not installed, installed without kernels, and whole, as its package tells."""
+    cuda, found = torch.device("cuda"), []
+    monkeypatch.setitem(sys.modules, "gsplat", None)
+    found.append(raster.best_backend(cuda))
+    for kernels in (None, object()):
+        for name in ("gsplat", "gsplat.cuda", "gsplat.cuda._backend"):
+            module = ModuleType(name)
+            module.__dict__.update(__path__=[], _C=kernels)
+            monkeypatch.setitem(sys.modules, name, module)
+        found.append(raster.best_backend(cuda))
+    assert found == ["torch", "torch", "gsplat"]
+    assert raster.best_backend(torch.device("cpu")) == "torch"
 
 
 @pytest.mark.gpu

@@ -45,7 +45,7 @@ class Rendered:
 def best_backend(device):
     """gsplat on an NVIDIA GPU if it is installed and its kernels can be had, else torch."""
     if device.type == "cuda":
-        with suppress(ImportError):
+        with suppress(ImportError, OSError, RuntimeError):  # not installed, or its kernels do not compile
             from gsplat.cuda._backend import _C  # None without a compiler and without built kernels
 
             return "torch" if _C is None else "gsplat"
