@@ -61,7 +61,9 @@ def verbs() -> Iterator[Verb]:
 
     for name, words in cli.VERBS.items():
         _, parser = cli._parser([name])
-        flags, values, runs = [], (), False
+        flags: list[Flag] = []
+        values: tuple[str, ...] = ()
+        runs = False
         for action in parser._actions:
             choices = tuple(map(str, action.choices or ()))
             if action.option_strings:
