@@ -16,6 +16,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests" / "report")]
 
 from chromium import Chromium  # noqa: E402
 
+from hotloop.cli.watch import report_of  # noqa: E402
 from hotloop.monitor.app import Watch  # noqa: E402
 from hotloop.monitor.source import states  # noqa: E402
 from hotloop.monitor.web import Broadcast, Server  # noqa: E402
@@ -27,7 +28,7 @@ VIEWS = {"watch": (1400, 900, False, False), "watch-phone": (400, 860, True, Tru
 
 async def screen(run: Path) -> None:
     """The terminal of 80 columns, as SVG."""
-    app = Watch(states(run))
+    app = Watch(states(run, report_of))
     async with app.run_test(size=(80, 46)) as pilot:
         while "diagnosed" not in str(app.query_one("#page").render()):
             await pilot.pause(0.5)
@@ -41,7 +42,7 @@ def main() -> int:
         return 2
     run = Path(sys.argv[1])
     asyncio.run(screen(run))
-    with Server(Broadcast(states(run)), 0) as server, Chromium() as browser:
+    with Server(Broadcast(states(run, report_of)), 0) as server, Chromium() as browser:
         server.broadcast.start()
         threading.Thread(target=server.serve_forever, daemon=True).start()
         for name, (width, height, dark, mobile) in VIEWS.items():

@@ -9,6 +9,7 @@ import pytest
 from tests.monitor.lives import long
 from tests.record import crafted
 
+from hotloop.cli.watch import report_of
 from hotloop.errors import RecordingError
 from hotloop.monitor.follow import MOST_ROWS, Follower
 from hotloop.monitor.snapshot import Watched
@@ -90,7 +91,7 @@ def test_a_change_of_speed_is_marked(tmp_path: Path) -> None:
             at += duration * (1 if number < 8_000 else 2)
     crafted.write(store.raw_dir, crafted.gone_pid(), steps=0, rows=rows)
     store.finish(crafted.Ended(end_ns=at))
-    watched = Watched(tmp_path)
+    watched = Watched(tmp_path, report_of)
     found = watched.snapshot()
     (change,) = found["speed"]["changes"]
     assert change["before"] / change["after"] == pytest.approx(2, rel=0.1)
@@ -116,6 +117,6 @@ def test_steps_are_those_of_the_report_where_gradients_are_accumulated(tmp_path:
     iterator = {"kind": "iterator", "id": 0, "loader": 1, "workers": []}
     crafted.write(store.raw_dir, crafted.gone_pid(), steps=0, rows=rows, notes=[iterator])
     store.finish(crafted.Ended(end_ns=at))
-    (*_, last) = states(tmp_path)
+    (*_, last) = states(tmp_path, report_of)
     assert last["steps"] == {"count": 800, "exact": True, "quiet_s": None}
     assert last["last"] and last["diagnosis"]["num_steps"] == 800

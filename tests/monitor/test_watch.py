@@ -22,6 +22,7 @@ from tests.report.chromium import Chromium, find
 from tests.running import SRC
 
 from hotloop.cli.main import main
+from hotloop.cli.watch import report_of
 from hotloop.monitor.screen import line, render
 from hotloop.monitor.snapshot import Watched
 from hotloop.monitor.source import states
@@ -34,7 +35,7 @@ ENVIRONMENT = {**os.environ, "PYTHONPATH": str(SRC)}
 @pytest.fixture(scope="module")
 def state(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     """The state of a run of made rows, with its diagnosis."""
-    watched = Watched(long(tmp_path_factory.mktemp("state") / "run", 3_000))
+    watched = Watched(long(tmp_path_factory.mktemp("state") / "run", 3_000), report_of)
     found = eventually(lambda: (now := watched.snapshot())["diagnosis"] and now)
     return dict(found)
 
@@ -216,7 +217,7 @@ def test_a_state_is_one_line_and_control_characters_are_escaped(
 ) -> None:
     said = line(state)
     assert "\n" not in said and "3,000 steps" in said and state["diagnosis"]["verdict"] in said
-    watched = Watched(long(tmp_path / "a\x1b[31m\nb", 10))
+    watched = Watched(long(tmp_path / "a\x1b[31m\nb", 10), report_of)
     text = "\n".join(one.plain for one in render(watched.snapshot(), 80))
     assert "\x1b" not in text and "a\\x1b[31m\\nb" in text
 
@@ -233,6 +234,6 @@ def test_a_run_on_another_machine_is_watched_over_ssh(
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("PYTHONPATH", str(SRC))
     run = long(tmp_path / "a 'run'", 500)
-    source = states(f"ana@there:{run}")
+    source = states(f"ana@there:{run}", report_of)
     assert next(source)["steps"]["count"] == 500
     source.close()  # type: ignore[attr-defined]

@@ -7,11 +7,14 @@ import importlib.util
 import json
 import sys
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hotloop.cli import arguments
 from hotloop.cli.output import say, shown
 from hotloop.errors import UsageError
+
+if TYPE_CHECKING:
+    from hotloop.record.recording import Recording
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -32,7 +35,7 @@ def main(options: argparse.Namespace) -> int:
     """Returns 0 when the run is over, or the user leaves."""
     from hotloop.monitor.source import states
 
-    source = states(options.run or arguments.run_of(None))
+    source = states(options.run or arguments.run_of(None), report_of)
     if options.web is not None:
         return _serve(source, options.web)
     if options.jsonl or not sys.stdout.isatty():
@@ -49,6 +52,13 @@ def main(options: argparse.Namespace) -> int:
     if app.error is not None:
         raise app.error
     return 0
+
+
+def report_of(recording: Recording) -> dict[str, Any]:
+    """What ``hotloop report`` says of a recording."""
+    from hotloop.flow.examine import build_report, examine
+
+    return build_report(examine(recording))
 
 
 def _print(source: Iterator[dict[str, Any]], whole: bool) -> int:

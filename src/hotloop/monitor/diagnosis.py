@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final
 
 from hotloop import units
-from hotloop.flow.examine import build_report, examine
 from hotloop.foreign import clean
 from hotloop.record.recording import Recording
 from hotloop.report import footprint, words
@@ -18,24 +17,23 @@ _RANK: Final = ("rank", "num_steps", "s_per_step", "own_s_per_step")
 _LOADER: Final = ("num_workers", "prefetch_factor", "batch_size", "pin_memory", "persistent_workers")
 
 Report = Mapping[str, Any]
+#: Measures and diagnoses a recording, as ``hotloop report`` does: the dictionary of ``report.json``.
+Reporter = Callable[[Recording], Report]
 
 
-def diagnosed(recording: Recording) -> dict[str, Any]:
+def diagnosed(recording: Recording, reporter: Reporter) -> dict[str, Any]:
     """Verdict, phases, findings, ranks, loaders, memory and the length of the training, of what is in the
     recording; for the last rows of a long run these are the last minutes.
     """
-    examination = examine(replace(recording, complete=True))  # what goes on was not cut short
-    report = build_report(examination)
-    lead, cwd = examination.lead, report.get("cwd")
-    steady = report["throughput"]
+    report = reporter(replace(recording, complete=True))  # what goes on was not cut short
+    cwd, steady = report.get("cwd"), report["throughput"]
     per_step = (steady["samples_per_s"] or 0.0) / (steady["steps_per_s"] or 1.0)
     found: dict[str, Any] = cleaned(
         {
             "verdict": report["verdict"],
             "of_all": not any(process.tail for process in recording.ranks),
             "num_steps": report["num_steps"],
-            "span_s": report["span_s"],
-            "step_s": lead.step_s if lead is not None and lead.num_steps else None,
+            "step_s": (report["step_s"] or {}).get("mean"),
             "samples_per_step": per_step or None,
             # More than one where gradients are accumulated: what is counted while it goes on are updates.
             "steps_per_update": max(

@@ -18,12 +18,12 @@ from typing import Any, Final
 import numpy as np
 
 from hotloop.errors import HotloopError
-from hotloop.flow.examine import read
 from hotloop.foreign import clean
 from hotloop.logs.changes import level, segments
-from hotloop.monitor.diagnosis import diagnosed
+from hotloop.monitor.diagnosis import Reporter, diagnosed
 from hotloop.monitor.follow import Followed, Follower, Point
 from hotloop.monitor.system import charts, gpus, machine, processes
+from hotloop.record.read import open_recording
 from hotloop.record.recording import Recording
 from hotloop.report import charts as specs
 from hotloop.report import words
@@ -46,19 +46,15 @@ _NOW_S: Final = 15.0
 class Watched:
     """A run folder that is watched. Raises RecordingError where it holds no recording."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, reporter: Reporter) -> None:
         self._follower = Follower(folder)
+        self._reporter = reporter
         self._running: Future[tuple[dict[str, Any], float]] | None = None
         self._diagnosis: dict[str, Any] | None = None
         self._failed = ""
         self._due_s = self._made_s = 0.0
         self._rows = 0  # at the last diagnosis
         self._last = False  # that one was of the finished run
-
-    @property
-    def rows_read(self) -> int:
-        """How many rows were unpacked so far."""
-        return self._follower.rows_read
 
     @property
     def over(self) -> bool:
@@ -125,18 +121,20 @@ class Watched:
             self._rows, self._last, self._running = rows, complete, Future()
             # Of a finished run all is read, as `hotloop report` does.
             part = None if complete else self._follower.recording(rows=True)
-            given = (self._running, self._follower.folder, part)
-            threading.Thread(target=_diagnose, args=given, daemon=True).start()  # nobody waits for it at exit
+            given = (self._running, part)
+            threading.Thread(
+                target=self._work, args=given, daemon=True
+            ).start()  # nobody waits for it at exit
 
-
-def _diagnose(done: Future[tuple[dict[str, Any], float]], folder: Path, recording: Recording | None) -> None:
-    with suppress(OSError):
-        os.nice(10)  # of this thread: the training goes first
-    begun_s = time.thread_time()
-    try:
-        done.set_result((diagnosed(recording or read(folder)), time.thread_time() - begun_s))
-    except BaseException as error:
-        done.set_exception(error)
+    def _work(self, done: Future[tuple[dict[str, Any], float]], part: Recording | None) -> None:
+        with suppress(OSError):
+            os.nice(10)  # of this thread: the training goes first
+        begun_s = time.thread_time()
+        try:
+            found = diagnosed(part or open_recording(self._follower.folder), self._reporter)
+            done.set_result((found, time.thread_time() - begun_s))
+        except BaseException as error:
+            done.set_exception(error)
 
 
 def _elapsed_s(recording: Recording) -> tuple[float, bool]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hotloop.errors import HotloopError, UsageError
-from hotloop.monitor.diagnosis import cleaned
+from hotloop.monitor.diagnosis import Reporter, cleaned
 from hotloop.monitor.snapshot import SCHEMA, SHARE, Watched
 
 #: Seconds between two looks: at least, and at most where a look is dear.
@@ -23,16 +23,16 @@ _LONGEST: Final = 8 << 20  # bytes of one state
 State = dict[str, Any]
 
 
-def states(run: str | Path) -> Iterator[State]:
+def states(run: str | Path, reporter: Reporter) -> Iterator[State]:
     """The states of a run, ``FOLDER`` or ``HOST:PATH``, the last of a finished one. Raises HotloopError."""
     found = _REMOTE.fullmatch(str(run))
     if found is None or Path(run).exists():
-        return _of_folder(Path(run))
+        return _of_folder(Path(run), reporter)
     return _of_host(found["host"], found["path"])
 
 
-def _of_folder(folder: Path) -> Iterator[State]:
-    watched = Watched(folder)
+def _of_folder(folder: Path, reporter: Reporter) -> Iterator[State]:
+    watched = Watched(folder, reporter)
     state, spent_s = watched.snapshot(), 0.0  # the first look is dearer than those after it
     while True:
         yield state

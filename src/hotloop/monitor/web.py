@@ -10,6 +10,7 @@ import hashlib
 import hmac
 import json
 import secrets
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -37,7 +38,6 @@ class Broadcast:
         self._changed = threading.Condition()
         self._event = b""
         self._number = 0
-        self.error: HotloopError | None = None
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
@@ -55,7 +55,6 @@ class Broadcast:
             for state in self._source:
                 self._tell(state)
         except HotloopError as error:
-            self.error = error
             self._tell({"error": error.message})
 
     def _tell(self, state: dict[str, Any]) -> None:
@@ -94,6 +93,8 @@ class Server(ThreadingHTTPServer):
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A watcher that goes away is no error."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
 
 
 class _Handler(BaseHTTPRequestHandler):
