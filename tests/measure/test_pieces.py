@@ -112,3 +112,21 @@ def test_the_steps_of_the_last_rows_are_those_of_the_whole(at: float) -> None:
     np.testing.assert_array_equal(last.end_s, whole.end_s[-num:])
     np.testing.assert_allclose(last.phases, whole.phases[-num:], atol=1e-9)
     assert last.span[0] >= whole.start_s[-num] and last.span[1] == whole.span[1]
+
+
+@pytest.mark.parametrize("closed", [14, 50])
+def test_steps_in_the_profilers_window_count_for_nothing(closed: int) -> None:
+    process = plain(steps=50).process
+    whole = measure(process)
+    at = [process.start_ns + round((whole.end_s[step] - 1e-4) * 1e9) for step in (10, min(closed, 49))]
+    note = {"opened_ns": at[0], "closed_ns": at[1] + (10**9 if closed == 50 else 0)}
+    without = measure(replace(process, notes={**process.notes, "profile": [note]}))
+    kept = [*range(10), *range(closed + 2, 50)]
+    assert without.num_steps == len(kept)
+    np.testing.assert_array_equal(without.start_s, whole.start_s[kept])
+    np.testing.assert_allclose(without.phases, whole.phases[kept], atol=1e-9)
+    assert sum(without.span_totals.values()) == pytest.approx(without.span_s, rel=1e-9)
+    if closed < 50:
+        left = whole.end_s[closed + 1] - whole.start_s[10]
+        assert without.left_out_s == pytest.approx(left)
+        assert sum(without.totals.values()) + without.unaccounted_s == pytest.approx(whole.wall_s - left)

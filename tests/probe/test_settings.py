@@ -90,7 +90,7 @@ def test_flags_in_effect_and_the_profile(tmp_path: Path) -> None:
     assert autocast["share"] == 0.5
 
     (profile,) = observed.notes["profile"]
-    assert profile["steps"] == 3
+    assert profile["steps"] == 4
     assert profile["kernels"] == []
     traced = json.loads(Path(profile["trace"]).read_text())["traceEvents"]
     assert any(event["name"] == "aten::addmm" for event in traced)

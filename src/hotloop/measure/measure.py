@@ -81,17 +81,22 @@ def measure(
     """Measures one process. Never raises for odd rows or notes: what is not understood stays ``other``.
 
     ``got``: by process, of the core time that it wanted the share it got (``others.core_time_got``).
-    A long recording is measured in pieces of ``at_once`` rows: memory holds one of them.
+    A long recording is measured in pieces of ``at_once`` rows: memory holds one of them. Steps inside the
+    window of ``--profile`` are in none.
     """
     parts: list[Steps] = []
     acting: set[int] = set()
+    left_out = until = 0
     for piece in pieces(process, lambda part: _seen(part, later=True)[0].stepping, at_once):
         parts.append(_measure(piece, acting, got))
+        if parts[1:] and parts[-1].num_steps:
+            left_out += piece.begin - until
+        until = piece.until or 0
         release(process.rows)
     steps = joined(parts)
     noted = merge_rebuilt(replace(process, rows=process.rows[:0]))
     settings = settings_of(noted, steps.train_loader(), steps.facts, steps.backwards_per_update)
-    return replace(steps, settings=settings)
+    return replace(steps, settings=settings, left_out_s=left_out / 1e9)
 
 
 def _seen(process: Process, *, later: bool) -> tuple[Seen, Bools]:

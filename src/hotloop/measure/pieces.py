@@ -35,6 +35,10 @@ def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once:
     rows, origin = process.rows, origin_ns(process)
     process = replace(process, start_ns=origin)
     first, begin = _first_step(process, find_steps) if process.tail and len(rows) else (0, 0)
+    if window := _profiled(process, first, begin, find_steps):
+        (last, until), after = window
+        yield Piece(process=_part(process, first, last, begin, until), begin=begin, until=until)
+        first, begin = after
     end = _end(rows, first, at_once)
     while end < len(rows):
         found = _boundary(process, first, end, find_steps)
@@ -45,6 +49,28 @@ def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once:
         yield Piece(process=_part(process, first, last, begin, until), begin=begin, until=until)
         first, begin, end = last, until, _end(rows, last, at_once)
     yield Piece(process=_part(process, first, len(rows), begin, None), begin=begin)
+
+
+def _profiled(
+    process: Process, first: int, begin: int, find_steps: Callable[[Process], Stepping]
+) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Row and time where the step begins in which the profiler's window opened, and where the first begins
+    that has nothing of it; None without a window, or steps before it.
+    """
+    note, rows, origin = process.last("profile"), process.rows, origin_ns(process)
+    opened, closed = note.get("opened_ns"), note.get("closed_ns")
+    if not isinstance(opened, int) or not isinstance(closed, int):
+        return None
+    if not begin < opened - origin < closed - origin:
+        return None
+    before = _boundary(process, first, _index(rows, opened), find_steps)
+    if before is None:
+        return None
+    at = _index(rows, closed)
+    for look in _LOOK_BACK:
+        if found := _start_of_step(process, at, at, min(at + look, len(rows)), find_steps, last=False):
+            return before, found
+    return before, (len(rows), closed - origin)
 
 
 def _end(rows: npt.NDArray[Any], first: int, at_once: int) -> int:

@@ -219,6 +219,7 @@ class Steps:
     gc_count: int = 0
     gc_s_by_phase: Mapping[str, float] = field(default_factory=dict)  # gc_s by the phase it fell into
     compile_s: float = 0.0  # inside the training span
+    left_out_s: float = 0.0  # of the span and of wall_s, counted nowhere: the window of `--profile`
     compiles_at: tuple[int, ...] = ()  # steps in which a compile ran
     graph_breaks: int = 0
     modules: tuple[ModuleCost, ...] = ()
@@ -241,8 +242,8 @@ class Steps:
 
     @property
     def span_s(self) -> float:
-        """Length of the training span in seconds."""
-        return self.span[1] - self.span[0]
+        """Length of the training span in seconds, without what is left out."""
+        return self.span[1] - self.span[0] - self.left_out_s
 
     @property
     def step_s(self) -> float:

@@ -63,7 +63,7 @@ def build(
     main = ranks.lead(measured)
     process = _process(recording, main)
     # What the recording says itself, then what other rooms make of it, each asked once.
-    run, patch, warned = _run(recording, main, process), _patch(recording), _warnings(recording)
+    run, patch, warned = _run(recording, measured, process), _patch(recording), _warnings(recording)
     applied, overhead_s, offset_s = _applied(process), _overhead(process, main), _offset_s(recording, process)
     sources = Sources.of(recording)
     what_if = estimate(recording, main)
@@ -144,7 +144,8 @@ def _patch(recording: Recording) -> dict[str, Any] | None:
     return {name: [words.path(file, recording.cwd) for file in files] for name, files in sides.items()}
 
 
-def _run(recording: Recording, main: Steps | None, process: Process | None) -> dict[str, Any]:
+def _run(recording: Recording, measured: Sequence[Steps], process: Process | None) -> dict[str, Any]:
+    main = ranks.lead(measured)
     notes = process.first("process") if process else {}
     return {
         "command": recording.command,
@@ -155,7 +156,8 @@ def _run(recording: Recording, main: Steps | None, process: Process | None) -> d
         "ended": process.first("exit").get("why") if process else None,
         "without_torch": recording.without_torch,
         "torch_failed": recording.torch_failed,
-        "checkpoint_read": _reads_checkpoint(recording),
+        "checkpoint_read": any(steps.facts.get("checkpoint_read") for steps in measured)
+        or (not measured and _reads_checkpoint(recording)),
         "start_unix_s": recording.start_unix_s,
         "wall_s": recording.wall_s,
         "span_s": main.span_s if main else 0.0,
@@ -191,7 +193,7 @@ def _accounted(main: Steps | None) -> float | None:
 
 
 def _phases(measured: Sequence[Steps]) -> list[dict[str, Any]]:
-    wall = sum(steps.wall_s for steps in measured)
+    wall = sum(steps.wall_s - steps.left_out_s for steps in measured)
     span = sum(steps.span_s for steps in measured)
     num_steps = sum(steps.num_steps for steps in measured)
     if wall <= 0:
@@ -319,9 +321,18 @@ def _warnings(recording: Recording) -> list[str]:
     for process in recording.processes:
         found += [str(note.get("text", "")) for note in process.notes.get("warning", [])]
         found += [_disabled(note) for note in process.notes.get("disabled", [])]
+        found += [_profiled(note, recording) for note in process.notes.get("profile", [])]
     if not recording.complete:
         found.append("The run or its launcher was killed: the last second may be missing.")
     return [one for one in dict.fromkeys(found) if one]
+
+
+def _profiled(note: Mapping[str, Any], recording: Recording) -> str:
+    trace = f"{recording.folder or '.'}/{str(note.get('trace', '')).rpartition('/')[2]}"
+    return (
+        "Steps inside the profiler's window count for kernels only. "
+        f"It recorded {note.get('steps', 0)} updates: hotloop analyze {trace}"
+    )
 
 
 def _disabled(note: Mapping[str, Any]) -> str:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.profile"
-#: The window opens after this many updates; the first one in it is the profiler's own warm-up.
+#: The window opens after this many updates. The first in it is the profiler's own warm-up, which it does not
+#: record; then come so many that it does.
 FIRST_UPDATE: Final = 10
 NUM_UPDATES: Final = 4
 MAX_ROWS: Final = 30
@@ -32,7 +33,7 @@ class Window:
         self._probe = probe
         self._updates = 0
         self._profiler: Any = None
-        self._start_ns = 0
+        self._opened_ns = self._start_ns = self._steps = self._limit = 0
         self._done = False
 
     def update(self) -> None:
@@ -47,7 +48,7 @@ class Window:
             return
         if self._updates == FIRST_UPDATE + 1:
             self._start_ns = now_ns()
-        if self._updates == FIRST_UPDATE + NUM_UPDATES:
+        if self._updates == FIRST_UPDATE + 1 + NUM_UPDATES:
             self.close()
         else:
             self._profiler.step()
@@ -59,17 +60,23 @@ class Window:
             return
         end_ns = now_ns()
         profiler.stop()
+        count = self._probe.count
+        if self._limit and not count.limit:  # the steps asked for come beside these
+            count.limit = self._limit + count.steps - self._steps
         if not self._start_ns:
             return
         path = os.path.join(self._probe.raw_dir, f"{os.getpid()}.trace.json")
         profiler.export_chrome_trace(path)
         steps = max(1, self._updates - FIRST_UPDATE - 1)
+        found = summary(profiler.events(), (end_ns - self._start_ns) / 1e9, steps)
         self._probe.note(
             "profile",
             trace=path,
+            opened_ns=self._opened_ns,
             start_ns=self._start_ns,
             end_ns=end_ns,
-            **summary(profiler.events(), (end_ns - self._start_ns) / 1e9, steps),
+            closed_ns=now_ns(),
+            **found,
         )
 
     def _open(self) -> None:
@@ -79,6 +86,8 @@ class Window:
             self._done = True
             self._probe.note("warning", text="no profiler window: the script profiles itself")
             return
+        count = self._probe.count
+        self._opened_ns, self._steps, self._limit, count.limit = now_ns(), count.steps, count.limit, 0
         activities = [torch.profiler.ProfilerActivity.CPU]
         if torch.cuda.is_initialized():
             activities.append(torch.profiler.ProfilerActivity.CUDA)
