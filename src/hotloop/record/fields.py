@@ -17,8 +17,8 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
         t id pid ppid parent_main_pid rank local_rank world_size line end_line col end_col func_line site
         where via loader iterator num_workers prefetch_factor batch_size len num_batches num_params depth
         steps arm number cycle first_step last_step warm epoch version count hits misses entries updates
-        start_ns end_ns opened_ns closed_ns ahead_ns exit_code cpu_count index open_files layout compile.frames
-        conv_ndim pcie_gen pcie_width pcie_gen_max pcie_width_max threads device_count
+        start_ns end_ns opened_ns closed_ns ahead_ns exit_code cpu_count index open_files layout
+        compile.frames conv_ndim pcie_gen pcie_width pcie_gen_max pcie_width_max threads device_count
     """),
     (float, """
         bytes param_bytes trainable_bytes buffer_bytes num_trainable timeout seconds share wall_s start_unix_s
