@@ -133,14 +133,14 @@ def _read(record: Bytes, trust: bool) -> tuple[Any, list[Any]]:
     """The structure and the leaves of a record; tensors and arrays have memory of their own."""
     try:
         structure, leaves = plain.loads(record.data[1:], trust)
-        return structure, [_leaf(*leaf, trust) for leaf in leaves]
+        return structure, [_leaf(trust, *leaf) for leaf in leaves]
     except NotPlainError:
         raise
     except Exception as error:  # whatever reading a pickle raises that is none
         raise ValueError(f"a record is not readable: {error}") from error
 
 
-def _leaf(kind: str, dtype: str, shape: tuple[int, ...], data: bytes, trust: bool) -> Any:
+def _leaf(trust: bool, kind: str, dtype: str, shape: tuple[int, ...], data: bytes) -> Any:
     if kind == layout.PICKLED and not trust:
         raise NotPlainError(
             "a sample holds an object that is no tensor, array, text or number", hint=plain.HINT
