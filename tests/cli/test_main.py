@@ -178,6 +178,7 @@ def test_a_run_without_a_step_says_where_it_stood(tmp_path: Path, workers: int, 
     verdict = json.loads((tmp_path / "run" / "report.json").read_text())["verdict"]
     assert verdict.startswith("No training step was seen: ")
     assert f"hottest line train.py:{line}" in verdict
+    assert f"reached from train.py:{12 if workers >= 0 else 10}" in verdict
     assert ("waiting for data (DataLoader at train.py:12)" in verdict) is (workers >= 0)
 
 

@@ -156,7 +156,8 @@ def _stood(steps: Steps) -> str:
         return said
     line = max(lines, key=lambda one: one.seconds)
     inside = f" in {line.place.function}" if "<" not in line.place.function else ""
-    return f"{said}, hottest line {spot(line.place)}{inside}"
+    callers = ", ".join(spot(place) for place in line.callers)
+    return f"{said}, hottest line {spot(line.place)}{inside}{f', reached from {callers}' if callers else ''}"
 
 
 def _first(findings: Sequence[Finding]) -> Finding | None:
