@@ -87,7 +87,7 @@ def test_a_page_follows_a_training_to_its_end(tmp_path: Path) -> None:
         eventually(
             lambda: browser.run("document.querySelectorAll('#chart-throughput path.line').length") == 1
         )
-        assert "data wait" in text("#phases") and "input/single-process" in text("#findings")
+        assert "data wait" in text("#phases")
         (tmp_path / "stop").touch()
         eventually(lambda: "finished after" in text("#state"))
         eventually(lambda: text("#age") == "Diagnosis of the finished run.")
@@ -110,10 +110,15 @@ def test_every_text_of_a_state_stays_text(state: dict[str, Any]) -> None:
             return [hostile(one) for one in value]
         return HOSTILE if isinstance(value, str) and key not in ("id", "color") else value
 
+    numbers = {"id": "input/single-process", "share": 0.5, "s_per_step": 0.01}
+    finding = {**numbers, "severity": "high", "message": "", "advice": "", "where": "train.py:1"}
+    state = state | {"diagnosis": state["diagnosis"] | {"findings": [finding]}}
     with served(iter([hostile(state)])) as server, Chromium() as browser:
         browser.visit(server.url, width=400)
         eventually(lambda: HOSTILE in browser.run("document.body.innerText"))
         assert browser.run("document.querySelectorAll('img, [onerror]').length") == 0
+        card = browser.run("document.querySelector('#cards').innerText")
+        assert "input/single-process" in card and "10 ms/step" in card and card.count(HOSTILE) == 4
         row = browser.run("document.querySelector('#gpus tbody').innerText").split("\t")
         assert row[1:6] == ["45 %", "12 GiB of 80 GiB", "210 W of 300 W", "61 °C", "1410 MHz"]
         assert browser.run("document.querySelectorAll('#chart-gpu-temperature path.line').length") == 1
