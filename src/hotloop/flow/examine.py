@@ -17,7 +17,7 @@ from hotloop.diagnose.evidence import Evidence, evidence_of
 from hotloop.diagnose.limits import Limits
 from hotloop.diagnose.rollouts import acts
 from hotloop.findings import Finding
-from hotloop.measure import measure
+from hotloop.flow.ranks import measured_ranks
 from hotloop.measure.jobs import main_job
 from hotloop.measure.others import core_time_got
 from hotloop.measure.steps import Steps
@@ -61,7 +61,7 @@ class Examination:
 def examine(recording: Recording) -> Examination:
     """Measure every rank and run every rule; of several trainings, on the longest."""
     got = {pid: core_time_got([sampled]) for pid, sampled in recording.process_system.items()}
-    measured = [measure(process, got=got) for process in recording.ranks]
+    measured = measured_ranks(recording.ranks, got)
     recording, ranks = main_job(recording, measured)
     if not ranks:
         why = _without_torch(recording)
@@ -70,7 +70,8 @@ def examine(recording: Recording) -> Examination:
         )
     leads = lead(ranks) or ranks[0]
     node = recording.node_of(leads.pid)
-    recording = replace(recording, machine=node.machine, system=node.system)
+    loaded = tuple(one.loaded() if one.pid == leads.pid else one for one in recording.ranks)
+    recording = replace(recording, machine=node.machine, system=node.system, ranks=loaded)
     evidence = evidence_of(recording, leads, ranks, Limits())
     findings, acting = diagnose(evidence), acts(evidence)
     return Examination(

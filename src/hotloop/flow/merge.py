@@ -86,7 +86,7 @@ def _part(path: Path) -> Part:
     if not path.is_dir() or run.get("parts"):
         what = "a merged run" if path.is_dir() else "a file"
         raise UsageError(f"{path} is {what}, no run of a node", hint="give the folders that hotloop run left")
-    trained = [one for one in recording.ranks if len(one.rows)]
+    trained = [one for one in recording.ranks if one.num_rows]
     noted = [one.first("process") for one in trained]
     scripts = [Path((note.get("argv") or [""])[0]).name for note in noted]
     until_s = recording.start_unix_s + recording.wall_s

@@ -5,7 +5,8 @@ Keys (a missing note leaves its key out, lists may be empty):
 ``torch`` the flags (of the first step, overlaid by those at exit) · ``anomaly`` · ``modules`` ·
 ``optimizers`` · ``autocast`` · ``compile`` · ``ddp`` · ``memory`` (last) · ``profile`` · ``exit`` ·
 ``disabled`` · ``warnings`` · ``accelerator`` whether the model or its batches were on one ·
-``world_size`` · ``rank`` · ``argv`` · ``python`` · ``env`` · ``process`` the whole process note.
+``checkpoint_read`` whether it read one · ``world_size`` · ``rank`` · ``argv`` · ``python`` · ``env`` ·
+``process`` the whole process note.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from hotloop.measure.spans import Spans
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
 
+_READ = 3  # ``obj`` of a SAVE row
 HOST_DEVICES = ("cpu", "meta")
 
 
@@ -30,6 +32,7 @@ def facts_of(process: Process, spans: Spans) -> dict[str, Any]:
         "warnings": [str(note.get("text", "")) for note in process.notes.get("warning", ())],
         "accelerator": _on_accelerator(process, spans),
         "rank": process.rank,
+        "checkpoint_read": bool(((spans.kind == row.SAVE) & (spans.obj == _READ)).any()),
     }
     for key in ("world_size", "argv", "python", "env", "cwd", "local_rank"):
         if key in first:

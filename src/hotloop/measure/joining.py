@@ -32,7 +32,9 @@ def joined(parts: Sequence[Steps]) -> Steps:
     offsets = np.cumsum([0, *(len(part.start_s) for part in parts)]).tolist()[:-1]
     weights = [part.span_s for part in parts]
     updates = [part.num_updates for part in parts]
-    accelerator = any(part.facts.get("accelerator") for part in parts)
+    anywhere = {
+        name: any(part.facts.get(name) for part in parts) for name in ("accelerator", "checkpoint_read")
+    }
     return replace(
         first,
         totals=_sums(part.totals for part in parts),
@@ -61,7 +63,7 @@ def joined(parts: Sequence[Steps]) -> Steps:
         device=_device([part.device for part in parts], weights),
         scaler_steps=sum(part.scaler_steps for part in parts),
         scaler_skips=sum(part.scaler_skips for part in parts),
-        facts={**first.facts, "accelerator": accelerator},
+        facts={**first.facts, **anywhere},
         source_loop=next((part.source_loop for part in parts if part.source_loop), None),
         framework_call=next((part.framework_call for part in parts if part.framework_call), None),
         loss_steps=np.concatenate(

@@ -153,18 +153,29 @@ def _sorted(rows: Table) -> Table:
 
 def _levels(start: Ints, end: Ints) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.uint8]]:
     """Parent and depth of every row; shortens ``end`` in place where rows overlap without nesting."""
-    parent, level = [-1] * len(start), [0] * len(start)
-    ends, open_rows = end.tolist(), []  # type: list[int], list[int]
-    for i, begin in enumerate(start.tolist()):
+    parent, level = np.full(len(start), -1, np.int32), np.zeros(len(start), np.uint8)
+    # Most rows have no other inside, or one: of these no stack is needed.
+    outer = np.flatnonzero(start >= np.append(np.int64(-1 << 62), np.maximum.accumulate(end)[:-1]))
+    size = np.diff(np.append(outer, len(start)))
+    only = outer[size == 2] + 1
+    parent[only], level[only] = only - 1, 1
+    end[only] = np.minimum(end[only], end[only - 1])
+    rest = np.flatnonzero(np.repeat(size > 2, size))
+    inside, depth = [-1] * len(rest), [0] * len(rest)
+    ends, open_rows = end[rest].tolist(), []  # type: list[int], list[int]
+    for i, begin in enumerate(start[rest].tolist()):
         while open_rows and ends[open_rows[-1]] <= begin:
             open_rows.pop()
         if open_rows:
-            parent[i] = open_rows[-1]
-            level[i] = min(len(open_rows), 255)
-            ends[i] = min(ends[i], ends[parent[i]])
+            inside[i] = open_rows[-1]
+            depth[i] = min(len(open_rows), 255)
+            ends[i] = min(ends[i], ends[inside[i]])
         open_rows.append(i)
-    end[:] = ends
-    return np.array(parent, np.int32), np.array(level, np.uint8)
+    if len(rest):
+        found = np.array(inside)
+        parent[rest], level[rest] = np.where(found >= 0, rest[found], -1), depth
+        end[rest] = ends
+    return parent, level
 
 
 def holder(start: Ints, end: Ints, times: Ints) -> Ints:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from hotloop.record.owners import Seat, assign
 from hotloop.record.raw import Observed
-from hotloop.record.recording import ROW_DTYPE, InForce, Note, Process, Recording, durations_ns
+from hotloop.record.recording import ROW_DTYPE, InForce, Later, Note, Process, Recording, durations_ns
 from hotloop.record.rows import ITER
 from hotloop.record.samples import Columns
 from hotloop.record.spill import empty_rows, in_turn, release
@@ -88,7 +88,7 @@ def _process(one: Observed, seat: Seat, workers: Sequence[Process], folder: Path
         rank=seat.rank,
         start_ns=facts.start_ns,
         end_ns=max(one.end_ns or 0, facts.last_ns, facts.start_ns),
-        rows=rows,
+        rows=rows if one.later is None else _later(one.later, folder),
         notes=notes,
         workers=tuple(workers),
         tail=one.tail,
@@ -114,6 +114,10 @@ def _iterators(notes: list[Note], rows: npt.NDArray[Any]) -> list[Note]:
         latest[note["loader"]] = whole = note if "note" in note else {**known, **note}
         found.append(whole)
     return found
+
+
+def _later(written: Later, folder: Path | None) -> Any:
+    return Later(written.num_rows, lambda: _sorted([written()], folder))
 
 
 def _sorted(pieces: list[npt.NDArray[Any]], folder: Path | None) -> npt.NDArray[Any]:

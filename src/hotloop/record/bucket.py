@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Callable, Iterator
+from functools import partial
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +17,8 @@ from hotloop.record import schema
 from hotloop.record.fields import is_count, parse_note
 from hotloop.record.owners import Facts
 from hotloop.record.raw import Observed, sound
-from hotloop.record.recording import last_ns
+from hotloop.record.recording import Later, last_ns
+from hotloop.record.rows import ITER
 from hotloop.record.spill import empty_rows, in_turn, release
 
 
@@ -67,13 +71,15 @@ class Bucket(schema.File):
             )
 
 
-def read_bucket(path: Path) -> list[Observed]:
-    """Every process of a file, as far as it was stored; raises RecordingError."""
+def read_bucket(path: Path, room: float = inf) -> list[Observed]:
+    """Every process of a file, as far as it was stored; raises RecordingError. Rows of a process with more
+    than ``room`` of them are read when asked for.
+    """
     with schema.reading(path, "processes") as db:
-        return _stored(db, path.parent) if db is not None else []
+        return _stored(db, path, room) if db is not None else []
 
 
-def _stored(db: sqlite3.Connection, folder: Path) -> list[Observed]:
+def _stored(db: sqlite3.Connection, path: Path, room: float) -> list[Observed]:
     found: dict[int, Observed] = {}
     query = "SELECT id, key, pid, start_ns, end_ns, rows_taken, notes_taken FROM processes ORDER BY id"
     for process, key, *numbers in db.execute(query):
@@ -86,14 +92,13 @@ def _stored(db: sqlite3.Connection, folder: Path) -> list[Observed]:
             raise ValueError("what it says of its rows is damaged")
         facts = Facts(key=key, pid=pid, start_ns=start_ns, last_ns=start_ns)
         one = Observed(facts=facts, end_ns=end_ns or None, rows_read=rows_read, notes_read=notes_read)
-        rows, at = empty_rows(num_rows, folder), 0  # once, not as pieces beside it
-        for (data,) in db.execute("SELECT data FROM chunks WHERE process=? ORDER BY seq", (process,)):
-            piece = sound(schema.unpack(data))
-            rows[at : at + len(piece)] = piece
-            at += len(piece)
-            facts.look_at(piece)
-            release(rows)
-        one.rows.append(rows[:at])
+        if num_rows > room:
+            one.later = Later(num_rows, partial(_again, path, process, num_rows))
+            for piece in _chunks(db, process):
+                facts.look_at(piece)
+                one.rows.append(piece[piece["kind"] == ITER])
+        else:
+            one.rows.append(_all(db, path.parent, process, num_rows, facts.look_at))
         found[process] = one
     for process, text in db.execute("SELECT process, json FROM notes ORDER BY rowid"):
         note, whole = parse_note(text)
@@ -103,3 +108,28 @@ def _stored(db: sqlite3.Connection, folder: Path) -> list[Observed]:
     for one in found.values():
         one.facts.learn(one.notes)
     return list(found.values())
+
+
+def _chunks(db: sqlite3.Connection, process: int) -> Iterator[npt.NDArray[Any]]:
+    for (data,) in db.execute("SELECT data FROM chunks WHERE process=? ORDER BY seq", (process,)):
+        yield sound(schema.unpack(data))
+
+
+def _all(
+    db: sqlite3.Connection, folder: Path, process: int, num_rows: int, look: Callable[[Any], object]
+) -> npt.NDArray[Any]:
+    """The rows of a process, each piece shown to ``look``."""
+    rows, at = empty_rows(num_rows, folder), 0  # once, not as pieces beside it
+    for piece in _chunks(db, process):
+        rows[at : at + len(piece)] = piece
+        at += len(piece)
+        look(piece)
+        release(rows)
+    return rows[:at]
+
+
+def _again(path: Path, process: int, num_rows: int) -> npt.NDArray[Any]:
+    with schema.reading(path, "processes") as db:
+        if db is None:
+            raise ValueError("its rows are gone")
+        return _all(db, path.parent, process, num_rows, len)

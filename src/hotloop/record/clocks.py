@@ -52,7 +52,7 @@ def host_of(recording: Recording) -> Host:
     """The host of a run folder; its lowest rank speaks for its clock."""
     name, since = str(recording.machine.get("hostname") or ""), recording.start_unix_s
     zero = int(since * 1e9) - recording.start_ns if since else None
-    process = next((one for one in recording.ranks if len(one.rows)), None)
+    process = next((one for one in recording.ranks if one.num_rows), None)
     ends = _ends(process) if process is not None else {}
     whole = process is not None and bool(process.last("exit"))
     return Host(name=name, zero_ns=zero, ends=ends, whole=whole)

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 
 from hotloop.errors import RecordingError
 from hotloop.record.recording import Note, Process, Recording
@@ -98,10 +99,13 @@ def _moved(part: Recording, pids: int, shift_ns: int, start_ns: int) -> Recordin
 
 
 def _process(process: Process, pids: int, shift_ns: int) -> Process:
-    for piece in in_turn(process.rows):
-        piece["start"] += np.uint64(shift_ns)
-    return replace(
-        process,
+    def later(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
+        for piece in in_turn(rows):
+            piece["start"] += np.uint64(shift_ns)
+        return rows
+
+    return process.changed(
+        later,
         pid=process.pid + pids,
         ppid=process.ppid + pids,
         start_ns=process.start_ns + shift_ns,

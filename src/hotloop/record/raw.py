@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hotloop.record.fields import parse_note
 from hotloop.record.owners import Facts
-from hotloop.record.recording import ROW_DTYPE, Note
+from hotloop.record.recording import ROW_DTYPE, Later, Note
 from hotloop.record.rows import KIND_NAMES, ROW
 
 _NAME: Final = re.compile(r"^(\d{1,18})-(\d{1,18})\.(rows|notes)$")
@@ -39,6 +39,7 @@ class Observed:
     notes: list[Note] = field(default_factory=list)
     bad_notes: int = 0
     tail: bool = False  # ``rows`` are only the last of them
+    later: Later | None = None  # reads the rows, in the order written; then ``rows`` are iterators' only
 
     def read_on(self, folder: Path, *, live: bool = False, most: int | None = None) -> bool:
         """Take in what its files hold beyond what is read, ``most`` rows or all; whether there was any."""

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -29,9 +29,34 @@ def last_ns(rows: npt.NDArray[Any]) -> int:
     return int((rows["start"].astype(np.int64) + durations_ns(rows)).max(initial=0))
 
 
+class _Rows:
+    """A field with an array, or with what reads it each time it is asked for (``Later``)."""
+
+    def __get__(self, process: Any, owner: object = None) -> Any:
+        if process is None:
+            raise AttributeError  # a field without a default
+        held = vars(process)["rows"]
+        return held() if isinstance(held, Later) else held
+
+    def __set__(self, process: Any, value: Any) -> None:
+        vars(process)["rows"] = value
+
+
+@dataclass(frozen=True)
+class Later:
+    """Rows that stay on disk: ``read`` reads them."""
+
+    num_rows: int
+    read: Callable[[], npt.NDArray[Any]]
+
+    def __call__(self) -> npt.NDArray[Any]:
+        """[num_rows] read now; dtype ROW_DTYPE."""
+        return self.read()
+
+
 @dataclass(frozen=True, kw_only=True)
 class Process:
-    """One observed process. ``rows`` are sorted by start.
+    """One observed process. ``rows`` are sorted by start; of a large recording they are read when asked for.
 
     ``notes`` maps a note's type to all notes of that type, in the order written.
     """
@@ -42,10 +67,27 @@ class Process:
     rank: int
     start_ns: int
     end_ns: int  # exit as seen by the launcher, or the last row
-    rows: npt.NDArray[Any]  # dtype ROW_DTYPE
+    rows: npt.NDArray[Any] = cast(Any, _Rows())  # noqa: RUF009 - dtype ROW_DTYPE
     notes: Mapping[str, list[Note]]
     workers: tuple[Process, ...] = ()
     tail: bool = False  # ``rows`` are only the last of them
+
+    @property
+    def num_rows(self) -> int:
+        """How many rows there are; reads none."""
+        held = vars(self)["rows"]
+        return held.num_rows if isinstance(held, Later) else len(held)
+
+    def loaded(self) -> Process:
+        """Itself with its rows, and those of its workers, in memory."""
+        return replace(self, rows=self.rows, workers=tuple(worker.loaded() for worker in self.workers))
+
+    def changed(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], **fields: Any) -> Process:
+        """Itself with other fields and changed rows, which are read no sooner."""
+        held = vars(self)["rows"]
+        later = isinstance(held, Later)
+        rows = Later(held.num_rows, lambda: change(held())) if later else change(held)
+        return replace(self, rows=cast(Any, rows), **fields)
 
     def first(self, kind: str) -> Note:
         """The first note of a type, or an empty one."""

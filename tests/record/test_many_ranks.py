@@ -1,0 +1,59 @@
+"""A run of many ranks: rows that stay on disk, and ranks measured in children, make the same report."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import crafted
+import numpy as np
+import pytest
+
+from hotloop.flow import ranks
+from hotloop.flow.examine import build_report, examine
+from hotloop.record import rows as r
+from hotloop.record.read import open_recording
+from hotloop.record.recording import Later
+from hotloop.record.store import Store
+from hotloop.report import json
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Three ranks of 200 steps, each with an iterator that only its row tells of."""
+    folder = tmp_path_factory.mktemp("run")
+    store = Store(folder)
+    store.begin(["torchrun", "train.py"], {"cores": 2.0})
+    pid = crafted.gone_pid()
+    for rank in range(3):
+        about = {"rank": rank, "world_size": 3, "argv": ["train.py"]}
+        writer = crafted.write(store.raw_dir, pid + rank, 1_000, steps=200, close=False, **about)
+        writer.row(r.ITER, 500, 100, value=1, obj=1)
+        writer.close()
+    store.finish(crafted.Ended(start_ns=1_000))
+    return folder
+
+
+def test_rows_that_stay_on_disk_are_the_same(run: Path) -> None:
+    whole, later = open_recording(run), open_recording(run, room=0)
+    assert all(isinstance(vars(rank)["rows"], Later) for rank in later.ranks)
+    for one, other in zip(whole.ranks, later.ranks, strict=True):
+        assert one.num_rows == other.num_rows == 801
+        assert np.array_equal(one.rows, other.rows)
+        assert one.notes == other.notes
+        assert (one.rank, one.end_ns) == (other.rank, other.end_ns)
+
+
+def test_ranks_measured_in_children_make_the_same_report(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    expected = json.render(build_report(examine(open_recording(run))))
+    monkeypatch.setattr(ranks, "_MANY_ROWS", 0)
+    monkeypatch.setattr(ranks, "usable_cores", lambda: 2.0)
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    assert json.render(build_report(examine(open_recording(run, room=0)))) == expected
+
+
+def test_a_child_that_dies_costs_no_report(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "_MANY_ROWS", 0)
+    monkeypatch.setattr(ranks, "usable_cores", lambda: 2.0)
+    monkeypatch.setattr("threading.active_count", lambda: 1)
+    monkeypatch.setattr(ranks, "_begin", lambda _: __import__("os")._exit(9))
+    assert len(examine(open_recording(run)).ranks) == 3
