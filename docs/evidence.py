@@ -23,12 +23,12 @@ NOT_MEASURED = {
     "figures of killed, full or damaged runs (tests check them)": "python -m pytest tests/robustness",
     "accuracy and overhead of alloc and datapath-doctor": "",
     "feed beside dataloader-rs (Python 3.13) and datago": "",
-    "1,024 ranks x 100,000 steps: time and memory of the diagnosis": "",
-    "several nodes, of which one is slow or killed": "",
+    "figures of several nodes (a test checks them)": "python -m pytest tests/launch/test_several_nodes.py",
     "an hour under observation: memory, overhead, size of files": "",
 }
-#: The same while no result of the planted scripts has them.
+#: The same while no result has them.
 UNDER_LOAD = {"accuracy on busy cores": "python benchmarks/accuracy/run.py --busy 2 --out FILE"}
+AT_SCALE = {"1,024 ranks x 100,000 steps: time and memory of a report": speed.SCALE}
 
 
 def pages() -> dict[Path, str]:
@@ -52,7 +52,7 @@ def page() -> str:
         "leads from the unmodified run to the tuned one, where a cure by hand is 1.",
         "",
         *right.section(), *speed.overhead(), *speed.recovery(), *speed.feeding(), *speed.predictions(),
-        *speed.sizes(), *speed.systems(), *speed.briefs(), *speed.questions(),
+        *speed.sizes(), *speed.scale(), *speed.systems(), *speed.briefs(), *speed.questions(),
     ]  # fmt: skip
     return "\n".join([*lines, *_others("\n".join(lines)), *_not_measured()]).rstrip() + "\n"
 
@@ -95,6 +95,7 @@ def _others(text: str) -> list[str]:
 def _not_measured() -> list[str]:
     """What is missing, told as plainly as what is there."""
     loaded = any(right.busy(result) for result in right.files())
-    rows = {**NOT_MEASURED, **({} if loaded else UNDER_LOAD)}
+    large = any(row["ranks"] >= 1024 and row["steps"] >= 100_000 for row in speed.scaled())
+    rows = {**NOT_MEASURED, **({} if loaded else UNDER_LOAD), **({} if large else AT_SCALE)}
     told = [f"| {what} | {f'`{command}`' if command else 'none yet'} |" for what, command in rows.items()]
     return ["## Not measured yet", "", "| what | the command that would |", "|---|---|", *told]

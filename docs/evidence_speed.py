@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import result_files
 from result_files import ROOT, Result, block, every, field, newest, spread
 
 sys.path.append(str(ROOT / "benchmarks" / "recovery"))
@@ -18,6 +19,7 @@ GRID = "python benchmarks/recovery/grid.py --out FILE"
 FEED = "python benchmarks/feed/run.py --out FILE"
 PREDICTION = "python benchmarks/prediction.py --out FILE"
 TRACES = "python benchmarks/traces.py --size 1GB --json FILE"
+SCALE = "python benchmarks/scale.py --ranks 1024 --steps 100000 --json FILE"
 BRIEF = "python benchmarks/brief.py --out FILE"
 
 #: What the probe may cost a step, by loop: microseconds, or a share of the step.
@@ -255,6 +257,33 @@ def sizes() -> list[str]:
         *block((result, STARTUP), ("what", "median", "least .. most", "limit"), rows),
         *block((traces, TRACES), ("profiler trace read by", "trace", "time, one run", "peak memory"), read),
     ]  # fmt: skip
+
+
+def scaled() -> list[Mapping[str, Any]]:
+    """Every recording of many ranks that was measured; none is no error."""
+    found = [Result(path) for path in sorted(result_files.RESULTS.glob("scale-*.json"))]
+    return [
+        {**row, "file": one}
+        for one in found
+        for row in (one.data if isinstance(one.data, list) else [one.data])
+    ]
+
+
+def scale() -> list[str]:
+    """Time and memory of the commands that read recordings of many ranks."""
+    rows = [
+        f"{row['ranks']:,} x {row['steps']:,} | {row['nodes'] or 1} | {row['recording_mb']:,.0f} MB | "
+        f"`{' '.join(run['command'])}` | {run['seconds']:.1f} s | {run['cpu_s']:.1f} s | "
+        f"{run['peak_mb']:,.0f} MB | {row['file'].machine} | {row['file'].link}, {row['file'].date} | "
+        f"`python benchmarks/scale.py --ranks {row['ranks']} --steps {row['steps']} --nodes {row['nodes']}`"
+        for row in scaled()
+        for run in row["runs"]
+    ]
+    head = (
+        "ranks x steps", "nodes", "recording", "read by", "time, one run", "CPU time", "peak memory",
+        "machine", "file", "command",
+    )  # fmt: skip
+    return ["## Scale", "", *block(None, head, rows)] if rows else []
 
 
 def systems() -> list[str]:

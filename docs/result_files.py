@@ -63,14 +63,15 @@ class Result:
         if self.path.suffix == ".md":
             found = _MACHINE.search(self.text)
             return " ".join(found[0].split()) if found else "machine not in the file"
-        known = self.data if isinstance(self.data, dict) else {}
+        known = self.data[0] if isinstance(self.data, list) else self.data
         machine = known.get("machine") or known.get("when") or known
         if isinstance(machine, str):
             return machine.removeprefix(f"{self.date}, ")
         words = [f"{machine['cores']} cores"] if machine.get("cores") else []
         words += [str(machine["cpu"])] if machine.get("cpu") else []
         words += [f"{name} {machine[name]}" for name in ("python", "torch") if machine.get(name)]
-        words += [f"load {machine['load'][0]:.1f}"] if machine.get("load") else []
+        if load := machine.get("load"):
+            words.append(f"load {load[0] if isinstance(load, list) else load:.1f}")
         return ", ".join(words) or "machine not in the file"
 
     def tables(self) -> list[tuple[list[str], list[list[str]]]]:

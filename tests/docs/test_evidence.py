@@ -52,6 +52,27 @@ def test_a_missing_or_broken_result_is_named(results: Path) -> None:
         evidence.page()
 
 
+def test_what_is_measured_leaves_the_last_table(results: Path) -> None:
+    for size in (1000, 100_000):
+        run = {"command": ["hotloop", "report"], "seconds": 2.5, "cpu_s": 2, "peak_mb": 300}
+        row = {
+            "ranks": 1024,
+            "steps": size,
+            "nodes": 8,
+            "recording_mb": 9,
+            "cores": 2,
+            "load": 0.5,
+            "runs": [run],
+        }
+        (results / "scale-cpu-2026-11-29.json").write_text(json.dumps(row))
+        page = evidence.page()
+        assert (
+            f"| 1,024 x {size:,} | 8 | 9 MB | `hotloop report` | 2.5 s | 2.0 s | 300 MB | 2 cores, load 0.5 |"
+            in page
+        )
+        assert ("1,024 ranks x 100,000 steps" in page) is (size == 1000)
+
+
 def test_every_result_and_every_command_of_the_page_exists() -> None:
     page = evidence.page()
     assert [path.name for path in result_files.RESULTS.iterdir() if path.name not in page] == []
