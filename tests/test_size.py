@@ -13,45 +13,56 @@ import pytest
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "hotloop"
 
-#: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 24 ask.
+#: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
     "audit": 3364,
     "bootstrap": 288,
-    "cli": 2092,
-    "compare": 2028,
-    "diagnose": 7940,
+    "cli": 2556,
+    "compare": 2107,
+    "diagnose": 8037,
     "doctor": 534,
-    "feed": 10670,
+    "feed": 10759,
     "findings": 694,
     "fix": 4977,
-    "flow": 1454,
-    "footprint": 609,
+    "flow": 2944,
+    "footprint": 614,
     "hooks": 512,
-    "launch": 1555,
-    "logs": 5060,
+    "integrations": 240,
+    "launch": 1563,
+    "logs": 5199,
     "mcp": 368,
-    "measure": 4081,
+    "measure": 4168,
     "model": 788,
-    "modules": 846,
-    "probe": 6400,
-    "record": 2099,
+    "modules": 853,
+    "monitor": 1515,
+    "probe": 6494,
+    "record": 2459,
     "remedy": 3999,
-    "report": 2690,
+    "report": 3047,
     "source": 2169,
     "state": 643,
     "tune": 3508,
     "whatif": 1783,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
-#: 160 of those that these issues put into its files.
+#: 1,100 of those that these issues put into its files.
 SINCE = frozenset(
-    ["cli/docs.py", "cli/mcp.py", "cli/remedies.py", "flow/load.py", "flow/notebook.py", "foreign.py",
-     "mcp/__init__.py", "mcp/child.py", "mcp/server.py", "measure/stacks.py", "report/flame.py",
-     "report/next.py", "report/remaining.py"]
+    ["cli/completion.py", "cli/docs.py", "cli/export.py", "cli/history.py", "cli/mcp.py", "cli/merge.py",
+     "cli/remedies.py", "cli/watch.py", "feed/baking/plain.py", "flow/alerts.py", "flow/course.py",
+     "flow/export.py", "flow/history.py", "flow/load.py", "flow/merge.py", "flow/metrics.py",
+     "flow/notebook.py", "flow/sure.py", "foreign.py", "integrations/__init__.py",
+     "integrations/accelerate.py", "integrations/ignite.py", "integrations/lightning.py",
+     "integrations/marks.py", "integrations/mmengine.py", "integrations/transformers.py",
+     "mcp/__init__.py", "mcp/child.py", "mcp/server.py", "measure/stacks.py", "monitor/__init__.py",
+     "monitor/app.py", "monitor/diagnosis.py", "monitor/follow.py", "monitor/samples.py",
+     "monitor/screen.py", "monitor/snapshot.py", "monitor/source.py", "monitor/system.py",
+     "monitor/web.py", "probe/marking.py", "record/clocks.py", "record/nodes.py",
+     "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
+     "report/remaining.py", "report/waterfall.py"]
 )  # fmt: skip
-HOUSE, ADDED = 70_163, 10_000
+HOUSE, ADDED = 71_100, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 42_044, 137
+TESTS, GOLDEN_FILES = 44_668, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

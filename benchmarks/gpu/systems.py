@@ -5,8 +5,8 @@
 Models, pictures and batches are those of ``--scale full``; of the files only a part is made, as the speed of
 a step does not depend on their number. Variants start at the same time and are stopped when warm, so a slow
 compilation waits for nobody; those of ``ALONE`` start when the others are done, as they fill the device. Then
-each system's variants take turns as in ``workloads.py``, and ``hotloop run`` observes each. ``--scale tiny`` tries this file
-without a GPU; its numbers mean nothing.
+each system's variants take turns as in ``workloads.py``, and ``hotloop run`` observes each. ``--scale tiny``
+tries this file without a GPU; its numbers mean nothing.
 """
 
 from __future__ import annotations

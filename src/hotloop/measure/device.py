@@ -32,7 +32,7 @@ def device_use(boundaries: Table, seen: Seen, phase: Bytes) -> DeviceUse | None:
     idle = np.maximum(0, host[1:] - np.maximum(host[:-1], done[:-1]))
     idle[lag[1:] >= DRAINED_NS] = 0
     ended = (rows.flags[1:] & row.DEVICE_END) != 0
-    # A boundary that begins a phase closes the time before it; what idled before a phase began is not its own.
+    # A boundary that begins a phase closes the time before it; what idled earlier is not the phase's own.
     owner = innermost(seen.spans, host[1:] - 1)
     charged = np.where(owner >= 0, phase[np.maximum(owner, 0)], BASE[0])
     charged = np.where(ended & (owner < 0), BASE[rows.obj[1:] & 0xFF], charged)
