@@ -196,3 +196,7 @@ def test_a_part_elsewhere_is_not_read(tmp_path: Path) -> None:
     (tmp_path / "run.json").write_text('{"schema": 1, "parts": [{"folder": "../secret"}]}')
     with pytest.raises(Exception, match=r"names a part '\.\./secret'"):
         open_recording(tmp_path)
+    (tmp_path / "run.json").write_text('{"schema": 1, "parts": [{"folder": "node-0"}]}')
+    (tmp_path / "node-0").symlink_to(tmp_path)
+    with pytest.raises(Exception, match="is a merged run and no part"):
+        open_recording(tmp_path)

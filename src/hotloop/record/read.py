@@ -75,6 +75,8 @@ def _merged(folder: Path, run: Mapping[str, Any], warnings: list[str], room: int
     read, damaged = [], []
     for part, name in zip(run["parts"], nodes.part_names(run["parts"]), strict=True):
         try:
+            if runfile.read(folder / name)[0].get("parts"):  # it may hold itself
+                raise RecordingError(f"{folder / name} is a merged run and no part", hint=_WAY_OUT)
             read.append((part, open_recording(folder / name, room // len(run["parts"]))))
         except RecordingError as error:
             damaged.append(error)
