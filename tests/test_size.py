@@ -24,7 +24,7 @@ BUDGETS = {
     "feed": 10759,
     "findings": 694,
     "fix": 4977,
-    "flow": 2944,
+    "flow": 2976,
     "footprint": 614,
     "hooks": 512,
     "integrations": 240,
@@ -36,7 +36,7 @@ BUDGETS = {
     "modules": 853,
     "monitor": 1515,
     "probe": 6494,
-    "record": 2459,
+    "record": 2461,
     "remedy": 3999,
     "report": 3047,
     "source": 2169,
@@ -62,7 +62,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 71_100, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_668, 137
+TESTS, GOLDEN_FILES = 44_672, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -13,7 +13,7 @@ from hotloop.flow.course import Course, Pace
 from hotloop.flow.observe import new_run_folder, observe
 
 SCRIPT = '''
-"""Evaluates now and then, gets slower, loses a worker, diverges, and waits for something."""
+"""Evaluates now and then, loses a worker, diverges, and waits for something."""
 import os, signal, sys, time
 import torch
 from torch.utils.data import DataLoader, Dataset
@@ -32,14 +32,14 @@ def main():
     model = torch.nn.Linear(4, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
     batches = iter(DataLoader(Data(), batch_size=4, num_workers=2))
-    for step in range(550):
+    for step in range(300):
         batch = next(batches)
-        loss = model(batch).square().mean() * (float("nan") if step > 460 else 1.0)
+        loss = model(batch).square().mean() * (float("nan") if step > 200 else 1.0)
         loss.backward()
         optimizer.step()
         optimizer.zero_grad()
-        time.sleep(0.03 if 280 < step < 460 else 0.006)
-        if step % 50 == 25 and step < 280:
+        time.sleep(0.003)
+        if step % 50 == 25:
             with torch.no_grad():
                 for _ in range(10):
                     model(batch)
@@ -67,15 +67,13 @@ def test_each_trouble_is_said_once_and_with_its_place(
     told = {
         name: [line for line in lines if words in line]
         for name, words in {
-            "decay": "samples/s since step ",
             "loss": "the loss is nan by step ",
-            "worker": "is gone without a word at step 550: killed, or crashed",
+            "worker": "is gone without a word at step 300: killed, or crashed",
             "stuck": "no step for ",
         }.items()
     }
     assert {name: len(found) for name, found in told.items()} == dict.fromkeys(told, 1), lines
-    assert len(lines) == 4
-    assert "at the beginning (-" in told["decay"][0]
+    assert len(lines) == 3
     assert "(usually " in told["stuck"][0]
 
 
