@@ -62,7 +62,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 71_100, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_672, 137
+TESTS, GOLDEN_FILES = 44_673, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
