@@ -56,6 +56,48 @@ def test_without_a_probe_a_mark_is_nothing() -> None:
     assert verdict() is None
     assert samples_in([3, (None, np.ones((7, 2)))]) == 7
     assert samples_in("text") == 0
+    pictures = [np.ones((3, 32, 30 + number)) for number in range(8)]
+    assert samples_in((pictures, [{"boxes": np.ones((2, 4))}])) == 8
+    assert samples_in(pictures[:2]) == 0  # two pictures, or two fields of three samples each
+    assert samples_in([np.ones((16, 4, 4)), np.ones((16, 4, 4))]) == 16
+
+
+class Odd:
+    """An object whose ``shape`` is None, a method, or raises."""
+
+    def __init__(self, kind: str) -> None:
+        self.kind = kind
+
+    @property
+    def shape(self) -> object:
+        if self.kind == "raises":
+            raise RuntimeError("not initialized")
+        return None if self.kind == "none" else lambda: (1, 2)
+
+
+@pytest.mark.parametrize("kind", ["none", "method", "raises"])
+def test_a_batch_that_has_no_shape_breaks_no_training(kind: str) -> None:
+    from hotloop.integrations.marks import Marks, samples_in
+
+    Marks().begin({"odd": Odd(kind)})
+    assert samples_in([Odd(kind), np.ones((6, 2))]) == 6
+
+
+@pytest.mark.parametrize("rank", ["", "SLURM_PROCID"])
+def test_the_first_rank_alone_asks_for_the_verdict_beside_the_users_modules(
+    tmp_path: Path, rank: str
+) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit('not the standard library')")
+    script = "import sys; sys.path.pop(0)\nfrom hotloop.integrations.marks import verdict\n"
+    (tmp_path / "train.py").write_text(
+        script + ODD.format(update=False) + "print('FOUND', verdict() is not None)"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(SRC)} | ({rank: "1"} if rank else {})
+    done = subprocess.run(
+        [sys.executable, "-P", "-m", "hotloop", "run", "--out", "run", "--", sys.executable, "train.py"],
+        cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment,
+    )  # fmt: skip
+    assert f"FOUND {not rank}" in done.stdout, done.stderr[-3000:]
 
 
 MODEL = """

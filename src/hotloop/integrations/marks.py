@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hotloop.probe import process
 from hotloop.probe.marking import Step
 
 
@@ -39,26 +40,41 @@ class Marks:
 
 
 def samples_in(batch: Any) -> int:
-    """The first dimension of a batch's first tensor; 0 where it has none."""
-    if isinstance(batch, dict):
-        batch = list(batch.values())
-    if isinstance(batch, list | tuple):
-        return next((found for one in batch if (found := samples_in(one))), 0)
-    shape: Any = getattr(batch, "shape", ())
-    return int(shape[0]) if len(shape) else 0
+    """The first dimension of a batch's first tensor, or how many pictures a list holds; 0 if nobody can tell.
+
+    Pictures are tensors [1, 3 or 4 channels, height, width]. Fewer than five may be fields of a batch.
+    """
+    fields = list(batch.values()) if isinstance(batch, dict) else batch
+    if not isinstance(fields, list | tuple):
+        return (_shape(fields) or (0,))[0]
+    shapes = [_shape(one) for one in fields] if fields is batch else []
+    if len(shapes) > 1 and all(len(one) == 3 for one in shapes):
+        channels = {one[0] for one in shapes}
+        if len(channels) == 1 and channels <= {1, 3, 4}:
+            return len(shapes) if len(shapes) > 4 else 0
+    return next((found for one in fields if (found := samples_in(one))), 0)
+
+
+def _shape(value: Any) -> tuple[int, ...]:
+    """Of a tensor; empty for what has none, such as a parameter that is not initialized."""
+    try:
+        shape = value.shape
+        return tuple(map(int, shape)) if isinstance(shape, tuple) else ()
+    except Exception:  # foreign code
+        return ()
 
 
 def verdict(timeout_s: float = 120.0) -> Verdict | None:
     """The run so far, diagnosed in a process of its own; None if not observed, of other ranks, on failure."""
     install = sys.modules.get("hotloop.probe.install")
     probe = install.current() if install is not None else None
-    if probe is None or os.environ.get("RANK", "0") != "0":
+    if probe is None or process.rank():
         return None
     run, source = str(Path(probe.raw_dir).parent), str(Path(__file__).parents[2])
     clean = {name: value for name, value in os.environ.items() if not name.startswith("HOTLOOP_")}
     try:
         done = subprocess.run(
-            [sys.executable, "-m", "hotloop", "report", run, "--json"],
+            [sys.executable, "-P", "-m", "hotloop", "report", run, "--json"],
             env={**clean, "PYTHONPATH": source}, capture_output=True, timeout=timeout_s, check=True,
         )  # fmt: skip
         report = json.loads(done.stdout)
