@@ -14,11 +14,12 @@ from typing import Any
 
 import pytest
 import torch
-from bake_datasets import Given, Point
+from bake_datasets import Given, Point, Scene
 from torch.utils.data import DataLoader
 
 from hotloop.feed import Baked, NotPlainError, bake
 from hotloop.feed.baking import manifest as manifests
+from hotloop.feed.baking import plain
 
 
 class Runs:
@@ -46,7 +47,7 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
     forged: Any = Runs(made)
     schema = manifest.schema._replace(structure=forged)
     path.write_text(manifests.dumps(dataclasses.replace(manifest, schema=schema)))
-    with pytest.raises(NotPlainError, match="mkdir"):
+    with pytest.raises(NotPlainError, match="which only code opens"):
         Baked(tmp_path / "b")
     assert not made.exists()
     odd = [{"x": torch.ones(3)}, {"x": torch.ones(3)}, {"y": Runs(made)}]
@@ -54,6 +55,40 @@ def test_a_pickle_that_runs_code_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotPlainError):
         Baked(tmp_path / "c")[2]
     assert not made.exists()
+
+
+def text(value: str) -> bytes:
+    return b"\x8c" + bytes([len(value)]) + value.encode()
+
+
+def named(module: str, name: str) -> bytes:
+    return text(module) + text(name) + b"\x93"
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        # dict() of a mapping whose values are unpickled when they are asked for
+        named("builtins", "dict") + named("numpy.lib.npyio", "NpzFile") + text("x") + b"\x89\x88\x87R\x85R.",
+        # attributes of a class that is named: (None, {"__getitem__": dict})
+        named("os", "_Environ") + b"N}" + text("__getitem__") + named("builtins", "dict") + b"s\x86b.",
+        named("builtins", "eval") + text("1 + 1") + b"\x85R.",
+        named("bake_datasets", "Scene") + b")\x81.",
+    ],
+    ids=["calls a mapping", "writes into a class", "calls a function", "makes a dataclass"],
+)
+def test_a_name_in_a_pickle_can_do_nothing(program: bytes) -> None:
+    before = dict(vars(os._Environ))
+    with pytest.raises(NotPlainError):
+        plain.loads(b"\x80\x04" + program, trust=False)
+    assert dict(vars(os._Environ)) == before
+
+
+def test_classes_that_are_more_than_a_named_tuple_need_trust(tmp_path: Path) -> None:
+    bake(Given([Scene(torch.ones(2), "a")] * 3), tmp_path / "b")
+    with pytest.raises(NotPlainError, match="Scene, which is no named tuple"):
+        Baked(tmp_path / "b")
+    assert Baked(tmp_path / "b", trust=True)[1].name == "a"
 
 
 def test_classes_of_samples_must_be_imported(tmp_path: Path) -> None:
