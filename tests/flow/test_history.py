@@ -55,6 +55,35 @@ def test_the_gate_looks_at_the_newest_run(tmp_path: Path, capsys: pytest.Capture
     assert main(["history", str(tmp_path), "--fail-if-slower", "30%"]) == 0
 
 
+def alter(run: Path, **values: object) -> None:
+    """Change the report of a run."""
+    report = json.loads((run / "report.json").read_text())
+    (run / "report.json").write_text(json.dumps(report | values))
+
+
+@pytest.mark.parametrize("exit_code", [0, 1])
+def test_a_run_in_steps_a_second_takes_no_other_out(tmp_path: Path, exit_code: int) -> None:
+    write(tmp_path, [*STEADY, 80.0])
+    pace = {"samples_per_s": None, "steps_per_s": 700.0, "ci95": None}
+    alter(tmp_path / "train-06", throughput=pace, exit_code=exit_code)
+    assert main(["history", str(tmp_path), "--fail-if-slower", "5%"]) == 1
+
+
+@pytest.mark.parametrize("change", ["what-if", "patched", "applied"])
+def test_a_run_with_a_change_is_shown_and_not_compared(
+    tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write(tmp_path, [*STEADY, 80.0])
+    field = {
+        "what-if": {"what_if": [{"name": "free-data"}]},
+        "patched": {"patch": {"met": [], "missed": []}},
+        "applied": {"applied": [{"id": "pin-memory"}]},
+    }[change]
+    alter(tmp_path / "train-07", **field)
+    assert main(["history", str(tmp_path), "--fail-if-slower", "5%"]) == 0
+    assert f"{change:<16}train-07" in capsys.readouterr().out
+
+
 def test_broken_runs_are_shown_and_foreign_reports_left_out(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -36,6 +36,7 @@ class Entry:
     of: str
     per_s: float | None
     half: float  # of its own 95 % interval, as a part of it
+    change: str = ""  # why it is no plain run of the command
     ratio: tuple[float, float, float] | None = None  # to the runs before, with its interval
     earlier: int = 0  # how many those were
 
@@ -66,22 +67,21 @@ def history(folder: Path) -> list[Entry]:
 
 
 def _judged(entries: Sequence[Entry]) -> list[Entry]:
-    """Each against those before it, back to the last change."""
+    """Each plain run against those before it that count the same, back to the last change."""
     told: list[Entry] = []
-    before: list[float] = []
-    of = "steps" if any(one.of == "steps" for one in entries) else "samples"
+    counted: dict[str, list[float]] = {}
     for one in sorted(entries, key=lambda one: one.start_unix_s):
-        if one.per_s is None or one.of != of:
+        if one.per_s is None or one.change:
             told.append(one)
             continue
-        now = log(one.per_s)
+        now, before = log(one.per_s), counted.get(one.of, [])
         if len(before) >= _LEAST_RUNS:
             spread, freedom = pooled_deviation([before])
             error = hypot(max(spread, one.half / NORMAL95), spread / sqrt(len(before)))
             middle, half = now - mean_of(before), t95(freedom) * error
             ratio = exp(middle), exp(middle - half), exp(middle + half)
             one = replace(one, ratio=ratio, earlier=len(before))
-        before = [now] if one.changed else [*before, now][-_MOST_RUNS:]
+        counted[one.of] = [now] if one.changed else [*before, now][-_MOST_RUNS:]
         told.append(one)
     return told
 
@@ -107,6 +107,7 @@ def _entry(path: Path) -> Entry | None:
             of=of,
             per_s=per_s if whole else None,
             half=half,
+            change=_change_of(path, report),
         )
     except (
         OSError,
@@ -119,6 +120,16 @@ def _entry(path: Path) -> Entry | None:
         HotloopError,
     ):
         return None
+
+
+def _change_of(path: Path, report: dict[str, Any]) -> str:
+    """What makes this another run than the command alone; "" for nothing."""
+    if report.get("what_if") or (path / "what_if.json").is_file():
+        return "what-if"
+    for kind, there in (("patched", report.get("patch")), ("applied", report.get("applied"))):
+        if there:
+            return kind
+    return "a trial" if path.resolve().parent.name == "trials" else ""
 
 
 def _number(value: Any) -> float:
@@ -135,9 +146,10 @@ def render(entries: Sequence[Entry]) -> str:
         of = next((one.of for one in shown if one.per_s is not None), "samples")
         lines += ["", command, f"  {'begun':<17}{of + '/s':>15}  {'held back by':<13}{'change':<16}run"]
         for one in shown:
-            pace = (
-                "not whole" if one.per_s is None else f"{rate(one.per_s)} ± {one.half:.0%}".replace("%", " %")
-            )
+            pace = "not whole"
+            if one.per_s is not None:
+                unit = f"± {one.half:.0%}".replace("%", " %") if one.of == of else f"{one.of}/s"
+                pace = f"{rate(one.per_s)} {unit}"
             at = strftime("%Y-%m-%d %H:%M", localtime(one.start_unix_s))
             lines.append(f"  {at:<17}{pace:>15}  {one.bottleneck:<13}{_change(one):<16}{one.name}")
     return "\n".join(lines[1:]) + "\n"
@@ -145,14 +157,14 @@ def render(entries: Sequence[Entry]) -> str:
 
 def _change(one: Entry) -> str:
     if not one.changed or one.ratio is None:
-        return ""
+        return one.change
     return f"{'faster' if one.ratio[0] > 1 else 'SLOWER'} {one.ratio[0]:.2f}x"
 
 
 def slower(entries: Sequence[Entry], limit: float) -> list[str]:
-    """Of each command whose newest run is slower than those before by more than ``limit``: how much."""
+    """Of each command whose newest plain run is slower than those before by more than ``limit``: how much."""
     found = []
-    for one in {one.command: one for one in entries if one.per_s is not None}.values():
+    for one in {one.command: one for one in entries if one.per_s is not None and not one.change}.values():
         if one.ratio is not None and one.ratio[2] < 1 - limit:
             middle, low, high = one.ratio
             found.append(f"{one.name}: {middle:.3f}x [{low:.3f}, {high:.3f}] of {one.earlier} runs before")
