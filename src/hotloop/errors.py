@@ -38,3 +38,8 @@ class CheckFailed(HotloopError):  # noqa: N818 - a check that says no is an answ
     """A check the user asked for said no."""
 
     exit_code = 1
+
+
+def told(error: Exception) -> str:
+    """What an exception says: the message of hotloop's own, else its kind as well."""
+    return error.message if isinstance(error, HotloopError) else f"{type(error).__name__}: {error}"

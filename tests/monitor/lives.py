@@ -6,9 +6,10 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from tests import running
@@ -82,3 +83,12 @@ def long(folder: Path, num_steps: int) -> Path:
         json.dumps({**run, "complete": False, "exit_code": None, "wall_s": None})
     )
     return folder
+
+
+def eventually(ask: Callable[[], Any], for_s: float = 60.0) -> Any:
+    """What is asked for, as soon as there is something."""
+    end = time.monotonic() + for_s
+    while not (found := ask()):
+        assert time.monotonic() < end, "it did not come"
+        time.sleep(0.05)
+    return found

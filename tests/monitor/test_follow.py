@@ -6,14 +6,19 @@ import sqlite3
 from pathlib import Path
 
 import pytest
-from tests.monitor.lives import long
+from tests.monitor.lives import eventually, long
 from tests.record import crafted
 
+from hotloop.cli import watch
+from hotloop.cli.main import main
 from hotloop.cli.watch import report_of
 from hotloop.errors import RecordingError
+from hotloop.monitor import follow
 from hotloop.monitor.follow import MOST_ROWS, Follower
+from hotloop.monitor.screen import line
 from hotloop.monitor.snapshot import Watched
 from hotloop.monitor.source import states
+from hotloop.record import raw
 from hotloop.record import rows as r
 from hotloop.record.read import open_recording
 from hotloop.record.schema import CHUNK_ROWS
@@ -61,7 +66,7 @@ def test_nothing_is_missed_or_counted_twice_while_rows_move_into_the_store(tmp_p
     (mine,), (whole,) = follower.recording(rows=True).ranks, open_recording(tmp_path).ranks
     assert (mine.rows == whole.rows).all() and len(mine.rows) == len(whole.rows)
     assert mine.notes == whole.notes and not mine.tail
-    assert sum(point.steps for point in one.history) == 40 * 125
+    assert sum(point.steps for point in one.history) == 40 * 125 - 1
 
 
 def test_workers_that_are_long_gone_are_not_kept(tmp_path: Path) -> None:
@@ -120,3 +125,97 @@ def test_steps_are_those_of_the_report_where_gradients_are_accumulated(tmp_path:
     (*_, last) = states(tmp_path, report_of)
     assert last["steps"] == {"count": 800, "exact": True, "quiet_s": None}
     assert last["last"] and last["diagnosis"]["num_steps"] == 800
+
+
+def test_start_up_is_no_time_of_steps(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.begin(["python", "train.py"], {"cores": 2})
+    at, rows = 10**9, [(r.FORWARD, 1_000, 5_000), (r.ITER, 10**9 - 10_000, 5_000)]
+    for _ in range(1_000):
+        for kind, duration in crafted.STEP:
+            rows.append((kind, at, duration))
+            at += duration
+    crafted.write(store.raw_dir, crafted.gone_pid(), steps=0, rows=rows)
+    follower = Follower(tmp_path)
+    store.take_in()
+    follower.look()
+    (one,) = follower.members.values()
+    seen_s = sum(point.seen_ns for point in one.history) / 1e9
+    assert sum(point.steps for point in one.history) / seen_s == pytest.approx(1 / 480e-6, rel=1e-3)
+    store.finish(crafted.Ended(end_ns=at))
+    (*_, last) = states(tmp_path, report_of)
+    report = report_of(open_recording(tmp_path))["throughput"]
+    assert last["speed"]["steps_per_s"] == pytest.approx(report["steps_per_s"], rel=1e-3)
+    assert last["speed"]["values"] == pytest.approx([1 / 480e-6] * len(last["speed"]["values"]), rel=0.02)
+
+
+def test_rows_that_a_killed_launcher_left_and_nobody_keeps_are_reckoned(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = Store(tmp_path)
+    store.begin(["python", "train.py"], {"cores": 2})
+    crafted.write(store.raw_dir, crafted.gone_pid(), steps=40_000)
+    monkeypatch.setattr(follow, "MOST_ROWS", 1 << 10)
+    monkeypatch.setattr(raw, "LIMIT", 1 << 13)
+    follower = Follower(tmp_path)
+    follower.look()
+    (one,) = follower.members.values()
+    count, exact = one.steps
+    assert not exact and count == pytest.approx(40_000, rel=0.01)
+
+
+def test_a_diagnosis_without_steps_is_not_kept_once_steps_are_there(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.begin(["python", "train.py"], {"cores": 2})
+    writer = crafted.write(store.raw_dir, crafted.own_pid(), steps=0, close=False)
+    for number in range(2_000):  # much before the first step
+        writer.row(r.SYNC, 1_000 + number, 1)
+    watched = Watched(tmp_path, report_of)
+    found = eventually(lambda: (now := watched.snapshot())["diagnosis"] and now)
+    assert found["diagnosis"]["num_steps"] == 0 == found["steps"]["count"]
+    at = 10**9
+    for _ in range(20):
+        for kind, duration in crafted.STEP:
+            writer.row(kind, at, duration)
+            at += duration
+    found = watched.snapshot()
+    assert found["steps"]["count"] >= 19 and found["diagnosis"] is None
+    assert "too early to tell" in line(found)
+    found = eventually(lambda: (now := watched.snapshot())["diagnosis"] and now)
+    assert found["diagnosis"]["num_steps"] >= 19
+    writer.close()
+
+
+def test_what_fails_is_said_and_the_looks_go_on(tmp_path: Path) -> None:
+    folder = long(tmp_path / "run", 100)
+    db = sqlite3.connect(folder / "system.sqlite")
+    with db:
+        db.execute("UPDATE machine SET cpu_ratio = '<b>x'")
+    db.close()
+
+    def failing(recording: object) -> dict[str, object]:
+        raise ZeroDivisionError("by\x1bzero")
+
+    watched = Watched(folder, failing)
+    found = eventually(lambda: (now := watched.snapshot())["diagnosis_failed"] and now)
+    assert found["diagnosis_failed"] == "diagnosis failed: ZeroDivisionError: by\\x1bzero"
+    assert found["steps"]["count"] == 100 and found["machine"]["cpu_ratio"] is None
+    assert open_recording(folder).system["cpu_ratio"].size
+
+
+def test_a_merged_run_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "run.json").write_text('{"schema": 1, "complete": true, "parts": [{"folder": "a"}]}')
+    with pytest.raises(RecordingError, match="merged run") as caught:
+        next(states(tmp_path, report_of))
+    assert "hotloop report" in str(caught.value.hint)
+
+
+def test_lines_say_what_changed_and_end_when_nobody_writes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(watch, "_GONE_S", 0.5)
+    assert main(["watch", str(long(tmp_path / "run", 100))]) == 0
+    said = capsys.readouterr()
+    lines = said.out.splitlines()
+    assert 1 <= len(lines) <= 3 and all("hotloop run writes no more" in one for one in lines)
+    assert sum("100 steps" in one for one in lines) == len(lines) and "it was killed" in said.err

@@ -9,15 +9,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.monitor.lives import long, training
+from tests.monitor.lives import eventually, long, training
 from tests.report.chromium import Chromium, find
 from tests.running import SRC
 
@@ -38,15 +37,6 @@ def state(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     watched = Watched(long(tmp_path_factory.mktemp("state") / "run", 3_000), report_of)
     found = eventually(lambda: (now := watched.snapshot())["diagnosis"] and now)
     return dict(found)
-
-
-def eventually(ask: Callable[[], Any], for_s: float = 60.0) -> Any:
-    """What is asked for, as soon as there is something."""
-    end = time.monotonic() + for_s
-    while not (found := ask()):
-        assert time.monotonic() < end, "it did not come"
-        time.sleep(0.05)
-    return found
 
 
 @contextmanager

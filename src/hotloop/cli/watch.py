@@ -6,12 +6,16 @@ import argparse
 import importlib.util
 import json
 import sys
+import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from hotloop.cli import arguments
 from hotloop.cli.output import say, shown
 from hotloop.errors import UsageError
+
+#: Seconds from one line of text to the next, and until a run is given up that nobody writes any more.
+_EACH_S, _GONE_S = 5.0, 10.0
 
 if TYPE_CHECKING:
     from hotloop.record.recording import Recording
@@ -64,8 +68,20 @@ def report_of(recording: Recording) -> dict[str, Any]:
 def _print(source: Iterator[dict[str, Any]], whole: bool) -> int:
     from hotloop.monitor.screen import line
 
+    before: dict[str, Any] | None = None
+    moved_s, at_s, count = time.monotonic(), 0.0, -1
     for state in source:
-        print(json.dumps(state) if whole else shown(line(state)), flush=True)
+        now_s = time.monotonic()
+        if state["state"] != "lost" or state["steps"]["count"] != count:
+            moved_s, count = now_s, state["steps"]["count"]
+        gone = now_s - moved_s > _GONE_S and (state["diagnosis"] or state["diagnosis_failed"] or not count)
+        new = before is None or before["state"] != state["state"] or state["last"] or gone
+        if whole or new or now_s - at_s >= _EACH_S:
+            print(json.dumps(state) if whole else shown(line(state, before)), flush=True)
+            before, at_s = state, now_s
+        if gone:
+            say("hotloop run writes no more: it was killed, or its machine is gone; what it wrote is kept")
+            break
     return 0
 
 

@@ -13,7 +13,6 @@ from textual.containers import VerticalScroll
 from textual.events import Resize
 from textual.widgets import Footer, Static
 
-from hotloop.errors import HotloopError
 from hotloop.monitor.screen import render
 
 
@@ -33,7 +32,7 @@ class Watch(App[None]):
         super().__init__()
         self._source = source
         self._state: dict[str, Any] | None = None
-        self.error: HotloopError | None = None
+        self.error: Exception | None = None
 
     def compose(self) -> ComposeResult:
         """One page that scrolls."""
@@ -50,14 +49,15 @@ class Watch(App[None]):
         self._draw(event.size.width)
 
     def _follow(self) -> None:
-        try:
-            for state in self._source:
-                if not self.is_running:
-                    return
-                self.call_from_thread(self._show, state)
-        except HotloopError as error:
-            self.error = error
-            self.call_from_thread(self.exit)
+        while True:
+            try:
+                state = next(self._source, None)
+            except Exception as error:  # said once the screen is gone
+                self.error = error
+                return self.call_from_thread(self.exit)
+            if state is None or not self.is_running:
+                return None
+            self.call_from_thread(self._show, state)
 
     def _show(self, state: dict[str, Any]) -> None:
         self._state = state

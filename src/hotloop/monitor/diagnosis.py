@@ -34,6 +34,7 @@ def diagnosed(recording: Recording, reporter: Reporter) -> dict[str, Any]:
             "of_all": not any(process.tail for process in recording.ranks),
             "num_steps": report["num_steps"],
             "step_s": (report["step_s"] or {}).get("mean"),
+            "steps_per_s": steady["steps_per_s"],
             "samples_per_step": per_step or None,
             # More than one where gradients are accumulated: what is counted while it goes on are updates.
             "steps_per_update": max(

@@ -68,6 +68,7 @@ class Followed:
     iterators: Rows = field(default_factory=lambda: np.zeros(0, ROW_DTYPE))  # made before ``stored``
     num_rows: int = 0  # that there are, stored
     num_counted: int = 0  # of these, those that were read
+    num_left: int = 0  # of those that are not stored, those that were forgotten
     tail: bool = False
     seq: int = 0
     note_row: int = 0
@@ -93,13 +94,19 @@ class Followed:
         counted = self.facts.steps
         if self.num_counted < self.num_rows:
             counted = round(counted * self.num_rows / max(1, self.num_counted))
-        return counted + (self.now.steps - self.facts.steps), self.num_counted >= self.num_rows
+        fresh, read = self.now.steps - self.facts.steps, sum(map(len, self.fresh))
+        if self.num_left:
+            fresh = round(fresh * (read + self.num_left) / max(1, read))
+        return counted + fresh, self.num_counted >= self.num_rows and not self.num_left
 
     @property
     def history(self) -> list[Point]:
         """Its points, the last of what is not stored yet."""
-        point = _point(np.concatenate(self.fresh), self.points) if self.fresh else None
-        return [*self.points, point] if point else self.points
+        if not self.fresh:
+            return self.points
+        rows, begun = np.concatenate(self.fresh), self.facts.steps > 0
+        before = self.points if begun or not self.now.steps else []
+        return [*before, *_point(rows, [] if self.num_left else before, begun)]
 
     def keep(self, rows: Rows, most: int) -> None:
         """Take in stored rows; the oldest beyond ``most`` go."""
@@ -117,11 +124,13 @@ class Followed:
 
     def count(self, rows: Rows, *, follows: bool) -> None:
         """Learn from rows, and remember what they say of the speed."""
-        self.facts.look_at(rows)
         for piece in np.array_split(rows, max(1, len(rows) // _POINT_ROWS)):
-            if point := _point(piece, self.points if follows else []):
-                self.points.append(point)
-                follows = True
+            begun = self.facts.steps > 0
+            self.facts.look_at(piece)
+            if not begun and self.facts.steps:
+                self.points.clear()  # what was before the first step is no training
+            self.points += _point(piece, self.points if follows else [], begun)
+            follows = True
         if len(self.points) > _MOST_POINTS:
             old = self.points[: _MOST_POINTS // 2]
             self.points[: len(old)] = map(Point.with_next, old[::2], old[1::2])
@@ -134,17 +143,24 @@ class Followed:
         )
 
 
-def _point(rows: Rows, before: Sequence[Point]) -> Point | None:
+def _point(rows: Rows, before: Sequence[Point], begun: bool) -> list[Point]:
+    """A point or none. Where no step was before (not ``begun``), time counts from the end of the first."""
     if not len(rows):
-        return None
+        return []
     facts = Facts(key="", pid=0, start_ns=0)
     facts.look_at(rows)
-    flags = rows["flags"]
-    fed = (rows["kind"] == row.FETCH) & (flags & row.FETCH_WORKERS != 0) & (flags & row.FETCH_END == 0)
+    kinds, flags, steps = rows["kind"], rows["flags"], facts.steps
+    fed = (kinds == row.FETCH) & (flags & row.FETCH_WORKERS != 0) & (flags & row.FETCH_END == 0)
     fed &= rows["extra"] != row.U16_MAX
     start = before[-1].end_ns if before else int(rows["start"].min())
+    if steps and not begun:
+        updates = facts.updates
+        made = kinds == row.BACKWARD
+        if updates:
+            made = (kinds == row.OPTIMIZER) & (rows["obj"] == max(updates, key=lambda one: updates[one]))
+        start, steps = last_ns(rows[made][:1]), steps - 1
     end = max(start, last_ns(rows))
-    return Point(start, end, end - start, facts.steps, int(fed.sum()), int(rows["extra"][fed].sum()))
+    return [Point(start, end, end - start, steps, int(fed.sum()), int(rows["extra"][fed].sum()))]
 
 
 class Follower:
@@ -162,6 +178,11 @@ class Follower:
     def look(self) -> None:
         """Read on. What is being written or renamed at the moment is read the next time."""
         self.run, self.warnings = runfile.read(self.folder)
+        if self.run.get("parts"):
+            raise RecordingError(
+                f"{self.folder} is a merged run, in which nothing goes on",
+                hint=f"hotloop report {self.folder}, or watch one of its parts",
+            )
         found = files_of(self.folder)
         if not (self.run or found or raw.keys(self.folder / "raw")):
             raise RecordingError(
@@ -206,7 +227,7 @@ class Follower:
             if one.taken == tuple(taken):
                 continue
             one.taken = one.at = (taken[0], taken[1])
-            one.fresh, one.fresh_notes = [], []
+            one.fresh, one.fresh_notes, one.num_left = [], [], 0
             self._read_notes(db, process, one)
             self._read_chunks(db, process, one)
 
@@ -273,6 +294,7 @@ class Follower:
                 rows_at = at
                 self.rows_read += len(rows)
                 one.fresh.append(rows)
-                if sum(map(len, one.fresh)) > self._most(one):  # of a launcher that was killed
-                    one.forget(one.fresh.pop(0)) if len(one.fresh) > 1 else None
+                if sum(map(len, one.fresh)) > self._most(one) and len(one.fresh) > 1:
+                    one.num_left += len(one.fresh[0])  # of a launcher that was killed
+                    one.forget(one.fresh.pop(0))
             one.at = (rows_at, notes_at)

@@ -36,9 +36,9 @@ def render(state: State, width: int) -> list[Text]:
     return page
 
 
-def line(state: State) -> str:
-    """One line for a log: when, how far, how fast, what holds it back."""
-    diagnosis, machine = state["diagnosis"], state["machine"]
+def line(state: State, before: State | None = None) -> str:
+    """One line for a log: when, how far, how fast, and what holds it back where ``before`` did not say so."""
+    machine = state["machine"]
     parts = [
         time.strftime("%H:%M:%S", time.localtime(state["at_unix_s"])),
         state["state_words"],
@@ -48,9 +48,15 @@ def line(state: State) -> str:
     parts += [f"GPU{gpu['index']} {_gpu(gpu)[0]}" for gpu in state["gpus"][:2]]
     if machine["cpu_cores"] is not None:
         parts.append(f"{machine['cpu_cores']:.1f} of {machine['cpu_count']:g} cores busy")
-    if diagnosis:
-        parts.append(diagnosis["verdict"])
-    return "  ".join(parts)
+    said = _held_back(state)
+    if before is None or said != _held_back(before):
+        parts.append(said)
+    return "  ".join(filter(None, parts))
+
+
+def _held_back(state: State) -> str:
+    early = "too early to tell what holds it back" if state["steps"]["count"] else ""
+    return str(state["diagnosis_failed"] or (state["diagnosis"]["verdict"] if state["diagnosis"] else early))
 
 
 def _head(state: State, width: int) -> list[Text]:
@@ -74,6 +80,7 @@ def _verdict(state: State, width: int) -> list[Text]:
     if state["state"] != "finished":
         ago = f"{units.duration(round(diagnosis['age_s']))} ago" if diagnosis["age_s"] >= 1 else "just now"
         told.append(f"diagnosed {ago}")
+    told += filter(None, [state["diagnosis_failed"]])
     lines += [Text(", ".join(told), "dim")] if told else []
     return lines + [Text(text) for text in words.wrap(" · ".join([*_progress(state), *_left(state)]), width)]
 

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from hotloop.errors import HotloopError
+from hotloop.errors import told
 from hotloop.foreign import clean
 from hotloop.logs.changes import level, segments
 from hotloop.monitor.diagnosis import Reporter, diagnosed
@@ -53,7 +53,7 @@ class Watched:
         self._diagnosis: dict[str, Any] | None = None
         self._failed = ""
         self._due_s = self._made_s = 0.0
-        self._rows = 0  # at the last diagnosis
+        self._rows = self._counted = 0  # rows and steps at the last diagnosis
         self._last = False  # that one was of the finished run
 
     @property
@@ -67,6 +67,8 @@ class Watched:
         follower.look()
         self._diagnose()
         recording, diagnosis = follower.recording(rows=False), self._diagnosis
+        if diagnosis and not (diagnosis["num_steps"] or recording.complete) and self._steps():
+            diagnosis = None  # it was made too early to tell
         members = {one.facts.pid: one for one in follower.members.values()}
         lead = max(
             members.values(), key=lambda one: one.now.steps * (one.facts.role != "worker"), default=None
@@ -74,7 +76,7 @@ class Watched:
         elapsed = _elapsed_s(recording)
         updates, exact = lead.steps if lead is not None else (0, True)
         count = round(updates * _steps_per_update(diagnosis))
-        speed = _speed(lead, recording.start_ns, diagnosis)
+        speed = _speed(lead, recording.start_ns, diagnosis, self.over)
         quiet_s = None
         if lead is not None and count and not recording.complete:
             quiet_s = max(0.0, elapsed[0] - (lead.now.last_ns - recording.start_ns) / 1e9)
@@ -111,20 +113,26 @@ class Watched:
             try:
                 self._diagnosis, spent_s = self._running.result()
                 self._failed = ""
-            except HotloopError as error:
-                self._failed, spent_s = clean(error.message), 1.0
+            except Exception as error:  # the next one may succeed, and the looks go on
+                self._failed, spent_s = clean(f"diagnosis failed: {told(error)}"), 1.0
             self._running, self._made_s = None, now
             self._due_s = now + max(_LEAST_S, spent_s / SHARE)
         rows = sum(one.num_rows + sum(map(len, one.fresh)) for one in self._follower.members.values())
-        grown = rows >= _MORE * self._rows and now >= self._made_s + _LEAST_S
+        more = rows >= _MORE * self._rows or self._steps() > _MORE * self._counted
+        grown = more and now >= self._made_s + _LEAST_S
         if (rows and (now >= self._due_s or grown)) or (complete and not self._last):
-            self._rows, self._last, self._running = rows, complete, Future()
+            self._rows, self._counted = rows, self._steps()
+            self._last, self._running = complete, Future()
             # Of a finished run all is read, as `hotloop report` does.
             part = None if complete else self._follower.recording(rows=True)
             given = (self._running, part)
             threading.Thread(
                 target=self._work, args=given, daemon=True
             ).start()  # nobody waits for it at exit
+
+    def _steps(self) -> int:
+        """Steps of all that train."""
+        return sum(one.steps[0] for one in self._follower.members.values() if one.facts.role != "worker")
 
     def _work(self, done: Future[tuple[dict[str, Any], float]], part: Recording | None) -> None:
         with suppress(OSError):
@@ -166,11 +174,11 @@ def _state(
     return {"state": state, "exit_code": code, "state_words": said, "elapsed_s": elapsed_s}
 
 
-def _speed(lead: Followed | None, start_ns: int, diagnosis: dict[str, Any] | None) -> dict[str, Any]:
-    """Steps per second now and over the run, with the moments where the level changed."""
+def _speed(
+    lead: Followed | None, start_ns: int, diagnosis: dict[str, Any] | None, final: bool
+) -> dict[str, Any]:
+    """Steps per second now, of a run that is over its steady rate; how it went, and where it changed."""
     points = lead.history if lead is not None else []
-    while points and not points[0].steps:
-        points = points[1:]
     bins = _binned(points)
     each = _steps_per_update(diagnosis)
     rates = np.array([one.steps * each / one.seen_ns * 1e9 for one in bins])
@@ -187,6 +195,8 @@ def _speed(lead: Followed | None, start_ns: int, diagnosis: dict[str, Any] | Non
         if now.seen_ns > _NOW_S * 1e9 and now.steps >= _BIN_STEPS:
             break
     per_s = now.steps * each / now.seen_ns * 1e9 if now is not None and now.seen_ns and now.steps else None
+    if final and diagnosis:
+        per_s = diagnosis["steps_per_s"] or None  # there is no now: what the report says
     samples = (diagnosis or {}).get("samples_per_step")
     return {
         "steps_per_s": per_s,

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
-from hotloop.errors import HotloopError, UsageError
+from hotloop.errors import HotloopError, UsageError, told
+from hotloop.foreign import clean
 from hotloop.monitor.diagnosis import Reporter, cleaned
 from hotloop.monitor.snapshot import SCHEMA, SHARE, Watched
 
@@ -40,7 +41,13 @@ def _of_folder(folder: Path, reporter: Reporter) -> Iterator[State]:
             return
         time.sleep(min(_MOST_S, max(_LEAST_S, spent_s / SHARE)))
         begun_s = time.thread_time()
-        state = watched.snapshot()
+        try:
+            state = watched.snapshot()
+        except HotloopError:
+            raise
+        except Exception as error:  # the next look may succeed
+            said = clean(f"a look failed: {told(error)}")
+            state = {**state, "warnings": list(dict.fromkeys([said, *state["warnings"]]))}
         spent_s = time.thread_time() - begun_s
 
 

@@ -20,7 +20,8 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Final
 
-from hotloop.errors import HotloopError, UsageError
+from hotloop.errors import UsageError, told
+from hotloop.foreign import clean
 from hotloop.report import html
 
 MOST_WATCHERS: Final = 64
@@ -54,8 +55,8 @@ class Broadcast:
         try:
             for state in self._source:
                 self._tell(state)
-        except HotloopError as error:
-            self._tell({"error": error.message})
+        except Exception as error:  # whoever looks is told
+            self._tell({"error": clean(told(error))})
 
     def _tell(self, state: dict[str, Any]) -> None:
         text = json.dumps(state, ensure_ascii=True, separators=(",", ":"))

@@ -74,6 +74,15 @@ def read_samples(path: Path, start_ns: int) -> tuple[Columns, dict[int, Columns]
 def _table(db: sqlite3.Connection, name: str) -> Columns:
     cursor = db.execute(f"SELECT * FROM {name} ORDER BY t_s")  # nosec B608
     names = [column[0] for column in cursor.description]
-    rows = cursor.fetchall()
-    table = np.array(rows, dtype=np.float64).reshape(len(rows), len(names))
+    table = numbers(cursor.fetchall(), len(names))
     return {name: table[:, number] for number, name in enumerate(names)}
+
+
+def numbers(rows: Sequence[Sequence[Any]], width: int) -> npt.NDArray[Any]:
+    """[rows, width]; what is no number is missing."""
+    try:
+        table = np.array(rows, np.float64)
+    except (TypeError, ValueError):  # a foreign recording holds text, or bytes
+        known = [[one if isinstance(one, int | float) else None for one in row] for row in rows]
+        table = np.array(known, np.float64)
+    return table.reshape(len(rows), width)
