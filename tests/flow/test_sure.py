@@ -12,7 +12,7 @@ import pytest
 from tests import running
 from tests.diagnose.synthetic import evidence, steps
 
-from hotloop.flow.sure import agreed, changes
+from hotloop.flow.sure import Sure, agreed, changes
 
 CASES = Path(__file__).resolve().parents[2] / "benchmarks" / "accuracy" / "cases"
 
@@ -20,7 +20,8 @@ CASES = Path(__file__).resolve().parents[2] / "benchmarks" / "accuracy" / "cases
 def one(
     steps: int, bottleneck: str = "input", first: str = "input/slow-sample", **more: Any
 ) -> dict[str, Any]:
-    return {"steps": steps, "bottleneck": bottleneck, "first": first, "changes": 0.0, "precise": True, **more}
+    same = {"steps": steps, "bottleneck": bottleneck, "first": first}
+    return {**same, "doubt": "", "changes": 0.0, "precise": True, **more}
 
 
 def test_three_looks_that_agree_are_enough_and_their_steps_are_said() -> None:
@@ -34,6 +35,7 @@ def test_three_looks_that_agree_are_enough_and_their_steps_are_said() -> None:
 def test_what_chance_may_change_or_is_not_known_well_enough_goes_on() -> None:
     looks = [one(100), one(130)]
     assert agreed([*looks, one(170, precise=False)], 3) == ""
+    assert agreed([*looks, one(170, doubt="other programs kept 2 of 2 cores busy")], 3) == ""
     assert agreed([*looks, one(170, changes=0.003)], 3), "6 / 9 pi^2 of 5 % is 0.0034"
     assert agreed([*looks, one(170, changes=0.003)], 4) == "", "each look has its part of the 5 %"
 
@@ -45,6 +47,38 @@ def test_two_causes_that_cost_the_same_change_places_by_chance() -> None:
     noise = np.random.default_rng(5).normal(0.05, 0.01, (2, 100))
     even = changes(evidence(steps({"data_wait": noise[0].tolist(), "forward": noise[1].tolist()})), "input")
     assert 0.02 < even < 0.98
+
+
+def test_a_look_that_fails_and_a_run_of_ranks_are_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "json.py").write_text("raise ImportError('the json of the user')")
+    monkeypatch.chdir(tmp_path)
+    said: list[str] = []
+    sure = Sure(tmp_path / "no-run", said.append)
+    while not said:
+        sure.tick()
+    sure.close()
+    assert len(said) == 1 and "no-run" in said[0] and "cannot look" in said[0]
+    other = Sure(tmp_path, said.append)
+    for _ in range(2):
+        other._answered('{"ranks": 2}', "")
+    assert said[1:] == ["--until-sure does not end a run of 2 ranks: they have to end at the same step"]
+
+
+@pytest.mark.parametrize("how", ["HOTLOOP_STEPS", "HOTLOOP_UNTIL"])
+def test_a_loop_that_marks_its_steps_is_ended(how: str, tmp_path: Path) -> None:
+    (tmp_path / "until").write_text("it was sure")
+    script = """
+        import hotloop, torch
+        p = torch.zeros(2)
+        for i in range(10**6):
+            with hotloop.step(update=True):
+                p += 1.0
+    """
+    value = {"HOTLOOP_STEPS": "7", "HOTLOOP_UNTIL": str(tmp_path / "until")}[how]
+    (ended,) = running.run_observed(script, folder=tmp_path, env={how: value}).notes["exit"]
+    assert ended["reason"] == "steps" and ended["steps"] <= 12
 
 
 def test_the_file_ends_the_run_in_an_orderly_way(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from hotloop.cli import arguments
 from hotloop.cli.output import say, silence, takes_color, terminal_width
-from hotloop.errors import HotloopError
+from hotloop.errors import HotloopError, UsageError
 
 _USAGE = (
     "hotloop run [--out DIR] [--steps N | --until-sure] [--apply REMEDY]... [--patch FILE] [--evidence] "
@@ -73,9 +73,13 @@ def main(options: argparse.Namespace) -> int:
         env["HOTLOOP_EVALUATION"] = ",".join(options.evaluation)
     if options.evidence:
         env["HOTLOOP_EVIDENCE"] = "1"
+    if options.json and "jsonl=-" in options.export:
+        raise UsageError(
+            "--json and --export jsonl=- both write to standard output", hint="--export jsonl=FILE"
+        )
     exports = Live(options.export, say)
     folder = new_run_folder(options.out, command)
-    sure = Sure(folder) if options.until_sure else None
+    sure = Sure(folder, say) if options.until_sure else None
     outcome = observe(
         command,
         folder,
@@ -94,17 +98,15 @@ def main(options: argparse.Namespace) -> int:
     say_why_ended(outcome)
     if sure is not None:
         sure.close()
-    exports.close()
     from hotloop.flow.examine import examine, publish, read  # takes a while: not before the command
 
     try:
         examination = examine(read(folder))
         report = publish(examination, folder)
-        for spec in exports.later:
-            export(examination, spec)
     except Exception as error:
         # The command ran and its exit code is what the caller waits for: say what failed and keep both.
         _say_report_failed(error, folder)
+        exports.close()
         return outcome.exit_code
     _print(report, options.json)
     for one in report["applied"]:
@@ -112,6 +114,13 @@ def main(options: argparse.Namespace) -> int:
     for words in outcome.warnings:
         if words not in examination.recording.warnings:  # the folder could not take it up
             say(words)
+    for spec in exports.later:
+        try:
+            export(examination, spec)
+        except Exception as error:  # the report is told, and the exit code is the command's
+            say(f"export {spec} failed: {_words(error)}")
+            print(f"hint: hotloop export {folder} --to {spec}", file=sys.stderr)
+    exports.close()
     return outcome.exit_code
 
 
@@ -133,9 +142,12 @@ def _put(stream: TextIO, text: str) -> None:
         say(f"the report could not be printed: {error.strerror}")
 
 
+def _words(error: Exception) -> str:
+    return error.message if isinstance(error, HotloopError) else f"{type(error).__name__}: {error}"
+
+
 def _say_report_failed(error: Exception, folder: Path) -> None:
-    words = error.message if isinstance(error, HotloopError) else f"{type(error).__name__}: {error}"
-    say(f"the command ended, but its report could not be made: {words}")
+    say(f"the command ended, but its report could not be made: {_words(error)}")
     if folder.exists():  # the script may have removed it
         print(
             f"hint: the recording is kept in {folder}; 'hotloop report {folder}' tries again", file=sys.stderr

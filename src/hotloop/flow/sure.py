@@ -1,9 +1,10 @@
 """``run --until-sure``: end the command once its verdict no longer changes.
 
 A look examines what is recorded so far, in a process of its own and at the lowest priority. The command ends
-when as many looks as ``LOOKS`` in a row name the same bottleneck and the same first finding, and the
-bottleneck stays the same where blocks of steps are drawn again (moving by chance alone it would change less
-often than the look's part of ``ERROR``, which all looks share: Bonferroni with weights 6 / (pi^2 k^2)).
+when as many looks as ``LOOKS`` in a row name the same bottleneck and the same first finding, none in doubt,
+and the bottleneck stays the same where blocks of steps are drawn again (moving by chance alone it would
+change less often than the look's part of ``ERROR``, which all looks share: Bonferroni with weights
+6 / (pi^2 k^2)).
 """
 
 from __future__ import annotations
@@ -11,8 +12,8 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from contextlib import suppress
-from math import pi
+from collections.abc import Callable
+from math import inf, pi
 from pathlib import Path
 from time import monotonic
 from typing import Any, Final
@@ -20,10 +21,12 @@ from typing import Any, Final
 import numpy as np
 
 from hotloop.diagnose.bottleneck import class_costs
+from hotloop.diagnose.doubt import doubt
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.rollouts import acts
 from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES, COLUMN
+from hotloop.record.publish import write_text_atomic
 
 #: How often at most, over all looks, chance alone makes the bottleneck another one than the longer run's.
 ERROR: Final = 0.05
@@ -38,14 +41,16 @@ _BLOCKS: Final = 20
 
 
 def look(folder: Path) -> dict[str, Any] | None:
-    """What a recording says so far; None where it is too short, or has several ranks: these have to end at
-    the same step.
+    """What a recording says so far; only how many ``ranks`` where there are several, which have to end at the
+    same step; None where it is too short.
     """
     from hotloop.flow.examine import examine, read
 
     found = examine(read(folder))
     evidence = found.evidence
-    if evidence is None or len(found.ranks) > 1:
+    if len(found.ranks) > 1:
+        return {"ranks": len(found.ranks)}
+    if evidence is None:
         return None
     steps, limits = evidence.steps, evidence.limits
     if int(steps.steady.sum()) < limits.few_steps or steps.span_s < limits.trend_span_s:
@@ -56,6 +61,7 @@ def look(folder: Path) -> dict[str, Any] | None:
         "steps": steps.num_steps,
         "bottleneck": found.bottleneck,
         "first": first.id if first is not None else "",
+        "doubt": doubt(evidence),
         "changes": changes(evidence, found.bottleneck),
         "precise": not edges or not first or edges[1] - edges[0] <= 2 * _PRECISE * first.cost_s_per_step,
     }
@@ -91,8 +97,8 @@ def _by_block(evidence: Evidence) -> tuple[list[str], np.ndarray[Any, Any]]:
 class Sure:
     """``tick`` is called once or twice a second while a command runs that was given ``env``."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
+        self._folder, self._say, self._said = folder, say, False
         self._file = folder / "until-sure"
         self._looks: list[dict[str, Any]] = []
         self._child: subprocess.Popen[str] | None = None
@@ -111,11 +117,13 @@ class Sure:
             return
         if self._child is not None:
             if self._child.poll() is not None:
-                self._answered(self._child.communicate()[0])
+                self._answered(*self._child.communicate())
         elif monotonic() >= self._next_s:
-            words = [sys.executable, "-c", "from hotloop.flow.sure import main; main()", str(self._folder)]
+            # -P: a json.py of the user's in the working folder is not json.
+            words = [sys.executable, "-P", "-c", "from hotloop.flow.sure import main; main()"]
+            pipe = subprocess.PIPE
             self._child = subprocess.Popen(
-                words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+                [*words, str(self._folder)], stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe, text=True
             )
 
     def close(self) -> None:
@@ -124,17 +132,31 @@ class Sure:
             self._child.kill()
             self._child.communicate()
         self._file.unlink(missing_ok=True)
+        if not self.why and self._looks and self._looks[-1]["doubt"]:
+            self._say(f"--until-sure did not end the run: {self._looks[-1]['doubt']}")
 
-    def _answered(self, text: str) -> None:
+    def _answered(self, text: str, error: str) -> None:
         self._child, spent_s = None, monotonic() - self._begun_s
         self._next_s = self._begun_s + max(spent_s + 1.0, _GROWTH * spent_s)
-        with suppress(ValueError):  # it failed: the next may not
+        try:
             answer = json.loads(text)
-            self._looks = [*self._looks, answer][-LOOKS:] if answer is not None else []
-            self._number += answer is not None
+        except ValueError:  # the next may not fail
+            self._once(f"cannot look: {(error.strip() or 'it was killed').splitlines()[-1]}")
+            return
+        if answer is not None and "ranks" in answer:
+            self._once(f"does not end a run of {answer['ranks']} ranks: they have to end at the same step")
+            self._next_s = inf
+            return
+        self._looks = [*self._looks, answer][-LOOKS:] if answer is not None else []
+        self._number += answer is not None
         self.why = agreed(self._looks, self._number)
         if self.why:
-            self._file.write_text(self.why, encoding="utf-8")
+            write_text_atomic(self._file, self.why)
+
+    def _once(self, words: str) -> None:
+        if not self._said:
+            self._said = True
+            self._say(f"--until-sure {words}")
 
 
 def agreed(looks: list[dict[str, Any]], number: int) -> str:
@@ -142,6 +164,8 @@ def agreed(looks: list[dict[str, Any]], number: int) -> str:
     if len(looks) < LOOKS or len({(one["bottleneck"], one["first"]) for one in looks}) > 1:
         return ""
     last = looks[-1]
+    if any(one["doubt"] for one in looks):  # the verdict says that it is not sure
+        return ""
     if last["changes"] > ERROR * 6 / (pi * number) ** 2 or not last["precise"]:
         return ""
     first = f"first finding {last['first']}" if last["first"] else "no finding"

@@ -36,12 +36,17 @@ class Step:
         probe = self._probe
         if probe is not None and error is None and get_ident() == probe.owner:
             probe.hooks.guard("marking", self._mark)(probe, sys._getframe(1))
+            if self._update and not probe.count.fed:
+                probe.count.stop_if_done()
 
     def _mark(self, probe: Any, frame: Any) -> None:
         site = probe.site(frame)
         if self._update:
             probe.count.updates += 1
             probe.count.rounds += 1
-            probe.emit(OPTIMIZER, now_ns(), 0, 0, site, _OURS)
+            now = now_ns()
+            probe.emit(OPTIMIZER, now, 0, 0, site, _OURS)
+            if probe.count.next_tick <= now:
+                probe.tick(now)
         if self._samples > 0:
             probe.emit(STEP, self._start, 0, int(self._samples), site)
