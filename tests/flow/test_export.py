@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -14,8 +15,8 @@ import pytest
 from hotloop.cli.main import main
 from hotloop.errors import UsageError
 from hotloop.flow.examine import Examination, examine, read
-from hotloop.flow.export import Live, export, made
-from hotloop.flow.metrics import METRICS
+from hotloop.flow.export import _MOST_WAITING, Live, Prometheus, export, made
+from hotloop.flow.metrics import METRICS, Point
 from hotloop.flow.observe import new_run_folder, observe
 
 SCRIPT = """
@@ -40,11 +41,11 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = new_run_folder(tmp_path / "run", ["train.py"])
     said: list[str] = []
     exports = Live([f"jsonl={tmp_path / 'live.jsonl'}", "prometheus=:0", "parquet=later"], said.append)
-    server = exports._open["prometheus=:0"]
+    (server,) = [one.exporter for one in exports._open if isinstance(one.exporter, Prometheus)]
     pages: list[str] = []
 
     def tick() -> None:
-        with urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=5) as page:  # type: ignore[attr-defined]
+        with urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=5) as page:
             pages.append(page.read().decode())
 
     command = [sys.executable, str(tmp_path / "train.py")]
@@ -168,11 +169,94 @@ def test_what_cannot_be_exported_is_said_with_the_way_out(
 def test_an_exporter_that_fails_leaves_the_run_alone(tmp_path: Path) -> None:
     said: list[str] = []
     exports = Live([f"jsonl={tmp_path / 'a.jsonl'}"], said.append)
-    exports._open[f"jsonl={tmp_path / 'a.jsonl'}"].close()
-    exports._each(lambda one: one.put(None))  # type: ignore[arg-type]
-    exports._each(lambda one: one.put(None))  # type: ignore[arg-type]
+    (one,) = exports._open
+    one.exporter.close()
+    for _ in range(2):
+        one.put(Point(0.0, 1, {}))
+    exports.close()
     assert len(said) == 1
-    assert "stopped" in said[0]
+    assert "stopped: ValueError" in said[0]
+    assert not Live([], said.append)
+
+
+def test_a_server_that_answers_late_delays_nobody(tmp_path: Path) -> None:
+    """A reader that takes nothing until every point was handed over."""
+    os.mkfifo(tmp_path / "pipe")
+    reader = os.open(tmp_path / "pipe", os.O_RDONLY | os.O_NONBLOCK)
+    said: list[str] = []
+    exports = Live([f"jsonl={tmp_path / 'pipe'}"], said.append)
+    (one,) = exports._open
+    many = Point(0.0, 1, {("samples_per_second", str(number)): 1.0 for number in range(9_000)})
+    for _ in range(_MOST_WAITING + 10):  # each is more than the pipe holds
+        one.put(many)
+    os.set_blocking(reader, True)
+    text = os.fdopen(reader, encoding="utf-8")
+    lines: list[str] = []
+    taker = threading.Thread(target=lambda: lines.extend(text))
+    taker.start()
+    exports.close()
+    taker.join()
+    text.close()
+    assert _MOST_WAITING <= len(lines) <= _MOST_WAITING + 1
+    assert "points were left out" in said[0]
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_a_file_that_exists_is_not_overwritten(kind: str, examination: Examination, tmp_path: Path) -> None:
+    there = tmp_path / "there"
+    there.write_text("mine")
+    for go in (lambda spec: Live([spec], print), lambda spec: export(examination, spec)):
+        with pytest.raises(UsageError, match="there exists"):
+            go(f"{kind}={there}")
+    assert there.read_text() == "mine"
+
+
+def test_the_command_begins_where_every_export_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    command = ["--", sys.executable, "-c", "print('ran')"]
+    assert main(["run", "--json", "--export", "jsonl=-", *command]) == 2
+    assert "both write to standard output" in capfd.readouterr().err
+    monkeypatch.setitem(sys.modules, "pyarrow.parquet", None)
+    assert main(["run", "--export", "parquet=a.parquet", *command]) == 2
+    told = capfd.readouterr()
+    assert "pip install 'hotloop[export]'" in told.err
+    assert "ran" not in told.out
+    assert not list(tmp_path.iterdir())
+
+
+def test_an_export_that_fails_comes_after_the_report(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text(SCRIPT.replace("1600", "160"))
+    command = ["run", "--export", "parquet=none/a.parquet", "--", sys.executable, "train.py"]
+    assert main(command) == 0
+    err = capfd.readouterr().err
+    assert "could not be made" not in err
+    assert err.index("report.html") < err.index("export parquet=none/a.parquet failed: ")
+
+
+def test_a_watcher_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise ZeroDivisionError
+
+    for broken in ("flow.course.Course.follow", "footprint.watch.MemoryWatch.look"):
+        monkeypatch.setattr(f"hotloop.{broken}", fail)
+    (tmp_path / "train.py").write_text(SCRIPT)
+    folder, ticks = new_run_folder(tmp_path / "run", ["train.py"]), []
+    outcome = observe(
+        [sys.executable, str(tmp_path / "train.py")], folder, patience=1.0, watch_tick=lambda: ticks.append(1)
+    )
+    recording = read(folder)
+    assert len(ticks) > 2
+    assert len(recording.system["t_s"]) > 1
+    assert sorted(outcome.warnings) == sorted(recording.warnings)
+    assert sorted(recording.warnings) == [
+        "hotloop stopped following the run: ZeroDivisionError: ",
+        "hotloop stopped watching memory: ZeroDivisionError: ",
+    ]  # fmt: skip
 
 
 @pytest.mark.nightly

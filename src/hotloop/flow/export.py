@@ -1,7 +1,7 @@
 """Runs in other tools: ``KIND`` or ``KIND=WHERE``, while they go on (``hotloop run --export``) or later.
 
 Each is a few lines around a library that is imported where it is used. An exporter
-never fails a run: on its first error it is dropped, with a warning.
+never fails or delays a run: each has its thread, and is dropped with a warning on its first error.
 """
 
 from __future__ import annotations
@@ -10,8 +10,12 @@ import json
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from math import isfinite
 from pathlib import Path
+from queue import SimpleQueue
+from threading import Thread
+from time import monotonic
 from typing import Any, Final, Protocol, TextIO
 
 import numpy as np
@@ -23,6 +27,9 @@ from hotloop.flow.metrics import METRICS, Point, flat, now, points, summary
 from hotloop.record.publish import write_bytes_atomic
 from hotloop.record.samples import Samples
 
+#: Points that wait for an exporter at most, and seconds that all have together once the run is over.
+_MOST_WAITING: Final = 64
+_CLOSE_S: Final = 30.0
 _HINT: Final = "pip install 'hotloop[export]'"
 
 
@@ -41,7 +48,7 @@ class JsonLines:
 
     def __init__(self, where: str, live: bool) -> None:
         path = Path(where or "hotloop.jsonl")
-        self._file: TextIO = sys.stdout if where == "-" else path.open("w", encoding="utf-8")
+        self._file: TextIO = sys.stdout if where == "-" else _new(path).open("w", encoding="utf-8")
 
     def put(self, point: Point) -> None:
         """Write a line; a loss that is not finite is null."""
@@ -241,40 +248,87 @@ def made(spec: str, *, live: bool) -> Exporter:
         return _KINDS[kind][0](where, live)
 
 
+class _Live:
+    """An exporter on a thread of its own, behind a queue: a server that is slow delays nobody."""
+
+    def __init__(self, spec: str, warn: Callable[[str], None]) -> None:
+        self.exporter = made(spec, live=True)
+        self._spec, self._warn = spec, warn
+        self._waiting: SimpleQueue[Point | None] = SimpleQueue()
+        self._missed, self._stopped = 0, False
+        self._thread = Thread(target=self._take, name=f"hotloop export {spec}", daemon=True)
+        self._thread.start()
+
+    def put(self, point: Point) -> None:
+        """Leave a point for it; none where too many wait."""
+        if self._waiting.qsize() < _MOST_WAITING:
+            self._waiting.put(point)
+        else:
+            self._missed += 1
+
+    def end(self) -> None:
+        """Nothing more comes."""
+        self._waiting.put(None)
+
+    def wait(self, seconds: float) -> None:
+        """Until it took everything, as long as this."""
+        self._thread.join(max(0.0, seconds))
+        if self._thread.is_alive():
+            self._warn(f"--export {self._spec}: it did not take everything within {_CLOSE_S:.0f} s")
+        elif self._missed and not self._stopped:
+            self._warn(f"--export {self._spec}: {self._missed:,} points were left out, it is too slow")
+
+    def _take(self) -> None:
+        try:
+            while (point := self._waiting.get()) is not None:
+                self.exporter.put(point)
+            self.exporter.close()
+        except Exception as error:  # each library has its own
+            self._stopped = True
+            self._warn(f"--export {self._spec} stopped: {type(error).__name__}: {error}")
+
+
 class Live:
-    """The exporters of a run that goes on; ``look`` once or twice a second. ``parquet`` waits for its end."""
+    """The exporters of a run that goes on; ``look`` once or twice a second. ``parquet`` waits for its end.
+
+    Raises UsageError where one lacks its library or its place.
+    """
 
     def __init__(self, specs: Sequence[str], warn: Callable[[str], None]) -> None:
         self.later = [spec for spec in specs if parse(spec)[0] == "parquet"]
-        self._open = {spec: made(spec, live=True) for spec in specs if spec not in self.later}
-        self._warn = warn
+        for spec in self.later:
+            with _in_words(spec):
+                import_module("pyarrow.parquet")
+                _new(_parquet_path(spec))
+        self._open = [_Live(spec, warn) for spec in specs if spec not in self.later]
+
+    def __bool__(self) -> bool:
+        """Whether any takes points while the run goes on."""
+        return bool(self._open)
 
     def look(self, course: Course, samples: Samples) -> None:
         """Hand over the point of this moment, where the system was sampled."""
         if self._open and samples[0] and (point := now(course, samples[0][-1])):
-            self._each(lambda one: one.put(point))
+            for one in self._open:
+                one.put(point)
 
     def close(self) -> None:
-        """The run is over."""
-        self._each(lambda one: one.close())
-
-    def _each(self, do: Callable[[Exporter], None]) -> None:
-        for spec, one in list(self._open.items()):
-            try:
-                do(one)
-            except Exception as error:
-                del self._open[spec]
-                self._warn(f"--export {spec} stopped: {type(error).__name__}: {error}")
+        """The run is over: each has the same time to take what waits."""
+        for one in self._open:
+            one.end()
+        until_s = monotonic() + _CLOSE_S
+        for one in self._open:
+            one.wait(until_s - monotonic())
 
 
 def export(examination: Examination, spec: str) -> int:
     """Hand a finished run to an exporter; how many points it got. Raises UsageError."""
-    kind, where = parse(spec)
+    kind, _ = parse(spec)
     if examination.lead is None:
         raise UsageError("nothing trained in this run: there is nothing to export", hint="hotloop report RUN")
     if kind == "parquet":
         with _in_words(spec):
-            return _parquet(examination, Path(where or "hotloop.parquet"))
+            return _parquet(examination, _new(_parquet_path(spec)))
     exporter = made(spec, live=False)
     all_points: Iterable[Point] = points(examination)
     if _KINDS[kind][2]:
@@ -286,6 +340,17 @@ def export(examination: Examination, spec: str) -> int:
             count += 1
         exporter.close()
     return count
+
+
+def _parquet_path(spec: str) -> Path:
+    return Path(parse(spec)[1] or "hotloop.parquet")
+
+
+def _new(path: Path) -> Path:
+    """Raises UsageError where it would overwrite what is there."""
+    if path.is_file() and path.stat().st_size:
+        raise UsageError(f"{path} exists", hint="name another file, or remove that one")
+    return path
 
 
 def _parquet(examination: Examination, path: Path) -> int:

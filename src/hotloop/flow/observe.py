@@ -10,8 +10,9 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Final, TypeVar
 
 from hotloop.errors import UsageError
 from hotloop.fix.in_force import InForce
@@ -31,6 +32,10 @@ from hotloop.record.store import Store
 #: What ``python -m`` runs and what a shell runs, to name a run folder after the script and not after the
 #: interpreter.
 _INTERPRETERS = re.compile(r"^(python[\d.]*|torchrun|accelerate|launch|sh|bash|env|uv|run|-.*|.*=.*)$")
+
+#: Without these the course of the run stands still for who looks at it.
+_FEEDS: Final = frozenset({"sampling the system", "storing the run", "following the run"})
+_T = TypeVar("_T")
 
 
 def new_run_folder(out: Path | None, command: Sequence[str]) -> Path:
@@ -83,7 +88,10 @@ def observe(
             guard.disk = room.scratch
         course = Course(window_s=WINDOW_S * (patience or 1.0))
         alerts = None if quiet or patience is None else Alerts(course, _say, patience=patience)
-        store = Store(folder, course.follow if alerts or exports else None)
+        watching = _Watching()
+        store = Store(
+            folder, partial(watching.call, "following the run", course.follow) if alerts or exports else None
+        )
         machine, kills = facts(with_gpus=False), oom_kills()
         put: Mapping[str, str] = {}
         asked = {"STEPS": steps, "PROFILE": int(profile) or None, "MEMORY": int(memory) or None}
@@ -97,17 +105,20 @@ def observe(
 
         def tick(pid: int) -> None:
             if guard is not None:
-                guard.look(pid)
-            samples = sampler.sample(pid, extra_pids=store.living_pids)
-            store.take_in(samples)
+                watching.call("guarding the machine", guard.look, pid)
+            samples = watching.call(
+                "sampling the system", sampler.sample, pid, extra_pids=store.living_pids
+            ) or ([], [])
+            watching.call("storing the run", store.take_in, samples)
             trainer, step = store.progress
-            watch.look(*samples, pid=trainer, step=step)
-            if alerts is not None:
-                alerts.look(samples)
-            if exports is not None:
-                exports.look(course, samples)
+            watching.call("watching memory", watch.look, *samples, pid=trainer, step=step)
+            fed = watching.off.isdisjoint(_FEEDS)  # what stands still would look like a run that does
+            if alerts is not None and fed:
+                watching.call("warning", alerts.look, samples)
+            if exports is not None and fed:
+                watching.call("exporting", exports.look, course, samples)
             if watch_tick is not None:
-                watch_tick()
+                watching.call("looking for its end", watch_tick)
 
         try:
             outcome = run_command(
@@ -126,6 +137,7 @@ def observe(
                 patch.take_back(folder)
             store.discard()
             raise
+        store.warnings += watching.told
         store.add_machine(oom_kills=oom_kills_since(kills))
         store.add_machine(gpus=sampler.gpu_facts())  # not earlier: a driver may take seconds to answer
         store.take_in()
@@ -136,6 +148,26 @@ def observe(
             ended_for=guard.why if guard is not None else "",
             started=room is None or outcome.exit_code != REFUSED,
         )
+
+
+class _Watching:
+    """What looks at a run. One that raises is not called again, which is told once; the others go on."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.off: set[str] = set()
+
+    def call(self, what: str, look: Callable[..., _T], *given: Any, **named: Any) -> _T | None:
+        """What it gives, None where it is off."""
+        if what in self.off:
+            return None
+        try:
+            return look(*given, **named)
+        except Exception as error:
+            self.off.add(what)
+            self.told.append(f"hotloop stopped {what}: {type(error).__name__}: {error}")
+            _say(f"warning: {self.told[-1]}")
+            return None
 
 
 def observe_quietly(command: Sequence[str], folder: Path, **more: Any) -> tuple[Outcome, str]:

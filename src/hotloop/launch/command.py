@@ -16,7 +16,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, perf_counter_ns, time
@@ -182,9 +182,10 @@ class _Wait:
 
     def _tick(self) -> None:
         """Watching may break, the command goes on."""
-        try:
-            if self.orphans is not None:
+        if self.orphans is not None:
+            with suppress(Exception):  # looked at again, and once the command has ended
                 self.orphans.left(self._ours)  # a script may wait for its daemon to be gone
+        try:
             if self.on_tick is not None:
                 self.on_tick(self.process.pid)
         except Exception as error:
