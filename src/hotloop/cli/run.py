@@ -118,7 +118,7 @@ def main(options: argparse.Namespace) -> int:
         try:
             export(examination, spec)
         except Exception as error:  # the report is told, and the exit code is the command's
-            say(f"export {spec} failed: {_words(error)}")
+            say(f"export {spec} failed: {_words(error).removeprefix(spec + ': ')}")
             print(f"hint: hotloop export {folder} --to {spec}", file=sys.stderr)
     exports.close()
     return outcome.exit_code
