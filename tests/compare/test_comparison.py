@@ -90,6 +90,7 @@ def test_json_and_bad_input() -> None:
     found = json.loads(done.stdout)
     assert found["comparisons"][0]["settings"] == {}
     assert [entry["num_steps"] for entry in found["runs"]] == [64, 64]
+    assert found["runs"][0]["label"] == run("none").name, "no path where the last part tells them apart"
     alone = hotloop("compare", str(run("none")))
     assert (alone.returncode, "nothing to compare" in alone.stderr) == (2, True)
     for words in ("much", "3", "1", "1000%", "-1%", "nan"):

@@ -116,6 +116,9 @@ def _groups(words: Sequence[str]) -> list[Group]:
         raise UsageError(
             "one run, or one label, is given: nothing to compare it with", hint="hotloop compare RUN RUN"
         )
+    every = list(dict.fromkeys(path for paths in named.values() for path in paths))
+    last = {path: path.name for path in every}  # tells the runs apart, or the whole path does
+    short = last if all(last.values()) and len(set(last.values())) == len(last) else {}
     groups, done, total = [], 0, len(words)
     with progress("reading runs") as advance:
         for label, paths in named.items():
@@ -123,9 +126,14 @@ def _groups(words: Sequence[str]) -> list[Group]:
             for path in paths:
                 examination = examine(read(path))
                 runs.append(
-                    measured(examination.recording, str(path), examination.ranks, examination.findings)
+                    measured(
+                        examination.recording,
+                        short.get(path, str(path)),
+                        examination.ranks,
+                        examination.findings,
+                    )
                 )
                 done += 1
                 advance(done / total, path.name)
-            groups.append(Group(label=label, runs=tuple(runs)))
+            groups.append(Group(label=runs[0].label if label in words else label, runs=tuple(runs)))
     return groups

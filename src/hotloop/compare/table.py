@@ -22,7 +22,7 @@ def render(groups: Sequence[Group], comparisons: Sequence[Comparison]) -> str:
     if len({group.lead.command for group in groups}) > 1:  # the reader of a ratio has to know it first
         lines.append("the commands differ")
         for group in groups:
-            lines += hanging(f"{'  ' + _short(group.label, _NAME - 4):<{_NAME}}", group.lead.command)
+            lines += hanging(f"{'  ' + group.label:<{_NAME - 1}} ", group.lead.command)
     for start in range(0, len(comparisons), _COLUMNS - 1):
         shown = comparisons[start : start + _COLUMNS - 1]
         columns = [groups[0], *groups[1 + start : start + _COLUMNS]]

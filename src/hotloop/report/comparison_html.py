@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import PurePath
 from typing import Any, Final
 
 from markupsafe import Markup
@@ -18,12 +17,14 @@ from hotloop.report import html
 from hotloop.units import duration
 
 _LEAST: Final = 1e-9
+#: A phase of less than this part of the step.
+_SMALL: Final = 0.005
 
 
 def render(groups: Sequence[Group], comparisons: Sequence[Comparison]) -> str:
     """The whole page; the first group is what the others are compared with."""
     facts = [summary(group) for group in groups]
-    names = _names([group.label for group in groups])
+    names = [group.label for group in groups]
     whole = max([sum(fact["phases"].values()) for fact in facts] + [_LEAST])
     body = html.environment().get_template("comparison.html.j2").render(
         cwd=None,
@@ -56,12 +57,6 @@ def render(groups: Sequence[Group], comparisons: Sequence[Comparison]) -> str:
         f"hotloop {__version__} compare",
         {"wall_s": 0, "charts": []},
     )
-
-
-def _names(labels: Sequence[str]) -> list[str]:
-    """The last parts of paths where these tell the runs apart."""
-    short = [PurePath(label).name or label for label in labels]
-    return short if len(set(short)) == len(short) else list(labels)
 
 
 def _verdict(name: str, base: str, one: Comparison) -> str:
@@ -100,7 +95,8 @@ def _axis(comparisons: Sequence[Comparison]) -> dict[str, float] | None:
 
 
 def _phases(facts: Sequence[dict[str, Any]], comparisons: Sequence[Comparison]) -> Any:
-    """(phase, cells): seconds per step, of the others with the change."""
+    """(phase, cells): seconds per step, of the others with the change; in parts of what is not next to 0."""
+    least = _SMALL * sum(facts[0]["phases"].values())
     for phase in PHASES:
         values = [fact["phases"][phase] for fact in facts]
         if phase == "startup" or max(values) < 1e-6:
@@ -108,7 +104,9 @@ def _phases(facts: Sequence[dict[str, Any]], comparisons: Sequence[Comparison]) 
         cells = [duration(values[0])]
         for value, one in zip(values[1:], comparisons, strict=True):
             moved = next((m for m in one.phases if m.phase == phase), None)
-            change = f" ({value / values[0] - 1:+.0%})".replace("%", " %") if moved and values[0] > 0 else ""
+            change = (
+                f" ({value / values[0] - 1:+.0%})".replace("%", " %") if moved and values[0] > least else ""
+            )
             cells.append(duration(value) + change + (" ?" if moved and not moved.beyond_noise else ""))
         yield phase, cells
 
