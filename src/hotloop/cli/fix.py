@@ -60,7 +60,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns 1 where a remedy asked for is not written or the patched copy does not do what it should."""
+    """Returns 1 where a remedy asked for is not written, ``--write`` writes nothing of what is left, or the
+    patched copy does not do what it should.
+    """
     for path in options.paths:
         if not path.exists():
             raise UsageError(f"{path} does not exist")
@@ -88,7 +90,8 @@ def main(options: argparse.Namespace) -> int:
         sys.stderr.write(_words(fixed, run))
     if fixed.proof is not None and fixed.refused:
         raise CheckFailed(fixed.proof.words, hint="nothing is written; --no-check leaves the check out")
-    return 1 if fixed.missing else 0
+    nothing = options.write and not fixed.written and any(not left.already for left in fixed.patch.left)
+    return 1 if fixed.missing or nothing else 0
 
 
 def _words(fixed: Fixed, run: Path) -> str:
