@@ -1,4 +1,4 @@
-"""The tutorial's commands are run as they stand, on a script like a reader's."""
+"""The commands of the tutorial's table are run as they stand, on a script like a reader's."""
 
 from __future__ import annotations
 

@@ -124,8 +124,9 @@ def untried(findings: Sequence[Finding]) -> list[str]:
 
 def _healthy(bound: str, name: str, steps: Steps, findings: Sequence[Finding]) -> str:
     if steps.num_steps < Limits().min_steps or steps.span_s < Limits().min_span_s:
-        count = f"{steps.num_steps} step{'' if steps.num_steps == 1 else 's'}"
-        return f"{bound}; in only {count} ({units.duration(steps.span_s)}) nothing more can be told."
+        count = f"{steps.num_steps:,} step{'' if steps.num_steps == 1 else 's'}"
+        few, span = steps.num_steps < Limits().min_steps, units.duration(steps.span_s)
+        return f"{bound}; in only {f'{count} ({span})' if few else span} nothing more can be told."
     names = untried(findings)
     if name == "device" and names:
         return f"{bound}; nothing stands out. Whether {' or '.join(names)} helps, a trial would tell."
