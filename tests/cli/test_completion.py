@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pty
 import shutil
 import subprocess
 from pathlib import Path
@@ -39,6 +41,50 @@ def test_bash_completes_verbs_flags_values_and_runs(scripts: Path, tmp_path: Pat
     assert bash(scripts, "run", "--", "python", "--st") == [], "the command's words are its own"
     (tmp_path / "hotloop-runs" / "one").mkdir(parents=True)
     assert bash(scripts, "report", "", cwd=tmp_path) == ["hotloop-runs/one"]
+
+
+def test_a_tab_in_a_real_bash_gives_words_and_files_only_where_a_file_belongs(
+    scripts: Path, tmp_path: Path
+) -> None:
+    for folder in ("docs", "numbers", "hotloop-runs/one"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "my data.yaml").touch()
+    typed = {
+        "docs": "docs ",
+        "docs tu": "docs tune ",
+        "docs input/slow-sa": "docs input/slow-sample ",
+        "run --apply num-w": "run --apply num-workers ",
+        "run --apply docs": "run --apply docs",
+        "run --export js": "run --export jsonl=",
+        "run --export jsonl=my": r"run --export jsonl=my\ data.yaml ",
+        "run --steps nu": "run --steps nu",
+        "audit --config my": r"audit --config my\ data.yaml ",
+        "run -- numb": "run -- numbers/",
+        "report hotloop-runs/o": "report hotloop-runs/one/",
+    }
+    line = f"bind 'set bell-style none'; source {scripts / 'bash'}; hotloop() {{ :; }}\n"
+    pid, terminal = pty.fork()
+    if pid == 0:
+        os.chdir(tmp_path)
+        os.execvpe(
+            "bash", ["bash", "--norc", "--noprofile", "-i"], {**os.environ, "PS1": "READY ", "TERM": "dumb"}
+        )
+    until(terminal, "READY ")
+    os.write(terminal, line.encode())
+    until(terminal, "READY ")
+    for before, after in typed.items():
+        os.write(terminal, f"hotloop {before}\t#\n".encode())
+        seen = until(terminal, "READY ")
+        assert seen.startswith(f"hotloop {after}#\r\n"), seen
+    os.write(terminal, b"exit\n")
+    os.waitpid(pid, 0)
+
+
+def until(terminal: int, end: str) -> str:
+    seen = ""
+    while not seen.endswith(end):
+        seen += os.read(terminal, 4096).decode()
+    return seen
 
 
 @pytest.mark.skipif(shutil.which("zsh") is None, reason="no zsh here")

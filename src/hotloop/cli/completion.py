@@ -19,23 +19,29 @@ _HOW: Final = {
 
 @dataclass(frozen=True, kw_only=True)
 class Flag:
-    """An option: its spellings, one sentence, whether it takes a value, and which where these are known."""
+    """An option: its spellings, one sentence, whether it takes a value, which, and whether that is a file."""
 
     names: tuple[str, ...]
     help: str
     takes_value: bool
     choices: tuple[str, ...]
+    files: bool
 
 
 @dataclass(frozen=True, kw_only=True)
 class Verb:
-    """``values``: what its first argument may be, where that is known; ``runs``: it takes a run."""
+    """``values``: what its first argument may be, where that is known; ``runs``, ``files``: it takes them."""
 
     name: str
     help: str
     flags: tuple[Flag, ...]
     values: tuple[str, ...]
     runs: bool
+    files: bool
+
+
+#: What stands for files in a usage.
+_FILES: Final = re.compile("FILE|DIR|PATH|FOLDER|RUN|COMMAND|PYTHON|OUT")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -58,26 +64,31 @@ def render(shell: str) -> str:
 def verbs() -> Iterator[Verb]:
     """Every verb with what its parser takes."""
     from hotloop.cli import main as cli
+    from hotloop.findings import pages
+    from hotloop.flow.export import KINDS
+    from hotloop.remedy import catalogue
 
+    remedies = tuple(one.id for one in catalogue.remedies())
+    known = {"REMEDY": remedies, "PAGE": tuple(pages.titles()), "SPEC": tuple(f"{kind}=" for kind in KINDS)}
+    known |= {"WORD": remedies, "INTERVENTION": remedies}
     for name, words in cli.VERBS.items():
         _, parser = cli._parser([name])
         flags: list[Flag] = []
         values: tuple[str, ...] = ()
-        runs = False
+        runs = files = False
         for action in parser._actions:
-            choices = tuple(map(str, action.choices or ()))
+            meant = str(action.metavar)
+            choices = tuple(map(str, action.choices or ())) or known.get(meant, ())
+            path = not choices and bool(_FILES.search(meant))
             if action.option_strings:
                 text = (action.help or "").replace("%%", "%").partition(";")[0]
                 text = re.sub(r"(\(default|: ).*", "", text).strip()
                 takes = action.nargs != 0
-                flags.append(
-                    Flag(names=tuple(action.option_strings), help=text, takes_value=takes, choices=choices)
-                )
-            elif action.metavar == "RUN":
-                runs = True
+                names = tuple(action.option_strings)
+                flags.append(Flag(names=names, help=text, takes_value=takes, choices=choices, files=path))
             else:
-                values = values or choices
-        yield Verb(name=name, help=words, flags=tuple(flags), values=values, runs=runs)
+                runs, files, values = runs or meant.split()[0] == "RUN", files or path, values or choices
+        yield Verb(name=name, help=words, flags=tuple(flags), values=values, runs=runs, files=files)
 
 
 # -- bash ------------------------------------------------------------------------------------------------
@@ -86,12 +97,13 @@ _BASH: Final = """\
 _hotloop() {
   local cur=${COMP_WORDS[COMP_CWORD]} prev=${COMP_WORDS[COMP_CWORD-1]} verb= flags= values= i
   COMPREPLY=()
+  [[ $cur == = || $prev == = ]] && return  # a value's second half: files
   for ((i = 1; i < COMP_CWORD; i++)); do
     [[ ${COMP_WORDS[i]} == -- ]] && return  # behind it stands a command: files
     [[ -z $verb && ${COMP_WORDS[i]} != -* ]] && verb=${COMP_WORDS[i]}
   done
   if [[ -z $verb ]]; then
-    COMPREPLY=($(compgen -W "@VERBS@ --help --version" -- "$cur"))
+    _hotloop_words "@VERBS@ --help --version"
     return
   fi
   case "$verb $prev" in
@@ -101,31 +113,33 @@ _hotloop() {
 @FLAGS@
   esac
   if [[ $cur == -* ]]; then
-    COMPREPLY=($(compgen -W "$flags" -- "$cur"))
+    _hotloop_words "$flags"
   elif [[ $values == RUN ]]; then
+    local IFS=$'\\n'
+    compopt -o filenames 2>/dev/null
     COMPREPLY=($(compgen -G "${cur:-hotloop-runs/}*"))
-  else
-    COMPREPLY=($(compgen -W "$values" -- "$cur"))
+  elif [[ $values != FILE ]]; then
+    _hotloop_words "$values"
   fi
 }
-complete -o default -o filenames -F _hotloop hotloop"""
+_hotloop_words() {
+  compopt +o default 2>/dev/null  # no files beside them
+  COMPREPLY=($(compgen -W "$1" -- "$cur"))
+  [[ ${COMPREPLY[0]} == *= ]] && compopt -o nospace 2>/dev/null
+}
+complete -o default -F _hotloop hotloop"""
 
 
 def _bash(all_: list[Verb]) -> list[str]:
     values, flags = [], []
     for verb in all_:
         names = " ".join(name for flag in verb.flags for name in flag.names)
-        flags.append(
-            f'    {verb.name}) flags="{names}" values="{"RUN" if verb.runs else " ".join(verb.values)}";;'
-        )
+        taken = "RUN" if verb.runs else " ".join(verb.values) or ("FILE" if verb.files else "")
+        flags.append(f'    {verb.name}) flags="{names}" values="{taken}";;')
         for flag in verb.flags:
             if flag.takes_value:
                 pattern = "|".join(f'"{verb.name} {name}"' for name in flag.names)
-                reply = (
-                    f'COMPREPLY=($(compgen -W "{" ".join(flag.choices)}" -- "$cur")); '
-                    if flag.choices
-                    else ""
-                )
+                reply = "" if flag.files else f'_hotloop_words "{" ".join(flag.choices)}"; '
                 values.append(f"    {pattern}) {reply}return;;")
     filled = {
         "@VERBS@": " ".join(verb.name for verb in all_),
@@ -151,7 +165,7 @@ def _zsh(all_: list[Verb]) -> list[str]:
     lines += ["  words=(${words[2,-1]})", "  (( CURRENT-- ))", "  case ${words[1]} in"]
     for verb in all_:
         specs = [_zsh_flag(name, flag) for flag in verb.flags for name in flag.names]
-        rest = f"({' '.join(verb.values)})" if verb.values else "_files"
+        rest = f"({' '.join(verb.values)})" if verb.values else "_files" if verb.files else " "
         specs.append(_quoted(f"*:{'run' if verb.runs else 'file'}:{rest}"))
         lines.append(f"    {verb.name}) _arguments {' '.join(specs)};;")
     return [*lines, "  esac", "}", "compdef _hotloop hotloop"]
@@ -159,9 +173,8 @@ def _zsh(all_: list[Verb]) -> list[str]:
 
 def _zsh_flag(name: str, flag: Flag) -> str:
     text = re.sub(r"[\[\]:]", " ", flag.help)
-    value = (
-        f":value:({' '.join(flag.choices)})" if flag.choices else ":value:_files" if flag.takes_value else ""
-    )
+    given = f"({' '.join(flag.choices)})" if flag.choices else "_files" if flag.files else " "
+    value = f":value:{given}" if flag.takes_value else ""
     return _quoted(f"*{name}[{text}]{value}")
 
 
@@ -184,7 +197,11 @@ def _fish(all_: list[Verb]) -> list[str]:
                 f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}" for name in flag.names
             )
             value = (
-                f" -x -a '{' '.join(flag.choices)}'" if flag.choices else " -r" if flag.takes_value else ""
+                f" -x -a '{' '.join(flag.choices)}'"
+                if flag.choices
+                else (" -r" if flag.files else " -x")
+                if flag.takes_value
+                else ""
             )
             lines.append(f"complete -c hotloop {seen} {names}{value} -d {_in_fish(flag.help)}")
         if verb.values:
