@@ -114,7 +114,7 @@ def observe(
             watching.call("watching memory", watch.look, *samples, pid=trainer, step=step)
             fed = watching.off.isdisjoint(_FEEDS)  # what stands still would look like a run that does
             if alerts is not None and fed:
-                watching.call("warning", alerts.look, samples)
+                watching.call("looking out for faults", alerts.look, samples)
             if exports is not None and fed:
                 watching.call("exporting", exports.look, course, samples)
             if watch_tick is not None:
@@ -166,7 +166,7 @@ class _Watching:
         except Exception as error:
             self.off.add(what)
             self.told.append(f"hotloop stopped {what}: {type(error).__name__}: {error}")
-            _say(f"warning: {self.told[-1]}")
+            _say(f"warning: {self.told[-1].removeprefix('hotloop ')}")
             return None
 
 
