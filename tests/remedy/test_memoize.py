@@ -625,54 +625,6 @@ def test_an_unmodified_script_trains_bit_for_bit_as_before(tmp_path: Path, setti
     assert not done.notes.get("disabled")
 
 
-SHARDED = """
-import hashlib
-import torch
-from torch.utils.data import DataLoader, IterableDataset, get_worker_info
-
-
-class Shards(IterableDataset):
-    def __init__(self):
-        self.names = [str(number) for number in range(40)]
-
-    def load(self, number):
-        name = self.names[number]
-        for _ in range(300):
-            name = hashlib.sha256(name.encode()).hexdigest()
-        return torch.tensor([int(one, 16) for one in name[:8]]).float()
-
-    def __iter__(self):
-        own = get_worker_info().id
-        self.names[:] = [f"{own} {number}" for number in range(40)]  # the same list of the same length
-        for number in range(40):
-            yield self.load(number)
-
-
-if __name__ == "__main__":
-    torch.manual_seed(0)
-    model = torch.nn.Linear(8, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    loader = DataLoader(Shards(), batch_size=8, num_workers=2)
-    for epoch in range(4):
-        for batch in loader:
-            loss = model(batch).square().mean()
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-    print(repr(loss.item()))
-"""
-
-
-@pytest.mark.nightly
-def test_workers_that_read_other_things_by_the_same_arguments_get_their_own(tmp_path: Path) -> None:
-    plain = run_observed(SHARDED, folder=tmp_path / "plain", observed=False)
-    env = catalogue.environment([catalogue.parse("memoize=train.py:Shards.load")])
-    done = run_observed(SHARDED, folder=tmp_path / "kept", env=env)
-    assert done.stdout == plain.stdout
-    last = done.notes["remedy"][-1]
-    assert last["status"] == "in effect"
-
-
 def heat(points: torch.Tensor, size: int = 8, *, extra: dict[str, torch.Tensor] | None = None) -> Any:
     """A map for each point, drawn cell by cell."""
     called(len(points))
