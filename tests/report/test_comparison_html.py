@@ -26,8 +26,8 @@ def side(label: str, data_wait: float, *, names: tuple[str, ...]) -> Group:
 @pytest.fixture(scope="module")
 def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     groups = [
-        side("runs/base", 0.06, names=("input/slow-sample", "cadence/evaluation")),
-        side("runs/<b>fixed", 0.02, names=("cadence/evaluation", "host/sync-in-step")),
+        side("base", 0.06, names=("input/slow-sample", "cadence/evaluation")),
+        side("<b>fixed", 0.02, names=("cadence/evaluation", "host/sync-in-step")),
     ]
     found = compare(groups)
     path = tmp_path_factory.mktemp("page") / "compare.html"

@@ -141,7 +141,8 @@ def _left(left: Left, root: Path, effect: str = "") -> list[str]:
     """What is left to a person: where, why, and what to write."""
     where = f"{words.path(left.file, str(root))}{f':{left.line}' if left.line else ''}: " if left.file else ""
     what = f"not written. {where}{left.why}" if left.why else f"by hand{effect}. {where}".rstrip(": ")
-    return [f"{left.remedy}: {what}".rstrip("."), f"    {left.write}"]
+    write = f"    {left.write}"
+    return [f"{left.remedy}: {what}".rstrip("."), write if "\n" in write else folded(write)]
 
 
 def _git_apply(root: Path) -> str:
