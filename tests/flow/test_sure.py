@@ -64,6 +64,9 @@ def test_a_look_that_fails_and_a_run_of_ranks_are_said_once(
     for _ in range(2):
         other._answered('{"ranks": 2}', "")
     assert said[1:] == ["--until-sure does not end a run of 2 ranks: they have to end at the same step"]
+    other._answered(json.dumps(one(100, doubt="other programs kept 2 cores busy")), "")
+    other.close()
+    assert said[2:] == ["--until-sure did not end the run: other programs kept 2 cores busy"]
 
 
 @pytest.mark.parametrize("how", ["HOTLOOP_STEPS", "HOTLOOP_UNTIL"])
