@@ -320,3 +320,14 @@ def test_a_field_of_the_run_that_is_damaged_is_a_warning(tmp_path: Path) -> None
         "wall_s",
         "warnings",
     }
+
+
+def test_workers_have_no_workers(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    store.begin(["python", "train.py"], {"cores": 2})
+    crafted.write(store.raw_dir, 4_000_000, steps=3)
+    for number in range(24):  # each that held those before it made 2^24 of them
+        about = {"role": "worker", "ppid": 4_000_000, "parent_main_pid": 4_000_000}
+        crafted.write(store.raw_dir, 4_000_001 + number, 2_000 + number, steps=1, **about)
+    (rank,) = open_recording(tmp_path).ranks
+    assert len(rank.workers) == 24 and not any(worker.workers for worker in rank.workers)

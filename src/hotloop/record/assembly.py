@@ -41,7 +41,7 @@ def assembled(
         seat = seats[one.facts.key]
         if seat.role == "main" or seat.owner:
             mine = workers.setdefault(seat.owner or one.facts.key, [])
-            process = _process(one, seat, mine, folder)
+            process = _process(one, seat, mine if seat.role == "main" else (), folder)
             (ranks if seat.role == "main" else mine).append(process)
     start_ns = run.get("start_ns") or min((one.facts.start_ns for one in observed), default=0)
     last_ns = max((one.end_ns or one.facts.last_ns for one in observed), default=start_ns)
