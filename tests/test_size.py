@@ -17,35 +17,35 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3364,
     "bootstrap": 288,
-    "cli": 2556,
+    "cli": 2615,
     "compare": 2107,
-    "diagnose": 8037,
+    "diagnose": 8049,
     "doctor": 534,
-    "feed": 10759,
+    "feed": 10816,
     "findings": 694,
     "fix": 4977,
-    "flow": 2976,
+    "flow": 3109,
     "footprint": 614,
     "hooks": 512,
-    "integrations": 240,
-    "launch": 1563,
+    "integrations": 256,
+    "launch": 1564,
     "logs": 5199,
     "mcp": 368,
     "measure": 4168,
     "model": 788,
-    "modules": 853,
-    "monitor": 1515,
-    "probe": 6494,
-    "record": 2461,
+    "modules": 858,
+    "monitor": 1561,
+    "probe": 6499,
+    "record": 2470,
     "remedy": 3999,
-    "report": 3047,
+    "report": 3045,
     "source": 2169,
     "state": 643,
     "tune": 3508,
     "whatif": 1783,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
-#: 1,100 of those that these issues put into its files.
+#: 1,150 of those that these issues put into its files.
 SINCE = frozenset(
     ["cli/completion.py", "cli/docs.py", "cli/export.py", "cli/history.py", "cli/mcp.py", "cli/merge.py",
      "cli/remedies.py", "cli/watch.py", "feed/baking/plain.py", "flow/alerts.py", "flow/course.py",
@@ -60,9 +60,9 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py"]
 )  # fmt: skip
-HOUSE, ADDED = 71_100, 10_000
+HOUSE, ADDED = 71_150, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_673, 137
+TESTS, GOLDEN_FILES = 45_000, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

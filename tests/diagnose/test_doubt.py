@@ -10,6 +10,9 @@ from synthetic import evidence, steps
 
 from hotloop.diagnose.bottleneck import verdict
 from hotloop.diagnose.doubt import doubt
+from hotloop.diagnose.limits import Limits
+from hotloop.diagnose.weighing import graded
+from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 
 QUIET = steps({"forward": 0.3, "backward": 0.6}, num_steps=40)
@@ -87,3 +90,15 @@ def test_few_steps_that_differ_are_no_verdict() -> None:
 def test_an_evaluation_after_some_steps_makes_them_no_less_alike() -> None:
     rare = steps({"forward": 0.5, "evaluation": [0, 0, 0, 0, 8.0, 0, 0, 0, 0, 8.0]}, num_steps=10)
     assert doubt(evidence(rare)) == ""
+
+
+def test_a_cost_that_is_not_sure_is_information_where_others_had_the_cores() -> None:
+    found = Finding(
+        id="host/python-in-step",
+        message="",
+        advice="",
+        evidence=(),
+        cost_s_per_step=0.06,
+        cost_ci95=(0.03, 0.09),
+    )
+    assert [graded(found, 1.0, Limits(), sure=sure).severity for sure in (True, False)] == ["low", "info"]

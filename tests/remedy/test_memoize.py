@@ -320,13 +320,6 @@ def test_what_is_given_is_neither_changed_nor_given_back(context: Any, name: str
     assert "given" in form.status()
 
 
-def test_a_function_of_nothing_is_left(context: Any) -> None:
-    form = put(context, "of_nothing")
-    for _ in range(20):
-        of_nothing()
-    assert form.status() == "it is given nothing that could come again"
-
-
 def test_plain_values_of_the_module_and_of_its_settings_tell_calls_apart(
     context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -401,10 +394,6 @@ def test_methods_of_a_class_are_kept(context: Any, name: str) -> None:
     asked(getattr(Made, name.rpartition(".")[2]))
     assert form.status() == "in effect"
     assert len(CALLS) == 20 + 8 + 52 // 16
-
-
-def test_what_is_asked_by_number_is_left_to_another_remedy(context: Any) -> None:
-    assert "cache-samples" in put(context, "Made.__getitem__").status()
 
 
 def test_another_result_ends_it_and_says_so(context: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -506,21 +495,6 @@ def test_results_are_given_again_as_they_were(number: int) -> None:
         assert found.stride() == result.stride()
         assert found.dtype == result.dtype
         assert torch.equal(found, result)
-
-
-def test_images_are_given_again_as_they_were() -> None:
-    pil = pytest.importorskip("PIL.Image")
-    for mode in ("RGB", "L", "P", "RGBA", "F", "1"):
-        image = pil.new(mode, (5, 3), 1)
-        image.info["dpi"] = (72, 72)
-        found = packed.unpacked(memoryview(packed.packed(image)))
-        assert (found.mode, found.size, found.tobytes(), found.info) == (
-            mode,
-            (5, 3),
-            image.tobytes(),
-            image.info,
-        )
-        assert found == image
 
 
 @pytest.mark.parametrize(

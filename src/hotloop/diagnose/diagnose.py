@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 from hotloop.diagnose.argument_names import in_framework_names
 from hotloop.diagnose.discovery import RuleEntry, rules
+from hotloop.diagnose.doubt import crowded
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.weighing import weighed
 from hotloop.findings import Finding
@@ -28,7 +29,8 @@ def diagnose(
     for rule in rules() if entries is None else entries:
         found.extend(_run(rule, evidence, warn or _log.warning))
     steps = evidence.steps
-    return tuple(in_framework_names(one, steps) for one in weighed(found, steps.step_s, evidence.limits))
+    kept = weighed(found, steps.step_s, evidence.limits, sure=not crowded(evidence))
+    return tuple(in_framework_names(one, steps) for one in kept)
 
 
 def _run(rule: RuleEntry, evidence: Evidence, warn: Callable[[str], None]) -> list[Finding]:

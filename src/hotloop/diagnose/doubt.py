@@ -15,8 +15,13 @@ def doubt(evidence: Evidence) -> str:
     return _crowded(evidence) or _stolen(evidence) or _few(evidence)
 
 
+def crowded(evidence: Evidence) -> bool:
+    """Whether other programs kept the training thread from the cores it wanted."""
+    return evidence.crowded and evidence.got <= evidence.limits.got_ratio
+
+
 def _crowded(evidence: Evidence) -> str:
-    if not evidence.crowded or evidence.got > evidence.limits.got_ratio:
+    if not crowded(evidence):
         return ""
     return (
         f"other programs kept {evidence.others_cores:.1f} of {evidence.cores:g} cores busy, and the training "

@@ -53,11 +53,14 @@ OVERLAPS: tuple[Overlap, ...] = (
 )
 
 
-def weighed(findings: Iterable[Finding], step_s: float, limits: Limits) -> list[Finding]:
+def weighed(
+    findings: Iterable[Finding], step_s: float, limits: Limits, *, sure: bool = True
+) -> list[Finding]:
     """Those worth saying of a run with steps of ``step_s`` seconds, by cost, information last; of equal costs
-    the line comes before the setting.
+    the line comes before the setting. Where times are not ``sure`` (others used the cores), what a cause
+    costs at least decides how severe it is.
     """
-    costed = [graded(finding, step_s, limits) for finding in findings]
+    costed = [graded(finding, step_s, limits, sure=sure) for finding in findings]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
     return sorted(by_cost(kept, limits.tie_ratio), key=lambda finding: finding.severity == "info")
 
@@ -73,7 +76,7 @@ def severity_of(share: float, limits: Limits) -> Severity:
     return "info"
 
 
-def graded(finding: Finding, step_s: float, limits: Limits) -> Finding:
+def graded(finding: Finding, step_s: float, limits: Limits, *, sure: bool = True) -> Finding:
     """The finding with its share of a step of ``step_s`` seconds and its severity.
 
     A finding without a cost, or with ``data["severity_fixed"]``, keeps the severity its rule gave: there the
@@ -82,7 +85,8 @@ def graded(finding: Finding, step_s: float, limits: Limits) -> Finding:
     cost = max(0.0, min(finding.cost_s_per_step, step_s))
     share = cost / step_s if step_s > 0 else 0.0
     fixed = bool(finding.data.get("severity_fixed")) or cost == 0
-    severity = finding.severity if fixed else severity_of(share, limits)
+    least = share if sure or finding.cost_ci95 is None or not step_s else finding.cost_ci95[0] / step_s
+    severity = finding.severity if fixed else severity_of(min(share, least), limits)
     return replace(finding, cost_s_per_step=cost, share=share, severity=severity)
 
 
