@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2615,
     "compare": 2107,
-    "diagnose": 8049,
+    "diagnose": 8056,
     "doctor": 534,
     "feed": 10816,
     "findings": 694,

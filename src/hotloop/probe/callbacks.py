@@ -14,9 +14,9 @@ from hotloop.probe.counting import StepCount
 #: Slow housekeeping (``on_second``) runs at step ends, at most this often.
 _SECOND_NS: Final = 1_000_000_000
 #: ``on_tick``: at most this often, later after this part of the time so far, and once a second in the end. So
-#: a run of two seconds tells as much of its course as one of days.
-_FIRST_TICK_NS: Final = 20_000_000
-_TICK_PART: Final = 25
+#: a run of three seconds tells as much of its course as one of days.
+_FIRST_TICK_NS: Final = 100_000_000
+_TICK_PART: Final = 10
 
 
 class Callbacks:
@@ -48,7 +48,7 @@ class Callbacks:
         self._on_second.append(self.hooks.guard(observer, function))
 
     def on_tick(self, observer: str, function: Callable[[], None]) -> None:
-        """Like ``on_second``, and more often in the first 25 seconds."""
+        """Like ``on_second``, and more often in the first ten seconds."""
         self._on_tick.append(self.hooks.guard(observer, function))
 
     def on_made(self, observer: str, function: Callable[[int], None]) -> None:

@@ -62,10 +62,17 @@ def launch_bound(evidence: Evidence) -> Iterable[Finding]:
     )
 
 
+#: An allocator that took this much and doubled within the run asked for it in many steps.
+_TAKEN_BYTES = 2**30
+
+
 def _asks_the_driver(evidence: Evidence) -> bool:
     """Whether the allocator took more memory all along: each time the device waits for the driver."""
     notes = device_notes(evidence)
-    return growth(note_column(notes, "t"), note_column(notes, "device_reserved")) is not None
+    reserved = note_column(notes, "device_reserved")
+    if len(reserved) > 1 and reserved[-1] > max(2 * reserved[0], reserved[0] + _TAKEN_BYTES):
+        return True
+    return growth(note_column(notes, "t"), reserved) is not None
 
 
 #: Phases in which an idle device is another cause's business.
