@@ -26,17 +26,16 @@ class StepCount(fast.Counts):
     cold cache, so what they need lies together.
     """
 
-    __slots__ = ("limit", "may_end", "stepped", "stopped", "until", "why")
+    __slots__ = ("limit", "may_end", "stepped", "stopped")
 
     def __init__(self) -> None:
         self.callbacks = self.next_tick = 0
         limit = os.environ.get("HOTLOOP_STEPS", "")
         self.limit = int(limit) + WARM_UP if limit.isdigit() and int(limit) > 0 else 0
         #: Whether ``limit`` is set, or may be set while the run goes on.
-        self.until = os.environ.get("HOTLOOP_UNTIL", "")
-        self.may_end = bool(self.limit or self.until or os.environ.get("HOTLOOP_WHAT_IF"))
-        #: Why the run was ended, where the launcher said so.
-        self.why = ""
+        self.may_end = bool(
+            self.limit or os.environ.get("HOTLOOP_UNTIL") or os.environ.get("HOTLOOP_WHAT_IF")
+        )
         #: Optimizers that stepped in this round.
         self.stepped: set[int] = set()
         self.restart()
@@ -57,13 +56,6 @@ class StepCount(fast.Counts):
     def fed(self) -> bool:
         """Whether a loader drives the training: then the run ends where the next batch is asked for."""
         return self.batches > 0 and self.rounds - self.fed_at < _UNFED
-
-    def look(self) -> None:
-        """End with this step where the launcher wrote into the file ``until`` why."""
-        if os.path.exists(self.until):
-            with open(self.until, encoding="utf-8") as file:
-                self.why = file.read()
-            self.limit = max(1, self.steps)
 
     def stop_if_done(self) -> None:
         """End the run in an orderly way once the wanted number of steps is done.

@@ -53,8 +53,9 @@ class Probe(Callbacks):
         self._sources: set[str] = set()
         # Not only at exit: a run that is killed shows its lines too.
         self.on_second("sources", self.write_sources)
-        if self.count.until:
-            self.on_second("until-sure", self.count.look)
+        self._until, self._why = os.environ.get("HOTLOOP_UNTIL", ""), ""
+        if self._until:
+            self.on_second("until-sure", self._end_where_told)
         # A child of multiprocessing sleeps until it makes batches or trains: most of them do neither.
         self.asleep = process.is_multiprocessing_child()
         if self.asleep:
@@ -67,6 +68,13 @@ class Probe(Callbacks):
         self.places = Places(self.is_user, self.note)
         self.site = self.places.site
         self.stack = self.places.stack
+
+    def _end_where_told(self) -> None:
+        """End with this step where the launcher wrote into the file ``HOTLOOP_UNTIL`` why."""
+        if os.path.exists(self._until):
+            with open(self._until, encoding="utf-8") as file:
+                self._why = file.read()
+            self.count.limit = max(1, self.count.steps)
 
     @property
     def updates(self) -> int:
@@ -184,7 +192,7 @@ class Probe(Callbacks):
             reason="exception" if error is not None else "steps" if self.count.stopped else "exit",
             exception=getattr(error, "__name__", None),
             **(process.failure_facts(self.is_user) if error is not None else {}),
-            why=self.count.why or None,
+            why=self._why or None,
             steps=self.count.steps,
             updates=self.updates,
             **process.seed_facts(self.torch),
