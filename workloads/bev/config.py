@@ -3,6 +3,9 @@
     data = dict(samples_per_gpu=4, workers_per_gpu=2)
     runner = dict(type="IterBasedRunner", max_iters=200000)
 
+``_base_ = "other.py"`` begins with the keys of a file beside it, as in mmcv; a dictionary changes those
+that it names.
+
 A key counts as known when the training asks for it. After set-up ``require_read`` therefore finds misspelt
 keys and keys that nothing reads alike, and can name the nearest one that is read.
 """
@@ -11,11 +14,23 @@ import ast
 import difflib
 import runpy
 import traceback
+from pathlib import Path
 from types import ModuleType
 
 
 class ConfigError(ValueError):
     """The configuration has a key nobody reads, or a value that cannot be meant."""
+
+
+def merged(base, changes):
+    """The keys of ``base``, and those of ``changes`` over them."""
+    both = {
+        key: merged(base[key], value)
+        if isinstance(value, dict) and isinstance(base.get(key), dict)
+        else value
+        for key, value in changes.items()
+    }
+    return {**base, **both}
 
 
 class Config:
@@ -37,7 +52,10 @@ class Config:
             lines = [f.lineno for f in traceback.extract_tb(error.__traceback__) if f.filename == str(path)]
             place = f"{path}, line {lines[-1]}" if lines else path
             raise ConfigError(f"{place}: {error!r}") from None
-        return cls(path, {k: v for k, v in found.items() if k[0].islower() and not isinstance(v, ModuleType)})
+        values = {k: v for k, v in found.items() if k[0].islower() and not isinstance(v, ModuleType)}
+        if "_base_" in found:
+            values = merged(cls.fromfile(Path(path).with_name(found["_base_"])).values, values)
+        return cls(path, values)
 
     def merge(self, options):
         """Put ``a.b=c`` in; values are Python literals, anything else is text."""
