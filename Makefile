@@ -11,7 +11,7 @@ READY  := $(VENV)/.ready
 # Tests that run at once; 0 runs them in one process.
 JOBS   ?= 2
 
-.PHONY: demo quick test nightly security sbom lint types docs site bench bench-feed bench-workloads accuracy dry-run gpu clean
+.PHONY: demo quick test nightly security sbom lint types docs site matrix bench bench-feed bench-workloads accuracy dry-run gpu clean
 
 $(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c src/hotloop/_hooks.c
 	$(PYTHON) -m venv $(VENV)
@@ -58,6 +58,10 @@ docs: $(READY)
 # The documentation as pages with a search, in build/site; a warning or a link to nowhere fails it.
 site: docs
 	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+
+# The core suite on each Python and release of torch that hotloop names, those that are on this machine.
+matrix: $(READY)
+	$(BIN)/python benchmarks/matrix.py
 
 # Benchmarks report, tests check: nothing here fails on a slow machine. Run them on a quiet one.
 bench: $(READY)

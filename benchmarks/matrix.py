@@ -1,0 +1,124 @@
+"""The core suite under several Pythons and releases of torch, each in an environment of its own.
+
+    python benchmarks/matrix.py [PYTHON:TORCH ...] [--out FILE] [--folder build/matrix]
+
+PYTHON is an interpreter on PATH or a path; TORCH a release, or ``newest``. A row says whether the compiled
+part was built and what pytest counted; a failed row leaves its log beside the environment and the exit code
+is 1. About 4 minutes of download and 5 of tests for each, for torch from the index brings its CUDA packages.
+"""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from datetime import date
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+#: What touches the interpreter, torch or a process; reports and rules are plain Python over recordings.
+CORE = [
+    "bootstrap",
+    "hooks",
+    "launch",
+    "probe",
+    "record",
+    "remedy",
+    "robustness",
+    "source",
+    "state",
+    "whatif",
+]
+DEFAULT = ["python3.11:2.6.0", "python3.11:2.13.0", *(f"python3.{minor}:newest" for minor in (12, 13, 14))]
+NEEDS = [
+    "pytest",
+    "pytest-xdist",
+    "hypothesis",
+    "pyyaml",
+    "matplotlib",
+    "tqdm",
+    "h5py",
+    "pillow",
+    "tensorboard",
+]
+COLUMNS = "| Python | torch | compiled part | passed | failed | skipped | minutes |", "|---" * 7 + "|"
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("pairs", nargs="*", default=DEFAULT, metavar="PYTHON:TORCH")
+    parser.add_argument("--folder", type=Path, default=ROOT / "build" / "matrix", help="of the environments")
+    parser.add_argument("--jobs", default="2", help="tests that run at once")
+    parser.add_argument("--only", nargs="+", default=CORE, help="folders of tests/")
+    parser.add_argument("--out", type=Path, help="write the table as Markdown")
+    args = parser.parse_args()
+    table = [*COLUMNS]
+    print(*table, sep="\n")
+    good = True
+    for pair in args.pairs:
+        interpreter, _, torch = pair.rpartition(":")
+        row, passed = tried(interpreter, torch, args.folder, args.only, args.jobs)
+        good = good and passed
+        table.append(row)
+        print(row, flush=True)
+    if args.out:
+        title = "# The core suite under other versions"
+        what = f"{date.today()} · `make matrix` · of `tests/`: {', '.join(args.only)}"
+        args.out.write_text("\n".join([title, "", what, "", *table, ""]))
+    return 0 if good else 1
+
+
+def tried(interpreter: str, torch: str, folder: Path, only: Sequence[str], jobs: str) -> tuple[str, bool]:
+    """One row of the table, and whether every test passed."""
+    found = shutil.which(interpreter)
+    if found is None:
+        return f"| {interpreter} | {torch} | not on this machine | | | | |", False
+    place = folder / f"{Path(interpreter).name}-torch-{torch}"
+    python = place / "bin" / "python"
+    begun = time.monotonic()
+    log = place.with_suffix(place.suffix + ".log")
+    folder.mkdir(parents=True, exist_ok=True)
+    with log.open("w") as output:
+
+        def run(*command: str) -> str:
+            done = subprocess.run(
+                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
+            )
+            output.write(done.stdout)
+            output.flush()
+            return done.stdout
+
+        if not python.exists():
+            run(found, "-m", "venv", str(place))
+        wanted = "torch" if torch == "newest" else f"torch=={torch}"
+        run(str(python), "-m", "pip", "install", "--quiet", wanted)
+        run(str(python), "-m", "pip", "install", "--quiet", str(ROOT), *NEEDS)
+        ask = "import sys, torch; from hotloop import fast"
+        ask += "; print(sys.version.split()[0], torch.__version__, fast.Hook and 'yes')"
+        said = run(str(python), "-P", "-c", ask).split()
+        if len(said) < 3:
+            return f"| {interpreter} | {torch} | does not import: {log} | | | | |", False
+        tests = [f"tests/{name}" for name in only]
+        chosen = "not gpu and not alone and not nightly"
+        last = run(
+            str(python), "-m", "pytest", "-q", "-m", chosen, "-n", jobs, "--dist", "loadfile",
+            "-p", "no:cacheprovider", "-o", "pythonpath=tests", *tests,
+        ).strip().splitlines()[-1:]  # fmt: skip
+    counts = dict.fromkeys(("passed", "failed", "skipped", "error"), 0)
+    for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", " ".join(last)):
+        counts[word] = int(number)
+    minutes = (time.monotonic() - begun) / 60
+    wrong = counts["failed"] + counts["error"]
+    told = (*said[:2], "yes" if said[2] == "yes" else "no", counts["passed"], wrong, counts["skipped"])
+    row = f"| {' | '.join(map(str, told))} | {minutes:.1f} |"
+    return row, not wrong and counts["passed"] > 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
