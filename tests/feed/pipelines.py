@@ -10,8 +10,6 @@ import numpy as np
 import torch
 from torch.utils.data import Dataset
 
-from hotloop.feed.stages import stage
-
 
 class Compose:
     """As torchvision's first: a list of callables."""
@@ -107,23 +105,3 @@ class Photos(Dataset[Any]):
         if self.target_transform is not None:
             target = self.target_transform(target)
         return image, target
-
-
-class MarkedPhotos(Photos):
-    """Its stages are marked on methods."""
-
-    def __getitem__(self, index: int) -> Any:
-        image = self.decode(self.fetch(index))
-        return {"image": self.augment(image), "target": index % 3}
-
-    @stage("fetch")
-    def fetch(self, index: int) -> bytes:
-        return self.read(index).numpy().tobytes()
-
-    @stage("decode")
-    def decode(self, raw: bytes) -> torch.Tensor:
-        return torch.frombuffer(bytearray(raw), dtype=torch.uint8).view(self.shape)
-
-    @stage("augment")
-    def augment(self, image: torch.Tensor) -> torch.Tensor:
-        return image.float() + torch.randn(image.shape)

@@ -24,7 +24,6 @@ from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
 from hotloop.feed.errors import CacheError
-from hotloop.feed.stages import stage
 
 MIB = 1 << 20
 
@@ -227,26 +226,21 @@ def test_a_gathered_batch_fills_the_memory_it_was_given(num_bytes: int) -> None:
 
 def test_a_random_stage_is_refused_by_name_and_by_leaf() -> None:
     class Augmented(Squares):
-        @stage("decode")
-        def decode(self, index: int) -> dict[str, Any]:
-            return {"image": torch.full((9,), index), "label": index}
-
-        @stage("flip")
-        def flip(self, sample: dict[str, Any]) -> dict[str, Any]:
+        def transform(self, sample: dict[str, Any]) -> dict[str, Any]:
             return {**sample, "image": sample["image"] * random.random()}
 
         def __getitem__(self, index: int) -> Any:
-            return self.flip(self.decode(index))
+            return self.transform({"image": torch.full((9,), index), "label": index})
 
-    with pytest.raises(CacheError, match=r"flip is not the same on a second read.*image"):
+    with pytest.raises(CacheError, match=r"transform is not the same on a second read.*image"):
         cached(Augmented(), 8 * MIB)
     frozen = cached(Augmented(), 8 * MIB, allow_random=True)
     assert same(frozen[3], frozen[3])
-    early = cached(Augmented(), 8 * MIB, stage="decode")
+    early = cached(Augmented(), 8 * MIB, stage="source")
     first, second = early[3], early[3]
     assert not same(first, second)
     assert early.stats().hits == 1
-    with pytest.raises(ValueError, match="decode, flip"):
+    with pytest.raises(ValueError, match="source, transform"):
         cached(Augmented(), 8 * MIB, stage="crop")
     frozen.close()
     early.close()

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from pipelines import Compose, Halve, MarkedPhotos, Noise, Photos, RandomApply, RareFlip, to_float
+from pipelines import Compose, Halve, Noise, Photos, RandomApply, RareFlip, to_float
 from torch.utils.data import DataLoader, Dataset
 
 from hotloop.feed import Loader, cached
@@ -146,7 +146,6 @@ def test_a_dataset_that_keeps_what_it_read_comes_out_as_it_went_in() -> None:
         (Photos(Compose([Halve(), RareFlip(), to_float])), "RareFlip", ("RareFlip",)),
         (Photos(Compose([Noise(), Halve(), RareFlip()])), "Noise", ("Noise", "RareFlip")),
         (Photos(Compose([Halve(), RandomApply([Halve()])])), "RandomApply", ("RandomApply",)),
-        (MarkedPhotos(), "augment", ("augment",)),
         (From(lambda index: torch.rand(1)), "__getitem__", ("__getitem__",)),
     ],
 )

@@ -41,7 +41,6 @@ if TYPE_CHECKING:
     from hotloop.feed.saving import wait_for_saves as wait_for_saves
     from hotloop.feed.schedule import ScaledLR as ScaledLR
     from hotloop.feed.stages import split_after as split_after
-    from hotloop.feed.stages import stage as stage
 
 #: Where every public name lives.
 _EXPORTS = {
@@ -65,7 +64,7 @@ _EXPORTS = {
         "pretransforming": "NotVectorizable pretransform",
         "saving": "async_save wait_for_saves",
         "schedule": "ScaledLR",
-        "stages": "split_after stage",
+        "stages": "split_after",
     }.items()
     for name in names.split()
 }

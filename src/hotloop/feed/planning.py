@@ -221,7 +221,9 @@ def _notes_on(plan: CachePlan, why_whole: str) -> tuple[str, ...]:
     """What a reader should know besides the table."""
     notes = [_sustained(plan), _remainder(plan)]
     if why_whole:
-        notes.append(f"Its stages could not be told apart: {why_whole}. Name them with @stage.")
+        notes.append(
+            f"Its stages could not be told apart: {why_whole}. Apply what is random as self.transform."
+        )
     return tuple(note for note in notes if note)
 
 

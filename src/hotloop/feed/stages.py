@@ -1,10 +1,8 @@
 """The stages of a dataset's pipeline: found, named, and cut in two after one of them.
 
-Two forms are understood. Whatever is not one of them is a single stage, ``__getitem__``.
-
-* A dataset that applies an attribute ``transform`` or ``transforms``: ``source`` is its own reading, then
-  comes every transform by its class name. A ``Compose`` is taken apart, nested ones as well.
-* Functions marked ``@stage("decode")`` that ``__getitem__`` calls once each, on values it only passes along.
+A dataset that applies an attribute ``transform`` or ``transforms`` has stages: ``source`` is its own reading,
+then comes every transform by its class name. A ``Compose`` is taken apart, nested ones as well. Any other
+dataset is a single stage, ``__getitem__``.
 
 Of several stages of one name the first is ``Resize#1``, the second ``Resize#2``.
 """
@@ -17,9 +15,9 @@ from torch.utils.data import Subset
 
 from hotloop.feed import randomness
 from hotloop.feed.comparing import differences, snapshot
+from hotloop.feed.errors import FeedError
 from hotloop.feed.holdings import left_as_it_was
 from hotloop.feed.pipelines.composed import find_composed
-from hotloop.feed.pipelines.marked import MarkedPipeline, StageError, find_marked, stage
 from hotloop.feed.pipelines.pipeline import (
     WHOLE,
     Pipeline,
@@ -28,21 +26,22 @@ from hotloop.feed.pipelines.pipeline import (
     as_it_is,
 )
 
-__all__ = ["WHOLE", "Pipeline", "Remaining", "StageError", "find_pipeline", "split_after", "stage"]
+__all__ = ["WHOLE", "Pipeline", "Remaining", "StageError", "find_pipeline", "split_after"]
+
+
+class StageError(FeedError, ValueError):
+    """A pipeline cannot be cut where it was asked to be."""
 
 
 def find_pipeline(dataset: Any, *, index: int = 0) -> Pipeline:
-    """The stages of a map-style dataset; reads sample ``index`` at most twice, random states are kept."""
+    """The stages of a map-style dataset; reads sample ``index`` once, random states are kept."""
     if isinstance(dataset, Subset):
         inner = find_pipeline(dataset.dataset, index=int(dataset.indices[index]))
         if type(inner) is Pipeline:
             return Pipeline(dataset, inner.why_whole)
         return SubsetPipeline(inner, dataset.indices)
     with randomness.preserved(), left_as_it_was(dataset):
-        marked = find_marked(dataset, index)
-        if isinstance(marked, MarkedPipeline):
-            return marked
-        return Pipeline(dataset, marked) if marked else find_composed(dataset, index)
+        return find_composed(dataset, index)
 
 
 def split_after(dataset: Any, after: str | int, *, index: int = 0) -> tuple[Any, Remaining]:
@@ -75,7 +74,7 @@ def _position(pipeline: Pipeline, dataset: Any, after: str | int) -> int:
     why = f" ({pipeline.why_whole})" if pipeline.why_whole else ""
     raise StageError(
         f"{type(dataset).__name__} has no stage {after!r}; its stages are: {listed}{why}",
-        hint="name a stage with @hotloop.feed.stage, see docs/guides/hit-rate.md"
+        hint="apply what follows the cut as self.transform, see docs/guides/hit-rate.md"
         if len(names) == 1
         else "give one of these names or its number, from 0",
     )
