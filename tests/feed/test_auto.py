@@ -164,6 +164,20 @@ def test_workers_that_cannot_be_had_are_done_without() -> None:
     assert any("could not be started" in decision.reason for decision in sizer.decisions)
 
 
+def test_an_epoch_can_be_resumed(tmp_path: Path) -> None:
+    script = [(6, Setting("process", 3, 2)), (20, INLINE)]
+    loader = scripted(Numbers(120), Scripted(*script), batch_size=4, shuffle=True)
+    iterator = iter(loader)
+    before = [next(iterator)["int"].tolist() for _ in range(11)]
+    torch.save(loader.state_dict(), tmp_path / "state")
+    rest = [batch["int"].tolist() for batch in iterator]
+    for start in (ONE_WORKER, INLINE):
+        again = scripted(Numbers(120), Scripted(*script, start=start), batch_size=4, shuffle=True)
+        again.load_state_dict(torch.load(tmp_path / "state"))
+        assert [batch["int"].tolist() for batch in again] == rest
+    assert sorted(n for batch in before + rest for n in batch) == list(range(120))
+
+
 def test_an_error_in_a_sample_names_it_and_the_epoch_goes_on() -> None:
     class Breaks(Numbers):
         def __getitem__(self, index: int) -> Any:

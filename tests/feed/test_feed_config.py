@@ -181,6 +181,7 @@ def test_what_is_not_the_loaders_is_ignored_only_by_name() -> None:
         ("CACHE_SIZE_GB", float("nan"), "a number of GiB above 0"),
         ("max_bytes", "fifty", "a size such as '50GB'"),
         ("timeout", "1m", "a number of seconds"),
+        ("seed_by", "batch", "'worker' or 'sample'"),
         ("num_workers", {"train": 3}, "a whole number"),
     ],
 )

@@ -227,6 +227,17 @@ def test_leaving_a_loop_early_changes_nothing_for_the_next(persistent: bool) -> 
     assert_same(run(Loader), run(DataLoader))
 
 
+def test_seeds_by_sample_do_not_depend_on_the_workers() -> None:
+    runs = []
+    for num_workers, prefetch in ((0, None), (1, 2), (3, 4)):
+        options = {"num_workers": num_workers, "prefetch_factor": prefetch, "seed_by": "sample"}
+        runs.append(epochs_of(Loader, Augmented(), 9, batch_size=4, generator=4, shuffle=True, **options))
+    assert_same(runs[1], runs[0])
+    assert_same(runs[2], runs[0])
+    values = torch.cat([batch[0] % 1 for batch in runs[0][0][0]])
+    assert len(values.unique()) == values.numel()
+
+
 @pytest.mark.parametrize(
     "wrong",
     [
@@ -237,6 +248,7 @@ def test_leaving_a_loop_early_changes_nothing_for_the_next(persistent: bool) -> 
         {"persistent_workers": True},
         {"batch_size": None, "drop_last": True},
         {"num_workers": 1, "multiprocessing_context": "thread"},
+        {"seed_by": "batch"},
     ],
 )
 def test_wrong_arguments_are_value_errors(wrong: dict[str, Any]) -> None:

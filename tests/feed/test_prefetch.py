@@ -282,6 +282,29 @@ def test_slots_of_our_loader_are_not_filled_again_under_a_copy(num_workers: int,
     assert torch.equal(images.amax(1), torch.arange(160))
 
 
+def test_our_loader_resumes_where_the_step_was(frozen: Device) -> None:
+    def loader() -> Loader:
+        generator = torch.Generator().manual_seed(3)
+        return Loader(Images(), batch_size=8, shuffle=True, generator=generator, num_workers=1)
+
+    def indices(batches: Any) -> list[list[int]]:
+        found: list[list[int]] = []
+        for batch in batches:
+            frozen.launch(batch["index"], found)
+        frozen.finish()
+        return found
+
+    wanted = indices(DevicePrefetcher(loader(), "cuda"))
+    prefetcher = DevicePrefetcher(loader(), "cuda", depth=3)
+    iterator = iter(prefetcher)
+    first = indices(next(iterator) for _ in range(6))
+    state = prefetcher.state_dict()
+    del iterator
+    resumed = DevicePrefetcher(loader(), "cuda", depth=3)
+    resumed.load_state_dict(state)
+    assert first + indices(resumed) == wanted
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("num_workers", [0, 2])
 def test_on_a_gpu_every_step_sees_its_own_batch(num_workers: int) -> None:

@@ -1,7 +1,8 @@
-"""The parts together: the same weights bit for bit, whoever carries the batches."""
+"""The parts together: the same weights bit for bit, whoever carries the batches, interrupted or not."""
 
 from __future__ import annotations
 
+import io
 from typing import Any
 
 import pytest
@@ -34,11 +35,34 @@ class Training:
         self.scheduler = ScaledLR(self.optimizer, batch_size=64, base_batch_size=16, warmup_steps=5)
         self.accumulation = Accumulation(self.optimizer, steps=4)
 
-    def epoch(self) -> None:
+    def epoch(self, most: int | None = None) -> dict[str, Any]:
+        """One epoch, or its first batches; the state after the last of them."""
+        state: dict[str, Any] = {}
         for pictures, targets in self.accumulation(DevicePrefetcher(self.loader, "cpu", transform=to_float)):
             loss = (self.model(pictures.flatten(1)).squeeze(1) - targets).square().mean()
             if self.accumulation.backward(loss, len(targets)):
                 self.scheduler.step()
+            most = None if most is None else most - 1
+            if most == 0:
+                file = io.BytesIO()
+                torch.save({name: part.state_dict() for name, part in self.parts().items()}, file)
+                file.seek(0)
+                state = torch.load(file)
+                break
+        return state
+
+    def parts(self) -> dict[str, Any]:
+        return {
+            "model": self.model,
+            "optimizer": self.optimizer,
+            "scheduler": self.scheduler,
+            "accumulation": self.accumulation,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        for name, part in self.parts().items():
+            part.load_state_dict(state[name])
+        self.loader.load_state_dict(state["accumulation"]["loader"])
 
     def weights(self) -> list[torch.Tensor]:
         return [parameter.detach().clone() for parameter in self.model.parameters()]
@@ -67,3 +91,16 @@ def test_the_weights_are_the_same_bit_for_bit(wanted: Any, num_workers: Any, wit
     for _ in range(3):
         training.epoch()
     assert all(torch.equal(a, b) for a, b in zip(training.weights(), wanted, strict=True))
+
+
+@pytest.mark.parametrize("taken", [1, 4, 6, 13])
+def test_interrupted_anywhere_and_resumed_they_are_too(wanted: Any, taken: int) -> None:
+    interrupted = Training(loader(Loader, Pictures(), 1))
+    interrupted.epoch()
+    state = interrupted.epoch(most=taken)
+    resumed = Training(loader(Loader, Pictures(), 1))
+    resumed.load(state)
+    resumed.epoch()
+    resumed.epoch()
+    assert resumed.accumulation.num_optimizer_steps == 12
+    assert all(torch.equal(a, b) for a, b in zip(resumed.weights(), wanted, strict=True))

@@ -50,7 +50,7 @@ def sizer_for(loader: Any) -> Sizer:
 class AutoEngine(Engine):
     """The iterator of ``num_workers="auto"``."""
 
-    def _begin(self, loader: Any) -> None:
+    def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
         self._sizer: Sizer = loader.sizing
         self._setting = self._sizer.setting
         self._num_workers = self._setting.num_workers
@@ -64,15 +64,15 @@ class AutoEngine(Engine):
         self._made: tuple[float, float, int, Method] = (0.0, 0.0, 0, self._setting.method)
         self._num_asked = 0
         self._is_cheap = False
-        super()._begin(loader)
+        super()._begin(loader, resumed)
 
     # -- an epoch --------------------------------------------------------------------------------------------
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self, loader: Any, first_iter: bool = False, resumed: dict[str, Any] | None = None) -> None:
         self._sizer.begin_epoch()
         self._given_at = 0.0
         self._make_room()
-        super()._reset(loader, first_iter)
+        super()._reset(loader, first_iter, resumed)
         self._dispatch()
 
     def _dispatch(self) -> bool:
@@ -134,8 +134,9 @@ class AutoEngine(Engine):
         except StopIteration:
             self._end_epoch()
             raise
-        self._send_idx += 1
-        self._rcvd_idx = self._send_idx  # one that cannot be made counts too, as from a worker
+        self._count(index)
+        self._rcvd_idx = self._send_idx
+        self._position.num_given += 1  # one that cannot be made counts too, as from a worker
         began, cpu_s = perf_counter(), thread_time()
         if self._local is None:
             self._local = local_reader(self._setup.reading)

@@ -24,6 +24,8 @@ from hotloop.feed.workers import Arrivals, Member, Task, Workers
 
 #: Whoever put something else in its place wants to see every batch.
 _TORCHS: Final = vars(dataloader)
+#: Between the seeds of an epoch's workers and those of the workers that go on with it.
+_STRIDE: Final = 1_000_003
 
 
 class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
@@ -33,12 +35,12 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
     Attributes that hotloop's observers read have the names they have there.
     """
 
-    def __init__(self, loader: Any) -> None:
+    def __init__(self, loader: Any, resumed: dict[str, Any] | None = None) -> None:
         self._shutdown = True  # until there is something to shut down
         self._pid = os.getpid()
-        super().__init__(loader)
+        super().__init__(loader, resumed)
 
-    def _begin(self, loader: Any) -> None:
+    def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
         self._copies = bool(loader.copy)
         if not loader.prefetch_factor:
             raise ValueError(f"prefetch_factor must be at least 1 with workers, not {loader.prefetch_factor}")
@@ -55,12 +57,17 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._open()
         self._shutdown = False
         self._data_queue: Any = Arrivals(self._poll)
+        reading, num_given = self._reading(loader), resumed["num_given"] if resumed else 0
+        repeats = reading.singly or reading.is_iterable
         self._setup = Setup(
-            reading=self._reading(loader),
+            reading=reading,
             file=self._ring.file,
-            base_seed=self._base_seed,
+            # Workers that go on with an epoch draw other numbers than those that began it.
+            base_seed=self._base_seed + (0 if repeats else _STRIDE * num_given),
             num_workers=self._num_workers,
             init_fn=loader.worker_init_fn,
+            seed_by=loader.seed_by,
+            epoch=self._epoch,
         )
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._ring.limit = SPARE_SLOTS
@@ -69,16 +76,17 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         except BaseException:
             self._shutdown_workers()
             raise
-        self._reset(loader, first_iter=True)
+        self._reset(loader, first_iter=True, resumed=resumed)
 
     # -- an epoch --------------------------------------------------------------------------------------------
 
-    def _reset(self, loader: Any, first_iter: bool = False) -> None:
+    def _reset(self, loader: Any, first_iter: bool = False, resumed: dict[str, Any] | None = None) -> None:
         if not first_iter:
             self._drain()
+            self._epoch += 1
             for member in self._workers:
                 member.link.send((EPOCH,))
-        self._is_over = False
+        self._begin_epoch(loader)
         _BaseDataLoaderIter._reset(self, loader, first_iter)
         self._send_idx = 0
         self._rcvd_idx = 0
@@ -89,8 +97,12 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._is_draining = False
         for member in self._workers:
             member.active, member.num_tasks = True, 0
+        if resumed and not self._dataset_kind:
+            self._skip(resumed)
         while self._tasks_outstanding < self._prefetch_factor * self._num_workers and self._dispatch():
             pass
+        if resumed and self._dataset_kind:
+            self._skip(resumed)
 
     def _drain(self) -> None:
         """Take in and drop what is being made (a loop was left early): it is all made, as in torch."""
@@ -112,14 +124,21 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             return False
         slot = self._ring.take(member.number)
         number = self._send_idx
-        self._send_idx += 1
-        data = pickle.dumps(index, pickle.HIGHEST_PROTOCOL)
+        first, data = self._count(index)
         self._task_info[number] = Task(number, member, slot, index)
         self._tasks_outstanding += 1
         member.num_tasks += 1
         member.num_to_make += 1
-        member.link.send((TASK, number, slot.number, slot.capacity, data))
+        member.link.send((TASK, number, slot.number, slot.capacity, first, data))
         return True
+
+    def _count(self, index: Any) -> tuple[int, bytes]:
+        """The number of the batch's first sample in the epoch, and its indices as bytes."""
+        first = self._num_samples
+        data = pickle.dumps(index, pickle.HIGHEST_PROTOCOL)
+        self._num_samples += len(index) if self._auto_collation else 1
+        self._send_idx += 1
+        return first, data
 
     def _choose(self) -> Member | None:
         """The worker after the last one; with ``in_order=False`` the next that has room."""
@@ -174,13 +193,8 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._end_epoch()
         raise StopIteration
 
-    @property
-    def is_under_way(self) -> bool:
-        """Whether an epoch was begun and has batches left."""
-        return not self._is_over
-
     def _end_epoch(self) -> None:
-        self._is_over = True
+        super()._end_epoch()
         if not self._persistent_workers:
             self._shutdown_workers()
 
@@ -188,6 +202,7 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         reply, slot = task.reply, task.slot
         assert reply is not None
         task.worker.num_tasks -= 1
+        self._position.num_given += 1
         meta = reply.meta
         if reply.kind != BATCH or not reply.used:
             assert isinstance(meta, bytes)

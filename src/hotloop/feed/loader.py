@@ -9,8 +9,12 @@ from torch.utils.data import DataLoader, IterableDataset, IterDataPipe, MapDataP
 
 from hotloop.feed import auto
 from hotloop.feed.engine import Engine
+from hotloop.feed.errors import FeedError
 from hotloop.feed.inline import InlineIterator
+from hotloop.feed.resume import VERSION, Position, generators_of
 from hotloop.feed.sizing import Sizer
+
+_SEEDS = ("worker", "sample")
 
 
 class Loader(DataLoader):  # type: ignore[misc]
@@ -26,10 +30,13 @@ class Loader(DataLoader):  # type: ignore[misc]
         num_workers: As torch's; or ``"auto"``: begin with one worker, measure, and change their number and
             their batches ahead while it runs; where none help, the training process makes the batches
             (:attr:`sizing` says what was chosen and why). Which worker makes a batch is then not fixed:
-            random transforms differ from run to run.
+            random transforms repeat only with ``seed_by="sample"``.
+        seed_by: ``worker``: random numbers as with torch, they depend on ``num_workers``. ``sample``: every
+            sample of an epoch has a seed of its own, whoever reads it and with however many workers; samples
+            are then read one by one.
 
     Raises:
-        ValueError: what torch refuses, and ``"auto"`` for an iterable dataset.
+        ValueError: what torch refuses; an unknown ``seed_by``, or one that the dataset rules out.
     """
 
     def __init__(
@@ -54,7 +61,12 @@ class Loader(DataLoader):  # type: ignore[misc]
         in_order: bool = True,
         copy: bool = False,
         debug: bool = False,
+        seed_by: str = "worker",
     ) -> None:
+        if seed_by not in _SEEDS:
+            raise ValueError(f"seed_by must be one of {_SEEDS}, not {seed_by!r}")
+        if seed_by == "sample" and isinstance(dataset, IterableDataset):
+            raise ValueError("seed_by='sample' needs samples with an index: an IterableDataset has none")
         self._auto = num_workers == "auto"
         if self._auto and isinstance(dataset, IterableDataset):
             raise ValueError(
@@ -65,6 +77,9 @@ class Loader(DataLoader):  # type: ignore[misc]
             raise ValueError(f"num_workers must be a number or 'auto', not {num_workers!r}")
         self.copy = copy
         self.debug = debug
+        self.seed_by = seed_by
+        self._position: Position | None = None  # of the iterator made last
+        self._resumed: dict[str, Any] | None = None
         self._seed_again: int | None = None  # torch's persistent workers have one seed for all epochs
         extra = {} if in_order else {"in_order": False}  # torch 2.6 has it, a subclass may not
         super().__init__(
@@ -96,14 +111,16 @@ class Loader(DataLoader):  # type: ignore[misc]
         return self._sizer
 
     def __getstate__(self) -> dict[str, Any]:
-        """Settings: what belongs to this process's iterators stays here."""
-        return {**self.__dict__, "_iterator": None, "_sizer": None}
+        """Settings and where it was to go on: what belongs to this process's iterators stays here."""
+        return {**self.__dict__, "_position": None, "_iterator": None, "_sizer": None}
+
+    # -- iterating -------------------------------------------------------------------------------------------
 
     def __iter__(self) -> Any:
         kept: Any = self.__dict__["_iterator"]
         if not isinstance(kept, Engine):
             return super().__iter__()
-        if kept.has_ended:
+        if kept.has_ended or self._resumed is not None:
             self._iterator = None
             kept._shutdown_workers()
         elif kept.is_under_way and sys.getrefcount(kept) > _NOBODY_ELSE:
@@ -118,12 +135,45 @@ class Loader(DataLoader):  # type: ignore[misc]
     def _get_iterator(self) -> Any:
         if isinstance(self.dataset, IterDataPipe | MapDataPipe):
             return super()._get_iterator()  # which seeds and shards their graph
+        resumed, self._resumed = self._resumed, None
         if self._auto:
-            return auto.AutoEngine(self)
+            return auto.AutoEngine(self, resumed)
         if self.num_workers == 0:
-            return InlineIterator(self)
+            return InlineIterator(self, resumed)
         self.check_worker_number_rationality()
-        return Engine(self)
+        return Engine(self, resumed)
+
+    # -- resuming --------------------------------------------------------------------------------------------
+
+    def state_dict(self) -> dict[str, Any]:
+        """Where the iterator made last is in its epoch: plain data and uint8 tensors.
+
+        The global random generators are the caller's to keep: only those given to the loader or its sampler
+        are in it.
+        """
+        position = self._position
+        return {
+            "version": VERSION,
+            "in_order": getattr(self, "in_order", True),
+            "iterator": self._resumed if position is None else None if position.is_over else position.state(),
+            "generators": [one.get_state() for one in generators_of(self)],
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Let the next ``iter()`` go on where ``state`` was taken: the same samples in the same order.
+
+        Random transforms in workers draw new numbers, unless ``seed_by="sample"``.
+
+        Raises:
+            FeedError: it is no state of this version's Loader, or of one with ``in_order=False``.
+        """
+        if state.get("version") != VERSION:
+            raise FeedError(f"not a state of this version's Loader: version {state.get('version')!r}")
+        if not state["in_order"]:
+            raise FeedError("batches of in_order=False have no order in which another loader could go on")
+        for generator, one in zip(generators_of(self), state["generators"], strict=True):
+            generator.set_state(one)
+        self._resumed, self._position = state["iterator"], None
 
 
 #: References to an iterator that only its loader knows: the loader's, the local one, the argument's.

@@ -14,13 +14,14 @@ from hotloop.feed.collating import Out
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What to read and how, in DataLoader's words."""
+    """What to read and how, in DataLoader's words. ``singly``: one sample at a time, come what may."""
 
     kind: int
     dataset: Any
     auto_collation: bool
     collate_fn: Callable[[Any], Any]
     drop_last: bool
+    singly: bool = False
 
     @property
     def is_iterable(self) -> bool:
@@ -33,6 +34,7 @@ class Reading:
         return (
             self.auto_collation
             and not self.is_iterable
+            and not self.singly
             and self.collate_fn is default_collate
             and gather_of(self.dataset) is not None
         )
@@ -58,6 +60,8 @@ class Reader:
             dataset = _Gathering(dataset, out, around)
             self._fetcher = _DatasetKind.create_fetcher(reading.kind, dataset, True, as_it_is, False)
         else:
+            if reading.singly:
+                dataset = _Singly(dataset)
             self._fetcher = _DatasetKind.create_fetcher(
                 reading.kind,
                 dataset,
@@ -96,6 +100,16 @@ class _Watched(list[Any]):
 
     def __iter__(self) -> Iterator[Any]:
         return self.watch(super().__iter__())
+
+
+class _Singly:
+    """A dataset that offers nothing but one sample by its index."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._dataset[index]
 
 
 class _Gathering:

@@ -49,6 +49,10 @@ def _as_it_is(value: Any) -> Any:
     return value
 
 
+def _choice(*choices: str) -> Callable[[Any], Any]:
+    return _checked(lambda value: value in choices, " or ".join(map(repr, choices)), _as_it_is)
+
+
 def _workers(value: Any) -> int | str:
     """Workers of one process."""
     if value == "auto" or _is_int(value, 0):
@@ -101,6 +105,7 @@ _TABLE: Final = (
     ("shuffle", "shuffle", "a new order every epoch; of training, unless written under validation", _flag),
     ("timeout", "timeout", "seconds to wait for a batch, 0 for ever", _seconds),
     ("in_order", "in_order", "batches in the order of the sampler", _flag),
+    ("seed_by", "seed_by", "what a sample's random numbers depend on", _choice("worker", "sample")),
     ("cache", "use_ram_cache cache_data use_cache ram_cache",
      "keep samples in memory: one cache for all workers and processes of the machine", _flag),
     ("max_bytes", "cache_size_gb max_memory_gb",

@@ -14,6 +14,7 @@ import torch
 from torch._utils import ExceptionWrapper
 from torch.utils.data import _utils as torch_utils
 
+from hotloop.feed import randomness
 from hotloop.feed.arena import Arena
 from hotloop.feed.channel import Ends
 from hotloop.feed.collating import stacking
@@ -53,13 +54,18 @@ class Reply(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True)
 class Setup:
-    """What every worker of one iterator is told."""
+    """What every worker of one iterator is told.
+
+    ``epoch`` is the number of the iterator's epoch (seeds of samples).
+    """
 
     reading: Reading
     file: SharedFile
     base_seed: int
     num_workers: int
     init_fn: Callable[[int], None] | None
+    seed_by: str
+    epoch: int
 
 
 class Stopped(BaseException):
@@ -106,6 +112,8 @@ class Worker:
         self._arena = Arena(setup.file)
         self._progress = progress_of(setup.file)
         self._mark = 1 + 2 * worker
+        self._epoch = setup.epoch
+        self._first = 0  # number in the epoch of the batch's first sample
         self._reader: Reader | None = None
         self._init_error: ExceptionWrapper | None = None
 
@@ -117,8 +125,8 @@ class Worker:
             kind = message[0]
             if kind == TASK:
                 self._make(*message[1:])
-            elif self._init_error is None:  # a new epoch
-                self._reader = self._new_reader()
+            else:
+                self._next_epoch()
 
     def _begin(self) -> None:
         self._say(-1, STARTING)
@@ -130,15 +138,21 @@ class Worker:
             self._init_error = ExceptionWrapper(where=f"in DataLoader worker process {self._worker}")
         self._say(-1, WAITING)
 
+    def _next_epoch(self) -> None:
+        self._epoch += 1
+        if self._init_error is None:
+            self._reader = self._new_reader()
+
     def _new_reader(self) -> Reader:
         return Reader(self._setup.reading, out=_slot_memory, around=self._around, watch=self._watch)
 
     # -- one batch -------------------------------------------------------------------------------------------
 
-    def _make(self, task: int, slot: int, capacity: int, index: bytes) -> None:
+    def _make(self, task: int, slot: int, capacity: int, first: int, index: bytes) -> None:
         started, cpu = perf_counter_ns(), thread_time_ns()
         arena = self._arena
         arena.open(slot, capacity)
+        self._first = first
         self._say(task, FETCHING)
         kind, meta, spans = self._attempt(task, index)
         capacity, used = arena.capacity, arena.used
@@ -187,15 +201,26 @@ class Worker:
     def _watch(self, indices: Iterator[Any]) -> Iterator[Any]:
         """The indices one by one, with the place of each in the page the loader looks at."""
         progress, mark = self._progress, self._mark + 1
+        seeds = self._setup.seed_by == "sample"
         for position, index in enumerate(indices):
             progress[mark] = position
             if progress[STOP]:
                 raise Stopped
+            if seeds:
+                randomness.seed_all(sample_seed(self._setup.base_seed, self._epoch, self._first + position))
             yield index
 
     def _say(self, task: int, place: int) -> None:
         self._progress[self._mark] = task
         self._progress[self._mark + 1] = place
+
+
+def sample_seed(base_seed: int, epoch: int, number: int) -> int:
+    """The seed of the ``number``-th sample of an epoch, whoever reads it (splitmix64's finaliser)."""
+    value = (base_seed + 0x9E3779B97F4A7C15 * (number + 1) + 0xD1B54A32D192ED03 * epoch) & (2**64 - 1)
+    value = ((value ^ (value >> 30)) * 0xBF58476D1CE4E5B9) & (2**64 - 1)
+    value = ((value ^ (value >> 27)) * 0x94D049BB133111EB) & (2**64 - 1)
+    return (value ^ (value >> 31)) >> 1
 
 
 #: The slot of the batch being collated in this process.
