@@ -55,9 +55,10 @@ types: $(READY)
 docs: $(READY)
 	$(BIN)/python docs/generate.py
 
-# The documentation as pages with a search, in build/site; a warning or a link to nowhere fails it.
+# The documentation as pages with a search, in build/site/VERSION; a warning or a link to nowhere fails it.
 site: docs
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs build/site
+	$(BIN)/python -m sphinx -q -W --keep-going -b html docs \
+		build/site/$$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)
 
 # The core suite on each Python and release of torch that hotloop names, those that are on this machine.
 matrix: $(READY)

@@ -1,7 +1,11 @@
-"""The documentation site, by Sphinx and MyST: `make site`, then build/site/index.html. A warning fails it."""
+"""The documentation site, by Sphinx and MyST: `make site`, then build/site/index.html. A warning fails it.
+
+Each release has a folder of its own; what is built later finds those that lie beside it.
+"""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import tomllib
@@ -18,6 +22,14 @@ extensions = ["myst_parser"]
 exclude_patterns = ["README.md"]
 myst_heading_anchors = 4
 html_theme = "furo"
+templates_path = ["_templates"]
+html_sidebars = {
+    "**": [
+        *(f"sidebar/{part}.html" for part in ("brand", "search", "scroll-start", "navigation")),
+        "versions.html",
+        "sidebar/scroll-end.html",
+    ]
+}
 html_title = f"hotloop {release}"
 html_show_sphinx = False
 html_show_copyright = False
@@ -30,6 +42,18 @@ _TARGET = re.compile(r"(?<=\]\()(?!\w+:|#)([^)#\s]+)(#[^)\s]*)?(?=\))")
 def setup(app: Any) -> None:
     """Sphinx asks for this."""
     app.connect("source-read", _source)
+    app.connect("build-finished", _versions)
+
+
+def _versions(app: Any, error: Exception | None) -> None:
+    """Beside the folder of this release: which others there are, and a first page that leads to this one."""
+    folder = Path(app.outdir)
+    if error is None and folder.name == release:
+        names = sorted(path.parent.name for path in folder.parent.glob("*/objects.inv"))
+        (folder.parent / "versions.json").write_text(json.dumps(names))
+        (folder.parent / "index.html").write_text(
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={release}/index.html"><title>hotloop</title>'
+        )
 
 
 def _source(_: Any, name: str, source: list[str]) -> None:

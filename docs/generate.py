@@ -5,6 +5,7 @@ stale ones.
 from __future__ import annotations
 
 import dataclasses
+import io
 import os
 import re
 import sys
@@ -17,7 +18,10 @@ import evidence  # noqa: E402
 import feed_reference  # noqa: E402
 import man_page  # noqa: E402
 import workload_table  # noqa: E402
+from babel.messages.mofile import write_mo  # noqa: E402
+from babel.messages.pofile import read_po  # noqa: E402
 
+from hotloop import language  # noqa: E402
 from hotloop.cli import main as cli  # noqa: E402
 from hotloop.diagnose.limits import Limits  # noqa: E402
 from hotloop.findings import ENTRIES  # noqa: E402
@@ -122,8 +126,22 @@ def findings() -> str:
     return "\n".join(parts)
 
 
+def catalogues() -> dict[Path, bytes]:
+    """The compiled form of every language's words."""
+    made = {}
+    for path in sorted(language.FOLDER.glob("*/LC_MESSAGES/hotloop.po")):
+        with path.open("rb") as file:
+            words = read_po(file)
+        compiled = io.BytesIO()
+        write_mo(compiled, words)
+        made[path.with_suffix(".mo")] = compiled.getvalue()
+    return made
+
+
 def main() -> None:
     """Write the pages."""
+    for path, data in catalogues().items():
+        path.write_bytes(data)
     for path, text in pages().items():
         path.write_text(text)
         print(f"wrote {path.relative_to(ROOT)}")

@@ -35,6 +35,8 @@ def generator() -> ModuleType:
 def test_generated_pages_are_fresh() -> None:
     for path, text in generator().pages().items():
         assert path.read_text() == text, f"{path.relative_to(ROOT)} is stale: run 'make docs'"
+    for path, data in generator().catalogues().items():
+        assert path.read_bytes() == data, f"{path.relative_to(ROOT)} is stale: run 'make docs'"
 
 
 @pytest.mark.parametrize("finding", IDS)

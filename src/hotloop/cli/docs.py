@@ -7,6 +7,7 @@ import difflib
 import re
 import sys
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import takes_color, terminal_width
 from hotloop.errors import UsageError
@@ -34,7 +35,8 @@ def main(options: argparse.Namespace) -> int:
 
     titles = pages.titles()
     if options.page:
-        text = pages.page(options.page)
+        other = language.chosen() and pages.page(f"{options.page}.{language.chosen()}")
+        text = other or pages.page(options.page)
         if not text:
             near = difflib.get_close_matches(options.page, titles, n=1)
             hint = f"did you mean {near[0]}?" if near else "hotloop docs lists the pages"

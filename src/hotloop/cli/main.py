@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import TextIO
 
-from hotloop import __version__
+from hotloop import __version__, language
 from hotloop.cli.output import say, shown, silence
 from hotloop.errors import HotloopError
 
@@ -43,6 +43,10 @@ VERBS = {
     "demo": "the whole chain on a bundled training system",
 }
 
+_ABOUT = "Runs an unmodified PyTorch training command and says where every second of it goes."
+_EPILOG = "Documentation: docs/ in the source tree. Start with: hotloop run -- python train.py"
+_LANGUAGE = "language of what is printed, en or zh (default: that of LANG)"
+
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one verb; returns its exit code (0 ok, 1 a check said no, 2 usage, 3 hotloop's own failure)."""
@@ -52,7 +56,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="hotloop")  # an encoding that lacks a sign is no failure
     try:
-        return _verb(list(sys.argv[1:] if argv is None else argv))
+        return _verb(_in_language(list(sys.argv[1:] if argv is None else argv)))
     except HotloopError as error:
         print(f"error: {shown(' '.join(error.message.split()))}", file=sys.stderr)
         if error.hint:
@@ -74,6 +78,18 @@ def main(argv: Sequence[str] | None = None) -> int:
         traceback.print_exception(error)
         print(f"error: hotloop {__version__} failed, which it should not: see above", file=sys.stderr)
         return 3
+
+
+def _in_language(arguments: list[str]) -> list[str]:
+    """Choose the language that ``--lang`` names, before any help is made; the arguments without it."""
+    parser = argparse.ArgumentParser(
+        prog="hotloop", add_help=False, allow_abbrev=False, usage="hotloop VERB ..."
+    )
+    parser.add_argument("--lang", default="")
+    end = arguments.index("--") if "--" in arguments else len(arguments)
+    found, others = parser.parse_known_args(arguments[:end])
+    language.choose(found.lang)
+    return others + arguments[end:]
 
 
 def _verb(arguments: Sequence[str]) -> int:
@@ -114,20 +130,37 @@ def _module(verb: str) -> str:
 
 def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     """The parser of the command line, and the one of the verb that it names."""
-    parser = argparse.ArgumentParser(
-        prog="hotloop",
-        description="Runs an unmodified PyTorch training command and says where every second of it goes.",
-        epilog="Documentation: docs/ in the source tree. Start with: hotloop run -- python train.py",
-    )
+    if language.chosen():
+        vars(argparse)["_"] = language.said  # its own words: usage, options, errors
+    parser = argparse.ArgumentParser(prog="hotloop", description=_ABOUT, epilog=_EPILOG)
     parser.add_argument("--version", action="version", version=f"hotloop {__version__}")
+    parser.add_argument("--lang", metavar="LANGUAGE", help=_LANGUAGE)
     verbs = parser.add_subparsers(dest="verb", metavar="VERB")
     wanted, named = next((word for word in arguments if not word.startswith("-")), None), parser
     for name, words in VERBS.items():
-        verb = verbs.add_parser(name, help=words, description=words[0].upper() + words[1:] + ".")
+        about = f"{language.said(words)}。" if language.chosen() else f"{words[0].upper()}{words[1:]}."
+        verb = verbs.add_parser(name, help=language.said(words), description=about)
         if name == wanted:
             importlib.import_module(_module(name)).add_arguments(verb)
+            verb.add_argument("--lang", metavar="LANGUAGE", default=argparse.SUPPRESS, help=_LANGUAGE)
             named = verb
+            _translate(verb)
     if wanted is not None and named is parser:
         near = difflib.get_close_matches(wanted, VERBS, n=1)
         parser.error(f"there is no verb {wanted!r}" + (f"; did you mean {near[0]}?" if near else ""))
+    _translate(parser)
     return parser, named
+
+
+def _translate(parser: argparse.ArgumentParser) -> None:
+    parser.description, parser.epilog = (
+        language.said(parser.description or ""),
+        parser.epilog and language.said(parser.epilog),
+    )
+    for action in parser._actions:
+        action.help = action.help and language.said(action.help)
+    for group in parser._action_groups:
+        group.title, group.description = (
+            group.title and language.said(group.title),
+            group.description and language.said(group.description),
+        )

@@ -8,6 +8,7 @@ import sys
 
 from hotloop.cli import arguments
 from hotloop.cli.output import terminal_width
+from hotloop.language import said
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -46,6 +47,6 @@ def main(options: argparse.Namespace) -> int:
         value = f"={one.parameter.name.upper()}" if one.parameter else ""
         effect = one.effect + (f" ({one.source_effect} in the source)" if one.source_effect else "")
         sys.stdout.write(f"{one.id}{value}  {effect}, {' and '.join(one.forms)}\n")
-        for line in (one.summary, f"for {', '.join(one.answers)}" if one.answers else ""):
+        for line in (said(one.summary), f"for {', '.join(one.answers)}" if one.answers else ""):
             sys.stdout.write("".join(f"    {part}\n" for part in wrap(line, terminal_width() - 4)))
     return 0

@@ -16,7 +16,7 @@ from jinja2 import Environment, FileSystemLoader, pass_context
 from jinja2.runtime import Context
 from markupsafe import Markup
 
-from hotloop import units
+from hotloop import language, units
 from hotloop.report import charts, code, footprint, remaining, words
 from hotloop.report.absence import reasons
 
@@ -33,6 +33,7 @@ def render(report: Report) -> str:
     phases = [phase for phase in report["phases"] if phase["share"] > 0 or phase["span_share"] > 0]
     body = environment().get_template("run.html.j2").render(
         report=report,
+        verdict=words.verdict(report),
         cwd=report.get("cwd"),
         command=command,
         absence=reasons(report),
@@ -54,7 +55,7 @@ def render(report: Report) -> str:
 def page(title: str, body: Markup, foot: str, data: Mapping[str, Any]) -> str:
     """A page around sections; ``data`` is what its script draws: ``wall_s`` and ``charts``."""
     text = json.dumps(data, ensure_ascii=True, allow_nan=False, separators=(",", ":"))
-    return environment().get_template("page.html.j2").render(
+    whole: str = environment().get_template("page.html.j2").render(
         title=title,
         body=body,
         foot=foot,
@@ -63,6 +64,7 @@ def page(title: str, body: Markup, foot: str, data: Mapping[str, Any]) -> str:
         data=Markup(text.replace("<", "\\u003c")),
         script=Markup(script("plots", "steps", "report")),
     )  # fmt: skip
+    return language.page(whole)
 
 
 def script(*names: str) -> str:
@@ -110,6 +112,8 @@ def environment() -> Environment:
         "path": pass_context(lambda context, file: words.path(file, _cwd(context))),
         "written": pass_context(lambda context, by: words.written(by, _cwd(context))),
         "sentences": _sentences,
+        "advice": words.advice,
+        "title": lambda finding: words.title(finding) if language.chosen() else "",
         "python": code.python,
         "excerpt": code.excerpt,
         "page": code.page,
@@ -139,7 +143,7 @@ def _color(name: str, index: int = 0) -> str:
 
 def _sentences(verdict: str) -> tuple[str, str]:
     """The first sentence, and what follows it. A dot inside a name or a number ends no sentence."""
-    match = re.search(r"(?<=[^.])\.\s+(?=[A-Z])", verdict)
+    match = re.search(r"(?<=[^.])\.\s+(?=[A-Z])|。(?=.)", verdict)
     return (verdict[: match.start() + 1], verdict[match.end() :]) if match else (verdict, "")
 
 

@@ -6,9 +6,11 @@ from collections.abc import Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any, Final
 
+from rich.cells import set_cell_size
 from rich.text import Text
 
 from hotloop import units
+from hotloop.language import all_said, chosen, said
 from hotloop.report import remaining, words
 from hotloop.report.absence import reasons
 from hotloop.report.words import PHASE_MARKS, SEVERITY_MARKS
@@ -54,7 +56,7 @@ def _head(report: Report, width: int) -> list[Text]:
         under += _hanging(
             ("ended after ", "dim"), f"{report['num_steps']:,} steps: {report['ended']}", width, "dim"
         )
-    return [first, *under, Text(), *(Text(line, "bold") for line in words.wrap(report["verdict"], width))]
+    return [first, *under, Text(), *(Text(line, "bold") for line in words.wrap(words.verdict(report), width))]
 
 
 def _bar(report: Report, width: int) -> list[Text]:
@@ -65,7 +67,7 @@ def _bar(report: Report, width: int) -> list[Text]:
     for name, count in bar_columns(shares, width):
         bar.append(PHASE_MARKS[name][0] * count, f"#101010 on {PHASE_MARKS[name][2]}")
     return [
-        *_wrapped(_numbers(report), width),
+        *_wrapped(all_said(_numbers(report)), width),
         bar,
         *_legend(report, shares, width),
         *_startup(report, width),
@@ -164,7 +166,7 @@ def _legend_entry(name: str, seconds: float, share: float) -> Text:
     mark, _, colour = PHASE_MARKS[name]
     return Text.assemble(
         (f"{mark} ", f"bold {colour}"),
-        f"{words.PHASE_WORDS[name]:<12}{units.duration(seconds):>14}",
+        f"{set_cell_size(said(words.PHASE_WORDS[name]), 12)}{units.duration(seconds):>14}",
         (f"{units.share(share):>6}", "bold" if share >= 0.1 else ""),
     )
 
@@ -181,12 +183,12 @@ def _startup(report: Report, width: int) -> list[Text]:
         for part in startup["parts"]
         if part["in_training"] and part["seconds"] > 0.1 * startup["seconds"]
     )
-    return [Text(line, "dim") for line in words.wrap(text, width)]
+    return [Text(line, "dim") for line in words.wrap(said(text), width)]
 
 
 def _remaining(report: Report, width: int) -> list[str]:
     found = report.get("remaining")
-    return list(words.wrap(remaining.words(found), width)) if found else []
+    return list(words.wrap(said(remaining.words(found)), width)) if found else []
 
 
 def _part(part: Mapping[str, Any]) -> str:
@@ -203,15 +205,16 @@ def _findings(report: Report, width: int) -> list[Text]:
         lines += ([Text()] if lines else []) + _finding(report, finding, number, width)
     if rest := above[_MAX_FINDINGS:]:
         lines += [Text(), *_labelled(f"{len(rest)} more", _named(rest), width)]
-    if not above and report["num_steps"] and not any(said in report["verdict"].lower() for said in _NOTHING):
-        lines.append(Text("No single cause worth fixing was found."))
+    if not above and report["num_steps"] and not any(one in report["verdict"].lower() for one in _NOTHING):
+        lines.append(Text(said("No single cause worth fixing was found.")))
     if info:
         lines += [Text()] if lines else []
-        said = list(reversed(info))
-        for name in said[:_MAX_NOTED]:
-            lines += _labelled("noted", f"{name}: {info[name]['message']}", width)
-        if said[_MAX_NOTED:]:
-            lines += _labelled("also noted", ", ".join(said[_MAX_NOTED:]), width)
+        names = list(reversed(info))
+        for name in names[:_MAX_NOTED]:
+            text = words.title(info[name]) if chosen() else info[name]["message"]
+            lines += _labelled("noted", f"{name}: {text}", width)
+        if names[_MAX_NOTED:]:
+            lines += _labelled("also noted", ", ".join(names[_MAX_NOTED:]), width)
     return lines
 
 
@@ -232,9 +235,12 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
         function = words.cut(function, max(width // 3, width - 3 - whole))
         at = words.place(where, report.get("cwd"), limit=width - 3 - words.cells(function))
         lines.append(Text.assemble("   ", (at, "cyan"), (function, "dim")))
-    if finding["message"][1:] not in report["verdict"]:  # else it is what the page begins with
+    if chosen():
+        lines += _hanging("   ", words.title(finding), width)
+    if chosen() or finding["message"][1:] not in report["verdict"]:  # else it is what the page begins with
         lines += _hanging("   ", finding["message"], width)
-    lines += _hanging(("   > ", f"bold {colour}"), finding["advice"], width)
+    for advice in words.advice(finding):
+        lines += _hanging(("   > ", f"bold {colour}"), advice, width)
     if (gain := finding["gain"]) and gain["measured"]:
         low, high = gain["ci95"]
         text = f"measured without it: {gain['ratio']:.2f} times as fast (95 %: {low:.2f} to {high:.2f})"
@@ -245,10 +251,10 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
 def _cost(finding: Mapping[str, Any], room: int) -> str:
     """What it costs; its interval where there is room."""
     if finding["cost_s_per_step"] <= 0:
-        return str(finding["severity"])
+        return said(str(finding["severity"]))
     cost, edges = units.duration(finding["cost_s_per_step"]), finding["cost_ci95"]
     spread = f" ± {units.duration((edges[1] - edges[0]) / 2)}" if edges else ""
-    rest = f"/step  {units.share(finding['share'])}  {finding['severity']}"
+    rest = f"/step  {units.share(finding['share'])}  {said(finding['severity'])}"
     whole = cost + spread + rest
     return whole if len(whole) <= room else cost + rest
 
@@ -267,7 +273,7 @@ def _settings(report: Report, width: int) -> list[Text]:
         lines += _hanging("   ", text, width)
     if len(differing) > _MAX_SETTINGS:
         lines.append(Text(f"   and {len(differing) - _MAX_SETTINGS} more", "dim"))
-    return [Text("in effect, against the configuration", "bold"), *lines] if lines else []
+    return [Text(said("in effect, against the configuration"), "bold"), *lines] if lines else []
 
 
 def _memory(report: Report, width: int) -> list[Text]:
@@ -275,7 +281,7 @@ def _memory(report: Report, width: int) -> list[Text]:
     lines: list[Text] = []
     for text in report["memory"].get("advice") or ():
         lines += _hanging("   ", text, width)
-    return [Text("memory", "bold"), *lines] if lines else []
+    return [Text(said("memory"), "bold"), *lines] if lines else []
 
 
 def _not_seen(report: Report, width: int) -> list[Text]:
@@ -292,9 +298,9 @@ def _next(report: Report, width: int) -> list[Text]:
     wide = max((words.cells(one["command"]) for one in report["next"]), default=0)
     lines: list[Text] = []
     for one in report["next"]:
-        note = f"  {' ' * (wide - words.cells(one['command']))}# {one['words']}"
+        note = f"  {' ' * (wide - words.cells(one['command']))}# {said(one['words'])}"
         fits = 6 + wide + words.cells(note) <= width
-        head = "      " if lines else "next: "
+        head = "      " if lines else f"{said('next')}: "
         lines.append(Text.assemble((head, "dim"), (one["command"], "bold"), (note if fits else "", "dim")))
     return lines
 
@@ -304,11 +310,13 @@ def _where(report: Report, width: int) -> list[Text]:
     if not folder:
         return []
     file = words.from_here(f"{folder}/report.html")
-    return [Text.assemble(("report: ", "dim"), file)]  # in one piece, however long: it is there to be copied
+    return [
+        Text.assemble((f"{said('report')}: ", "dim"), file)
+    ]  # in one piece, however long: it is there to be copied
 
 
 def _labelled(label: str, text: str, width: int) -> list[Text]:
-    return _hanging((f"{label}: ", "dim"), text, width, "dim")
+    return _hanging((f"{said(label)}: ", "dim"), text, width, "dim")
 
 
 def _wrapped(parts: Sequence[str], width: int) -> list[Text]:
@@ -326,7 +334,7 @@ def _wrapped(parts: Sequence[str], width: int) -> list[Text]:
 def _hanging(mark: Piece, text: str, width: int, style: str = "") -> list[Text]:
     """Text behind ``mark``, following lines indented under it."""
     head = Text.assemble(mark)
-    wrapped = words.wrap(text, max(20, width - head.cell_len))
+    wrapped = words.wrap(said(text), max(20, width - head.cell_len))
     return [
         Text.assemble(" " * head.cell_len if i else head, (line, style)) for i, line in enumerate(wrapped)
     ]
