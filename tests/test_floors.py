@@ -15,7 +15,7 @@ PACKAGE = SRC / "hotloop"
 FLOORS = {
     "_fast": -1,  # compiled
     "errors": 0, "stats": 0, "phases": 0, "units": 0, "clock": 0, "fast": 0, "torch_facts": 0, "cgroups": 0,
-    "foreign": 0,
+    "foreign": 0, "language": 0.5,
     "record": 1, "hooks": 1, "launch": 1, "findings": 0, "source": 1, "state": 1,
     "probe": 2, "measure": 2, "logs": 2, "feed": 2,
     "model": 2.5,

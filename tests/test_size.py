@@ -53,6 +53,7 @@ SINCE = frozenset(
      "flow/notebook.py", "flow/sure.py", "foreign.py", "integrations/__init__.py",
      "integrations/accelerate.py", "integrations/ignite.py", "integrations/lightning.py",
      "integrations/marks.py", "integrations/mmengine.py", "integrations/transformers.py",
+     "language.py",
      "mcp/__init__.py", "mcp/child.py", "mcp/server.py", "measure/stacks.py", "monitor/__init__.py",
      "monitor/app.py", "monitor/diagnosis.py", "monitor/follow.py", "monitor/samples.py",
      "monitor/screen.py", "monitor/snapshot.py", "monitor/source.py", "monitor/system.py",
