@@ -93,6 +93,14 @@ def test_decay_is_told_in_samples_and_not_in_steps() -> None:
     assert fell == pytest.approx((29.8, 14.56), rel=0.01)
 
 
+def test_a_training_that_comes_to_wait_for_data_is_told() -> None:
+    pace, step = Pace(window_s=1.0), np.full(30, 0.05)
+    for number in range(20):
+        pace.add(step, np.ones(30), 30 * number, waited_s=0.05 if number < 10 else 0.9)
+    assert pace.came_to_wait(0.2, 0.5) == pytest.approx((0.0333, 0.6), abs=0.001)
+    assert pace.came_to_wait(0.2, 0.7) is None
+
+
 def test_bursts_and_pauses_are_no_decay() -> None:
     """Eight workers hand over eight batches at once: more of the steps are quick, the rate is the same."""
     before, after = np.tile([0.1, 0.1, 0.1, 0.1], 100), np.tile([0.34, 0.02, 0.02, 0.02], 100)

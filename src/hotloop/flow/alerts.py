@@ -34,6 +34,9 @@ _USED_RATIO: Final = 0.2
 #: Samples per second below this part of what they were for 3 windows of ``course.Pace`` (S4: -51 %).
 _DECAY_RATIO: Final = 0.7
 WINDOW_S: Final = 20.0
+#: A training that waited for data less than this part of its time, and does so more than that now.
+_LITTLE_WAIT: Final = 0.2
+_MUCH_WAIT: Final = 0.5
 _BAD_LOSSES: Final = 3
 _RETRIES: Final = 3
 #: A worker that is gone without a word may be one that is being shut down.
@@ -72,6 +75,7 @@ class Alerts:
             ("worker", self._dead_worker),
             ("loss", self._bad_loss),
             ("stuck", self._stuck),
+            ("waits", self._waits),
             ("decay", self._decay),
             ("retries", self._retries),
             ("idle", self._idle),
@@ -149,6 +153,14 @@ class Alerts:
             f"{rate(after)} samples/s since step {lead.pace.latest[0].last_step:,}, {rate(before)} at the "
             f"beginning (-{share(1 - after / before)}), pauses left out"
         )
+
+    def _waits(self, lead: Followed, now: int) -> str:
+        turned = lead.pace.came_to_wait(_LITTLE_WAIT, _MUCH_WAIT)
+        if turned is None:
+            return ""
+        before, after = map(share, turned)
+        since = f"input-bound since step {lead.pace.latest[0].last_step:,}"
+        return f"{since}: {after} of the time waits for data, {before} at first"
 
     def _retries(self, lead: Followed, now: int) -> str:
         if lead.retries < _RETRIES:

@@ -33,11 +33,14 @@ _RECENT: Final = 64
 
 @dataclass(frozen=True)
 class Window:
-    """Samples per second over plain steps: their mean, and what the typical step reaches."""
+    """Samples per second over plain steps: their mean, and what the typical step reaches; and what part of
+    their time they waited for data.
+    """
 
     last_step: int
     mean: float
     typical: float
+    waiting: float
 
 
 @dataclass
@@ -50,9 +53,13 @@ class Pace:
     recent: list[tuple[float, float]] = field(default_factory=list)  # seconds and samples of the last steps
     _open: list[tuple[float, float]] = field(default_factory=list)
     _open_s: float = 0.0
+    _waited_s: float = 0.0
 
-    def add(self, seconds: npt.NDArray[Any], samples: npt.NDArray[Any], step: int) -> None:
-        """Plain steps, the last of them number ``step``."""
+    def add(
+        self, seconds: npt.NDArray[Any], samples: npt.NDArray[Any], step: int, waited_s: float = 0.0
+    ) -> None:
+        """Plain steps, the last of them number ``step``; together they waited so long for data."""
+        self._waited_s += waited_s
         steps = list(zip(seconds.tolist(), samples.tolist(), strict=True))
         self.recent = [*self.recent, *steps[-_RECENT:]][-_RECENT:]
         for at in range(0, len(steps), _WINDOW_STEPS):
@@ -65,12 +72,13 @@ class Pace:
     def _close(self, step: int) -> None:
         sizes = sum(count for _, count in self._open)
         per_sample = median([took / count for took, count in self._open])
-        found = Window(step, sizes / self._open_s, 1 / per_sample if per_sample else 0.0)
+        waiting = min(1.0, self._waited_s / self._open_s)
+        found = Window(step, sizes / self._open_s, 1 / per_sample if per_sample else 0.0, waiting)
         if len(self.first) < 6:
             self.first.append(found)
         else:
             self.latest = [*self.latest, found][-3:]
-        self._open, self._open_s = [], 0.0
+        self._open, self._open_s, self._waited_s = [], 0.0, 0.0
 
     @property
     def usual_s(self) -> float:
@@ -95,6 +103,15 @@ class Pace:
             if max(getattr(one, kind) for one in now) >= ratio * least:
                 return None
         return median([one.mean for one in before]), median([one.mean for one in now])
+
+    def came_to_wait(self, little: float, much: float) -> tuple[float, float] | None:
+        """The parts of the time that steps waited for data before and now, where each of three windows on
+        end has at least ``much`` and none of the first, but the very first, more than ``little``.
+        """
+        before, now = [one.waiting for one in self.first[1:]], [one.waiting for one in self.latest]
+        if len(self.first) < 6 or len(now) < 3 or max(before) > little or min(now) < much:
+            return None
+        return median(before), median(now)
 
 
 @dataclass
@@ -205,8 +222,10 @@ class Followed:
         if not counts[plain].any():
             counts[:] = 1.0  # of batches whose size is not known, steps
         plain &= counts > 0
+        waited = np.cumsum(np.where(kinds == r.FETCH, durations_ns(rows), 0))
+        waits = np.diff(waited[at], prepend=0)
         if plain.any():
-            self.pace.add(seconds[plain], counts[plain], self.steps)
+            self.pace.add(seconds[plain], counts[plain], self.steps, float(waits[plain].sum()) / 1e9)
         self._step_ns = int(ends[at[-1]])
         self._since = float(fetched[-1] - fetched[at[-1]])
         self._apart = bool(apart[-1] - apart[at[-1]])
