@@ -106,7 +106,7 @@ def test_a_long_run_is_cut_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_steps_of_the_last_rows_are_those_of_the_whole(at: float) -> None:
     process = epochs_with_evaluation(epochs=30).process
     whole = measure(process)
-    last = measure(replace(process, rows=process.rows[int(at * len(process.rows)) :].copy(), tail=True))
+    last = measure(replace(process, rows=process.rows[int(at * len(process.rows)) :].copy(), cuts=(0,)))
     num = last.num_steps
     assert (1 - at) * whole.num_steps - 2 <= num <= (1 - at) * whole.num_steps + 2
     np.testing.assert_array_equal(last.end_s, whole.end_s[-num:])

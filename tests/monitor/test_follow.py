@@ -38,7 +38,7 @@ def test_a_look_at_a_long_run_reads_its_end_and_little_else(tmp_path: Path) -> N
     follower.look()
     assert follower.rows_read == before
     (kept,) = follower.recording(rows=True).ranks
-    assert kept.tail and len(kept.rows) <= MOST_ROWS + CHUNK_ROWS
+    assert kept.cuts and len(kept.rows) <= MOST_ROWS + CHUNK_ROWS
     assert kept.rows["start"][-1] == open_recording(folder).ranks[0].rows["start"][-1]
     assert [note["loader"] for note in kept.notes["iterator"]] == [1]
 
@@ -65,7 +65,7 @@ def test_nothing_is_missed_or_counted_twice_while_rows_move_into_the_store(tmp_p
     follower.look()
     (mine,), (whole,) = follower.recording(rows=True).ranks, open_recording(tmp_path).ranks
     assert (mine.rows == whole.rows).all() and len(mine.rows) == len(whole.rows)
-    assert mine.notes == whole.notes and not mine.tail
+    assert mine.notes == whole.notes and not mine.cuts
     assert sum(point.steps for point in one.history) == 40 * 125 - 1
 
 

@@ -43,17 +43,35 @@ def test_rows_that_stay_on_disk_are_the_same(run: Path) -> None:
         assert (one.rank, one.end_ns) == (other.rank, other.end_ns)
 
 
-def test_ranks_measured_in_children_make_the_same_report(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("dies", [False, True])
+def test_ranks_measured_in_children_make_the_same_report(
+    run: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
+) -> None:
     expected = json.render(build_report(examine(open_recording(run))))
     monkeypatch.setattr(ranks, "_MANY_ROWS", 0)
     monkeypatch.setattr(ranks, "usable_cores", lambda: 2.0)
     monkeypatch.setattr("threading.active_count", lambda: 1)
+    if dies:
+        monkeypatch.setattr(ranks, "_begin", lambda *_: __import__("os")._exit(9))
     assert json.render(build_report(examine(open_recording(run, room=0)))) == expected
 
 
-def test_a_child_that_dies_costs_no_report(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ranks, "_MANY_ROWS", 0)
-    monkeypatch.setattr(ranks, "usable_cores", lambda: 2.0)
-    monkeypatch.setattr("threading.active_count", lambda: 1)
-    monkeypatch.setattr(ranks, "_begin", lambda _: __import__("os")._exit(9))
-    assert len(examine(open_recording(run)).ranks) == 3
+def test_of_many_ranks_those_that_stand_out_are_read_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in {"_WHOLE_ROWS": 0, "_GLIMPSE": 100, "_WHOLE_RANKS": 2}.items():
+        monkeypatch.setattr(ranks, name, value)
+    monkeypatch.setattr("hotloop.record.schema.CHUNK_ROWS", 32)
+    store = Store(tmp_path / "run")
+    store.begin(["torchrun", "train.py"], {"cores": 2.0})
+    for rank in range(9):  # with pids that no process has
+        crafted.write(store.raw_dir, 5_000_000 + rank, 1_000, steps=200, rank=rank, world_size=9)
+    store.finish(crafted.Ended(start_ns=1_000))
+    found = examine(open_recording(tmp_path / "run", room=0))
+    partly = [steps for steps in found.ranks if steps.partly]
+    assert 3 <= len(partly) < 9 and not found.ranks[0].partly
+    assert all(20 < steps.num_steps < 100 for steps in partly)
+    assert [steps.step_s for steps in partly] == pytest.approx(
+        [found.ranks[0].step_s] * len(partly), rel=0.05
+    )
+    assert f"full evidence of {9 - len(partly)} of 9 ranks" in str(found.recording.warnings)

@@ -34,7 +34,8 @@ SCRIPT = """
         until = time.perf_counter() + seconds
         while time.perf_counter() < until: sum(range(1000))
 
-    dist.init_process_group("gloo")
+    rank, ranks = (int(os.environ[f"SLURM_{name}"]) for name in ("PROCID", "NTASKS"))
+    dist.init_process_group("gloo", rank=rank, world_size=ranks)
     torch.set_num_threads(1)
     model = DistributedDataParallel(torch.nn.Linear(16, 16))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -43,7 +44,7 @@ SCRIPT = """
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        if dist.get_rank() == int(os.environ["SLOW"]): extra(0.02)
+        if rank == int(os.environ["SLOW"]): extra(0.02)
     dist.destroy_process_group()
 """
 
@@ -63,16 +64,16 @@ def launcher(folder: Path, name: str, *, ahead_s: int, env: dict[str, Any]) -> s
     )
 
 
-def test_two_launchers_of_a_job_become_one_run(tmp_path: Path) -> None:
+def test_two_launchers_of_a_slurm_job_become_one_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(SCRIPT))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    env = {"WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SLOW": "1"}
-    env["HOME"] = str(tmp_path)
+    env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SLOW": "1", "HOME": str(tmp_path)}
+    env |= {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
     started = [
-        launcher(tmp_path, f"node-{name}", ahead_s=5000 * rank, env={**env, "RANK": str(rank)})
-        for rank, name in enumerate("ab")
+        launcher(tmp_path, f"node-{name}", ahead_s=5000 * int(at), env={**env, "SLURM_PROCID": at})
+        for at, name in zip("01", "ab", strict=True)
     ]
     for one in started:
         said, _ = one.communicate(timeout=120)

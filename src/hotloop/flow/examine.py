@@ -68,6 +68,11 @@ def examine(recording: Recording) -> Examination:
         return Examination(
             recording=recording, evidence=None, findings=(), bottleneck="none", verdict=verdict(None, (), why)
         )
+    if any(steps.partly for steps in ranks):
+        whole = sum(not steps.partly for steps in ranks)
+        told = f"full evidence of {whole} of {len(ranks):,} ranks: rank 0, and those that stand out; "
+        told += "of the others a few stretches were read: figures per step hold, counts do not"
+        recording = replace(recording, warnings=(*recording.warnings, told))
     leads = lead(ranks) or ranks[0]
     node = recording.node_of(leads.pid)
     loaded = tuple(one.loaded() if one.pid == leads.pid else one for one in recording.ranks)

@@ -96,7 +96,7 @@ def measure(
     steps = joined(parts)
     noted = merge_rebuilt(replace(process, rows=process.rows[:0]))
     settings = settings_of(noted, steps.train_loader(), steps.facts, steps.backwards_per_update)
-    return replace(steps, settings=settings, left_out_s=left_out / 1e9)
+    return replace(steps, settings=settings, left_out_s=left_out / 1e9, partly=any(process.cuts))
 
 
 def _seen(process: Process, *, later: bool) -> tuple[Seen, Bools]:

@@ -34,11 +34,14 @@ def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once:
     """The process whole, or piece by piece where it has many more rows than ``at_once``."""
     rows, origin = process.rows, origin_ns(process)
     process = replace(process, start_ns=origin)
-    first, begin = _first_step(process, find_steps) if process.tail and len(rows) else (0, 0)
-    if window := _profiled(process, first, begin, find_steps):
-        (last, until), after = window
-        yield Piece(process=_part(process, first, last, begin, until), begin=begin, until=until)
-        first, begin = after
+    first = begin = 0
+    for last, beyond, otherwise in _gaps(process) if len(rows) else ():
+        if found := _boundary(process, first, last, find_steps):
+            upto, until = found
+            yield Piece(process=_part(process, first, upto, begin, until), begin=begin, until=until)
+        elif last < beyond:  # nothing before the window
+            continue
+        first, begin = _step_after(process, beyond, find_steps) or otherwise
     end = _end(rows, first, at_once)
     while end < len(rows):
         found = _boundary(process, first, end, find_steps)
@@ -51,26 +54,17 @@ def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once:
     yield Piece(process=_part(process, first, len(rows), begin, None), begin=begin)
 
 
-def _profiled(
-    process: Process, first: int, begin: int, find_steps: Callable[[Process], Stepping]
-) -> tuple[tuple[int, int], tuple[int, int]] | None:
-    """Row and time where the step begins in which the profiler's window opened, and where the first begins
-    that has nothing of it; None without a window, or steps before it.
+def _gaps(process: Process) -> list[tuple[int, int, tuple[int, int]]]:
+    """Where rows are left out, or count for nothing as those of the profiler's window do: the row it begins
+    at, the row behind it, and the row and time to go on with where no step begins there.
     """
     note, rows, origin = process.last("profile"), process.rows, origin_ns(process)
     opened, closed = note.get("opened_ns"), note.get("closed_ns")
-    if not isinstance(opened, int) or not isinstance(closed, int):
-        return None
-    if not begin < opened - origin < closed - origin:
-        return None
-    before = _boundary(process, first, _index(rows, opened), find_steps)
-    if before is None:
-        return None
-    at = _index(rows, closed)
-    for look in _LOOK_BACK:
-        if found := _start_of_step(process, at, at, min(at + look, len(rows)), find_steps, last=False):
-            return before, found
-    return before, (len(rows), closed - origin)
+    cuts = [at for at in process.cuts if at < len(rows)]
+    found = [(at, at, (at, max(0, int(rows["start"][at]) - origin))) for at in cuts]
+    if isinstance(opened, int) and isinstance(closed, int) and origin < opened < closed:
+        found.append((_index(rows, opened), _index(rows, closed), (len(rows), closed - origin)))
+    return sorted(found)
 
 
 def _end(rows: npt.NDArray[Any], first: int, at_once: int) -> int:
@@ -80,20 +74,22 @@ def _end(rows: npt.NDArray[Any], first: int, at_once: int) -> int:
     return first + ceil(left / count)
 
 
-def _first_step(process: Process, find_steps: Callable[[Process], Stepping]) -> tuple[int, int]:
-    """The first row of the first whole step, of a process of which the last rows are there, and its time."""
-    rows = process.rows
+def _step_after(
+    process: Process, at: int, find_steps: Callable[[Process], Stepping]
+) -> tuple[int, int] | None:
+    """The first row from row ``at`` on of the first whole step, and its time; None where no step begins."""
     for look in _LOOK_BACK:
-        if found := _start_of_step(process, 0, 0, min(look, len(rows)), find_steps, last=False):
+        end = min(at + look, len(process.rows))
+        if found := _start_of_step(process, at, at, end, find_steps, last=False):
             return found
-    return 0, max(0, int(rows["start"][0]) - origin_ns(process))
+    return None
 
 
 def _boundary(
     process: Process, first: int, end: int, find_steps: Callable[[Process], Stepping]
 ) -> tuple[int, int] | None:
     """The first row of a step shortly before row ``end``, and its time; None where no step begins there."""
-    for look in _LOOK_BACK:
+    for look in _LOOK_BACK if end > first else ():
         if found := _start_of_step(process, first, max(first, end - look), end, find_steps, last=True):
             return found
     return None

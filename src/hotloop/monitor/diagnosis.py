@@ -31,7 +31,7 @@ def diagnosed(recording: Recording, reporter: Reporter) -> dict[str, Any]:
     found: dict[str, Any] = cleaned(
         {
             "verdict": report["verdict"],
-            "of_all": not any(process.tail for process in recording.ranks),
+            "of_all": not any(process.cuts for process in recording.ranks),
             "num_steps": report["num_steps"],
             "step_s": (report["step_s"] or {}).get("mean"),
             "steps_per_s": steady["steps_per_s"],

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -88,10 +89,10 @@ def _process(one: Observed, seat: Seat, workers: Sequence[Process], folder: Path
         rank=seat.rank,
         start_ns=facts.start_ns,
         end_ns=max(one.end_ns or 0, facts.last_ns, facts.start_ns),
-        rows=rows if one.later is None else _later(one.later, folder),
+        rows=cast(Any, rows if one.later is None else _later(one.later, folder)),
         notes=notes,
         workers=tuple(workers),
-        tail=one.tail,
+        cuts=(0,) if one.tail else (),
     )
 
 
@@ -116,8 +117,8 @@ def _iterators(notes: list[Note], rows: npt.NDArray[Any]) -> list[Note]:
     return found
 
 
-def _later(written: Later, folder: Path | None) -> Any:
-    return Later(written.num_rows, lambda: _sorted([written()], folder))
+def _later(written: Later, folder: Path | None) -> Later:
+    return replace(written, read=lambda index: _sorted([written.read(index)], folder))
 
 
 def _sorted(pieces: list[npt.NDArray[Any]], folder: Path | None) -> npt.NDArray[Any]:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,9 @@ from hotloop.record.raw import Observed, sound
 from hotloop.record.recording import Later, last_ns
 from hotloop.record.rows import ITER
 from hotloop.record.spill import empty_rows, in_turn, release
+
+Index = npt.NDArray[np.int64]
+_INDEX: Final = "SELECT seq, num_rows, start_ns, end_ns FROM chunks WHERE process=? ORDER BY seq"
 
 
 def files_of(folder: Path) -> list[Path]:
@@ -62,6 +65,8 @@ class Bucket(schema.File):
             start = int(piece["start"].min())
             values = (process, seq, len(piece), start, last_ns(piece), schema.pack(piece))
             self._db.execute("INSERT INTO chunks VALUES (?,?,?,?,?,?)", values)
+            if len(made := piece[piece["kind"] == ITER]):
+                self._db.execute("INSERT INTO iterators VALUES (?,?)", (process, schema.pack(made)))
 
     def seat(self, role: str, rank: int) -> None:
         """Say at the end what the process was that the file is about."""
@@ -81,24 +86,30 @@ def read_bucket(path: Path, room: float = inf) -> list[Observed]:
 
 def _stored(db: sqlite3.Connection, path: Path, room: float) -> list[Observed]:
     found: dict[int, Observed] = {}
+    if not db.execute("SELECT 1 FROM sqlite_master WHERE name='iterators'").fetchone():  # of an older hotloop
+        room = inf
     query = "SELECT id, key, pid, start_ns, end_ns, rows_taken, notes_taken FROM processes ORDER BY id"
     for process, key, *numbers in db.execute(query):
-        sizes = "SELECT coalesce(sum(num_rows), 0), count(*) FROM chunks WHERE process=?"
-        ((num_rows, num_chunks),) = db.execute(sizes, (process,))
         pid, start_ns, end_ns, rows_read, notes_read = (number or 0 for number in numbers)
-        if not (is_count(pid, start_ns, end_ns, rows_read, notes_read, num_rows) and isinstance(key, str)):
+        if not (is_count(pid, start_ns, end_ns, rows_read, notes_read) and isinstance(key, str)):
             raise ValueError("what it says of a process is damaged")
-        if num_rows > num_chunks * schema.CHUNK_ROWS:
+        index = db.execute(_INDEX, (process,)).fetchall()
+        if not all(is_count(*piece) and piece[1] <= schema.CHUNK_ROWS for piece in index):
             raise ValueError("what it says of its rows is damaged")
+        later = Later(np.array(index, np.int64).reshape(-1, 4), partial(_again, path, process))
         facts = Facts(key=key, pid=pid, start_ns=start_ns, last_ns=start_ns)
         one = Observed(facts=facts, end_ns=end_ns or None, rows_read=rows_read, notes_read=notes_read)
-        if num_rows > room:
-            one.later = Later(num_rows, partial(_again, path, process, num_rows))
-            for piece in _chunks(db, process):
+        if later.num_rows > room:
+            one.later = later
+            made = db.execute("SELECT data FROM iterators WHERE process=? ORDER BY rowid", (process,))
+            one.rows += [sound(schema.unpack(data)) for (data,) in made]
+            for piece in _chunks(db, process, later.index):
                 facts.look_at(piece)
-                one.rows.append(piece[piece["kind"] == ITER])
+                if facts.active:  # what else it would tell is how long it lived
+                    break
+            facts.last_ns = max(facts.last_ns, int(later.index[:, 3].max()))
         else:
-            one.rows.append(_all(db, path.parent, process, num_rows, facts.look_at))
+            one.rows.append(_read(db, path.parent, process, later.index, facts.look_at))
         found[process] = one
     for process, text in db.execute("SELECT process, json FROM notes ORDER BY rowid"):
         note, whole = parse_note(text)
@@ -110,17 +121,18 @@ def _stored(db: sqlite3.Connection, path: Path, room: float) -> list[Observed]:
     return list(found.values())
 
 
-def _chunks(db: sqlite3.Connection, process: int) -> Iterator[npt.NDArray[Any]]:
-    for (data,) in db.execute("SELECT data FROM chunks WHERE process=? ORDER BY seq", (process,)):
-        yield sound(schema.unpack(data))
+def _chunks(db: sqlite3.Connection, process: int, index: Index) -> Iterator[npt.NDArray[Any]]:
+    for seq in index[:, 0].tolist():
+        for (data,) in db.execute("SELECT data FROM chunks WHERE process=? AND seq=?", (process, seq)):
+            yield sound(schema.unpack(data))
 
 
-def _all(
-    db: sqlite3.Connection, folder: Path, process: int, num_rows: int, look: Callable[[Any], object]
+def _read(
+    db: sqlite3.Connection, folder: Path, process: int, index: Index, look: Callable[[Any], object]
 ) -> npt.NDArray[Any]:
-    """The rows of a process, each piece shown to ``look``."""
-    rows, at = empty_rows(num_rows, folder), 0  # once, not as pieces beside it
-    for piece in _chunks(db, process):
+    """The rows of these pieces of a process, each shown to ``look``."""
+    rows, at = empty_rows(int(index[:, 1].sum()), folder), 0  # once, not as pieces beside it
+    for piece in _chunks(db, process, index):
         rows[at : at + len(piece)] = piece
         at += len(piece)
         look(piece)
@@ -128,8 +140,8 @@ def _all(
     return rows[:at]
 
 
-def _again(path: Path, process: int, num_rows: int) -> npt.NDArray[Any]:
+def _again(path: Path, process: int, index: Index) -> npt.NDArray[Any]:
     with schema.reading(path, "processes") as db:
         if db is None:
             raise ValueError("its rows are gone")
-        return _all(db, path.parent, process, num_rows, len)
+        return _read(db, path.parent, process, index, len)

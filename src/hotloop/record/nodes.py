@@ -8,11 +8,9 @@ from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 
 from hotloop.errors import RecordingError
 from hotloop.record.recording import Note, Process, Recording
-from hotloop.record.spill import in_turn
 
 #: Where the copy of a part lies in a merged run's folder.
 FOLDER: Final = re.compile(r"node-\d{1,6}")
@@ -99,13 +97,8 @@ def _moved(part: Recording, pids: int, shift_ns: int, start_ns: int) -> Recordin
 
 
 def _process(process: Process, pids: int, shift_ns: int) -> Process:
-    def later(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        for piece in in_turn(rows):
-            piece["start"] += np.uint64(shift_ns)
-        return rows
-
-    return process.changed(
-        later,
+    return process.moved(
+        shift_ns,
         pid=process.pid + pids,
         ppid=process.ppid + pids,
         start_ns=process.start_ns + shift_ns,

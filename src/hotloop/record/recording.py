@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.record.rows import LONG, ROW_FIELDS
+from hotloop.record.spill import in_turn
 
 ROW_DTYPE = np.dtype(ROW_FIELDS)
 
@@ -29,6 +30,13 @@ def last_ns(rows: npt.NDArray[Any]) -> int:
     return int((rows["start"].astype(np.int64) + durations_ns(rows)).max(initial=0))
 
 
+def moved(rows: npt.NDArray[Any], shift_ns: int) -> npt.NDArray[Any]:
+    """The same rows, so much later."""
+    for piece in in_turn(rows) if shift_ns else ():
+        piece["start"] += np.uint64(shift_ns)
+    return rows
+
+
 class _Rows:
     """A field with an array, or with what reads it each time it is asked for (``Later``)."""
 
@@ -44,14 +52,20 @@ class _Rows:
 
 @dataclass(frozen=True)
 class Later:
-    """Rows that stay on disk: ``read`` reads them."""
+    """Rows that stay on disk, in pieces: ``read`` reads those of which ``index`` is given."""
 
-    num_rows: int
-    read: Callable[[], npt.NDArray[Any]]
+    index: npt.NDArray[np.int64]  # [pieces, 4] number, rows, when the first began, when the last closed (ns)
+    read: Callable[[npt.NDArray[np.int64]], npt.NDArray[Any]]
+    shift_ns: int = 0
 
-    def __call__(self) -> npt.NDArray[Any]:
-        """[num_rows] read now; dtype ROW_DTYPE."""
-        return self.read()
+    @property
+    def num_rows(self) -> int:
+        """In all pieces."""
+        return int(self.index[:, 1].sum())
+
+    def __call__(self, index: npt.NDArray[np.int64] | None = None) -> npt.NDArray[Any]:
+        """[rows] of these pieces or all, read now; dtype ROW_DTYPE."""
+        return moved(self.read(self.index if index is None else index), self.shift_ns)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,7 +84,7 @@ class Process:
     rows: npt.NDArray[Any] = cast(Any, _Rows())  # noqa: RUF009 - dtype ROW_DTYPE
     notes: Mapping[str, list[Note]]
     workers: tuple[Process, ...] = ()
-    tail: bool = False  # ``rows`` are only the last of them
+    cuts: tuple[int, ...] = ()  # rows before which others are left out
 
     @property
     def num_rows(self) -> int:
@@ -82,11 +96,11 @@ class Process:
         """Itself with its rows, and those of its workers, in memory."""
         return replace(self, rows=self.rows, workers=tuple(worker.loaded() for worker in self.workers))
 
-    def changed(self, change: Callable[[npt.NDArray[Any]], npt.NDArray[Any]], **fields: Any) -> Process:
-        """Itself with other fields and changed rows, which are read no sooner."""
+    def moved(self, shift_ns: int, **fields: Any) -> Process:
+        """Itself with other fields and later rows, which are read no sooner."""
         held = vars(self)["rows"]
         later = isinstance(held, Later)
-        rows = Later(held.num_rows, lambda: change(held())) if later else change(held)
+        rows = replace(held, shift_ns=held.shift_ns + shift_ns) if later else moved(held, shift_ns)
         return replace(self, rows=cast(Any, rows), **fields)
 
     def first(self, kind: str) -> Note:

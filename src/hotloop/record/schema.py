@@ -7,6 +7,7 @@ reached torch but did not train, such as torchrun's agent):
 * ``processes``: one row per process. ``rows_taken`` and ``notes_taken`` are bytes of the raw files already in
   here.
 * ``chunks``: rows in the order they were written, see ``pack``.
+* ``iterators``: those of kind ITER once more, so that nobody has to look through all for them.
 * ``notes``: one JSON object each, ``kind`` is the note's type.
 
 ``system.sqlite``: ``machine(t_s, ...)`` and ``process(t_s, pid, ...)``; columns are named in
@@ -45,6 +46,7 @@ CREATE TABLE IF NOT EXISTS processes (
 CREATE TABLE IF NOT EXISTS chunks (
     process INTEGER NOT NULL, seq INTEGER NOT NULL, num_rows INTEGER NOT NULL,
     start_ns INTEGER NOT NULL, end_ns INTEGER NOT NULL, data BLOB NOT NULL, PRIMARY KEY (process, seq));
+CREATE TABLE IF NOT EXISTS iterators (process INTEGER NOT NULL, data BLOB NOT NULL);
 CREATE TABLE IF NOT EXISTS notes (process INTEGER NOT NULL, t INTEGER, kind TEXT NOT NULL, json TEXT NOT
 NULL);
 """

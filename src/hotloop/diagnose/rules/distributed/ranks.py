@@ -119,14 +119,15 @@ def unbalanced_input(evidence: Evidence) -> Iterable[Finding]:
             ),
             rank=slowest.rank,
         )
-    loaders = {load.steps.rank: load.steps.train_loader() for load in found.ranks}
+    whole = [load.steps for load in found.ranks if not load.steps.partly]
+    loaders = {steps.rank: steps.train_loader() for steps in whole}
     lengths = {
         rank: loader.batches_per_epoch
         for rank, loader in loaders.items()
         if loader is not None and loader.num_iterators >= 2 and loader.batches_per_epoch > 0
     }
     low, high = min(lengths.values(), default=0.0), max(lengths.values(), default=0.0)
-    if len(lengths) == len(found.ranks) and high - low > max(_ROUNDING_BATCHES, 0.02 * high):
+    if len(lengths) == len(whole) and high - low > max(_ROUNDING_BATCHES, 0.02 * high):
         yield cause(
             evidence,
             "distributed/unbalanced-input",
