@@ -81,7 +81,7 @@ def merge(paths: Sequence[Path], out: Path) -> list[str]:
 
 
 def _part(path: Path) -> Part:
-    recording = open_recording(path)
+    recording = open_recording(path, 0)  # of its rows those of one rank are looked at
     run, _ = runfile.read(path if path.is_dir() else path.parent)
     if not path.is_dir() or run.get("parts"):
         what = "a merged run" if path.is_dir() else "a file"
