@@ -107,7 +107,7 @@ def _stored(db: sqlite3.Connection, path: Path, room: float) -> list[Observed]:
                 facts.look_at(piece)
                 if facts.active:  # what else it would tell is how long it lived
                     break
-            facts.last_ns = max(facts.last_ns, int(later.index[:, 3].max()))
+            facts.last_ns = max(facts.last_ns, int(later.index[:, 3].max(initial=0)))
         else:
             one.rows.append(_read(db, path.parent, process, later.index, facts.look_at))
         found[process] = one
