@@ -3,7 +3,7 @@
     in_process_loop.py ROUNDS FEATURES HIDDEN BATCH STEPS WORKERS [ARM ...]
 
 Prints a JSON line per round: for each arm what a step cost (``used``). An arm is ``on``, ``off`` or the part
-that is left in alone. What is off holds what torch put there; without ``samples`` the timer is stopped.
+that is left in alone. What is off holds what torch put there; without ``samples`` the clock is stopped.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import hotloop.hooks.registry
 import hotloop.probe.install
-import hotloop.probe.sampler
+from hotloop import fast
 
 #: Name of a patched attribute -> the part it belongs to; the others run once an epoch or never.
 PARTS = {
@@ -45,7 +45,6 @@ class Probe:
         installed = hotloop.probe.install.current()
         assert installed is not None, "run under in_process.py"
         self._patched = list(installed.hooks._patched)
-        self._sampler = hotloop.probe.sampler._running
         module = sys.modules["torch.optim.optimizer"]
         optimizers = (module._global_optimizer_pre_hooks, module._global_optimizer_post_hooks)
         self._called = [("optimizer", one) for one in optimizers] + [("collections", gc.callbacks)]
@@ -55,7 +54,7 @@ class Probe:
         if arm == "on":
             return
         if arm != "samples":
-            self._sampler._timer.schedule(0, 0)
+            fast.hold()
         for part, called in self._called:
             if part != arm:
                 called.clear()
@@ -71,7 +70,7 @@ class Probe:
         for (_, called), kept in zip(self._called, self._kept, strict=True):
             called.clear()
             called.update(kept) if isinstance(kept, dict) else called.extend(kept)
-        self._sampler._schedule(time.perf_counter_ns(), self._sampler._interval, slower=False)
+        fast.go_on()
 
 
 def training(features: int, hidden: int, batch: int, workers: int) -> tuple[Any, Callable[[Any, Any], None]]:

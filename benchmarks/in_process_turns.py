@@ -102,17 +102,11 @@ def measure(rounds: int, warm: int, features: int, hidden: int, batch: int, arms
         for item in loader:
             step(*item)
     probe, chance = in_process_loop.Probe(), random.Random(0)
-    sampler = probe._sampler
-    first, interval = sampler._first, sampler._interval
     junk = torch.zeros(2 << 20)
 
     def turn(arm: str, work: Callable[[], Any]) -> tuple[Any, float]:
-        probe.restore()
+        probe.restore()  # samples come as if they had come all the time
         probe.leave(arm)
-        if arm in ("on", "samples"):  # signals come as if they had come all the time
-            sampler._first = first
-            due = first + -(-(time.perf_counter_ns() + 1_000_000 - first) // interval) * interval
-            sampler._timer.schedule(due, interval)
         junk.add_(1)
         before = time.thread_time_ns()
         result = work()

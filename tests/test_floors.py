@@ -43,7 +43,7 @@ IN_PROCESS = {
     """,
     "probe": """
         __init__ batches callbacks configured counting deviceclock draws ending install kept marking places
-        probe process sampler timer window
+        probe process sampler window
     """,
     "probe/observers": """
         __init__ anomaly autograd calls compiling configs datasets device evidence growth

@@ -35,6 +35,11 @@
 #if __has_include("internal/pycore_frame.h")
 #define Py_BUILD_CORE
 #include "internal/pycore_frame.h"
+#if PY_VERSION_HEX < 0x030D0000
+#undef _PyGC_FINALIZED /* a macro outside, another inside */
+#include "internal/pycore_ceval.h"
+#include "internal/pycore_interp.h"
+#endif
 #undef Py_BUILD_CORE
 #define HAVE_FRAMES
 #endif
@@ -794,6 +799,8 @@ static PyMethodDef module_methods[] = {
      "making(dataset, indices): the samples, and when the slowest began, how long it took and its index."},
     {"attach", (PyCFunction)(void (*)(void))attach, METH_FASTCALL,
      "attach(function, hook): calls of a function of Python by C, as of a type's __call__, are the hook's."},
+    {"hold", hold, METH_NOARGS, "hold(): no samples until go_on(); before a fork."},
+    {"go_on", go_on, METH_NOARGS, "go_on(): samples as before hold()."},
 #endif
     {"gather", gather, METH_VARARGS,
      "gather(address, num_bytes, source, starts, past=True): rows one behind the other at an address, each the num_bytes that\n"
@@ -830,7 +837,7 @@ static int module_exec(PyObject *module)
         add(module, "Hook", &hook_spec, &hook_type) < 0)
         return -1;
 #endif
-    return PyModule_AddIntConstant(module, "FORM", 6); /* fast.py leaves out what was compiled from another source */
+    return PyModule_AddIntConstant(module, "FORM", 7); /* fast.py leaves out what was compiled from another source */
 }
 
 static PyModuleDef_Slot module_slots[] = {

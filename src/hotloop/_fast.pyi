@@ -13,3 +13,5 @@ Feed: Any
 Ticks: Any
 making: Any
 attach: Any
+hold: Any
+go_on: Any

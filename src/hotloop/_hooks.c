@@ -9,6 +9,9 @@
 */
 
 #ifdef __linux__ /* where perf_counter_ns reads this clock */
+#include <errno.h>
+#include <pthread.h>
+#include <signal.h>
 #include <time.h>
 #include <unistd.h>
 #define HAVE_HOOKS
@@ -39,7 +42,7 @@ typedef struct { /* probe/observers/loaders.py, Iterator */
 
 typedef struct { /* probe/sampler.py, Sampler */
     PyObject_HEAD
-    long long _last, _last_cpu, _last_queued, _off_cpu, _first, _interval, _slower_at, _schedstat, _pid, _inside, paused;
+    long long paused, _worker;
 } Ticks;
 
 #define NUMBER(type, name) {#name, Py_T_LONGLONG, offsetof(type, name), 0, NULL}
@@ -57,9 +60,7 @@ static PyMemberDef feed_members[] = {
     NUMBER(Feed, yielded), {NULL, 0, 0, 0, NULL},
 };
 static PyMemberDef ticks_members[] = {
-    NUMBER(Ticks, _last), NUMBER(Ticks, _last_cpu), NUMBER(Ticks, _last_queued), NUMBER(Ticks, _off_cpu),
-    NUMBER(Ticks, _first), NUMBER(Ticks, _interval), NUMBER(Ticks, _slower_at), NUMBER(Ticks, _schedstat),
-    NUMBER(Ticks, _pid), NUMBER(Ticks, _inside), NUMBER(Ticks, paused), {NULL, 0, 0, 0, NULL},
+    NUMBER(Ticks, paused), NUMBER(Ticks, _worker), {NULL, 0, 0, 0, NULL},
 };
 
 #define NUMBERS(Name, prefix)                                                                                         \
@@ -259,18 +260,24 @@ static int site_here(Hook *self, long *site)
     return *site >= 0;
 }
 
-/* Whether the calling thread is the one that is recorded; -1 with an error. */
-static int recorded(Hook *self)
+/* Look which thread is recorded; 0 with an error. */
+static int look_at_owner(Hook *self)
 {
     PyObject *found = *self->owner_at;
     if (found != self->ident_of) {
         uint64_t ident;
         if (!unsigned_of(found, &ident))
-            return -1;
+            return 0;
         self->ident = ident;
         Py_XSETREF(self->ident_of, Py_NewRef(found));
     }
-    return self->ident == PyThread_get_thread_ident();
+    return 1;
+}
+
+/* Whether the calling thread is the one that is recorded; -1 with an error. */
+static int recorded(Hook *self)
+{
+    return look_at_owner(self) ? self->ident == PyThread_get_thread_ident() : -1;
 }
 
 /* A hook called without arguments: the time, 0 in a thread that is not recorded. */
@@ -726,76 +733,303 @@ static PyObject *making(PyObject *module, PyObject *const *args, Py_ssize_t num)
     return made;
 }
 
-/* ---- stack samples ------------------------------------------------------------------------------------------- */
+/* ---- stack samples -----------------------------------------------------------------------------------------------
 
-/* How long the thread was ready without a core so far: the second number the kernel says. */
-static uint64_t queued(Ticks *ticks)
+   A thread of our own, of which Python knows nothing, keeps time; signals would cut system calls short. At a tick it
+   asks the main thread for a call, which is made where a signal's handler would be: at the next jump or call of
+   Python, whatever runs. A main thread that has let go of the lock may do so for long: one that has not answered by
+   the next tick is looked at by the thread itself. It takes no lock that the main thread holds. */
+
+#if PY_VERSION_HEX >= 0x030D0000
+#define FINALIZING Py_IsFinalizing()
+#else
+#define FINALIZING _Py_IsFinalizing()
+#endif
+enum { REST_NS = 200000, STACK = 1 << 20 }; /* less time off the CPU is small beside any sample: not asked about */
+
+static struct {
+    pthread_mutex_t lock; /* of what stands up to `ends` */
+    pthread_cond_t changed;
+    long long next, interval, slower_at, slower; /* ns */
+    int ends;
+    int running, inside, elsewhere; /* elsewhere: another thread than the main one is recorded */
+    pthread_t thread;
+    pid_t pid, held; /* held: by a fork in this process */
+    Hook *hook;
+    PyThreadState *main;
+    clockid_t cpu;
+    int schedstat;
+    long long asked; /* when the call was asked for that was not made yet, 0 none */
+    long long last, last_cpu, last_ready, off_cpu;
+} ticker;
+
+/* How long the main thread was on a CPU so far, and ready without a core: the second number the kernel says. */
+static long long cpu_time(void)
+{
+    struct timespec at = {0, 0};
+    clock_gettime(ticker.cpu, &at);
+    return (long long)at.tv_sec * 1000000000 + at.tv_nsec;
+}
+
+static long long ready_time(void)
 {
     char text[65], *second;
-    ssize_t length = ticks->_schedstat < 0 ? 0 : pread((int)ticks->_schedstat, text, sizeof text - 1, 0);
-    if (length <= 0)
-        return ticks->_schedstat < 0 ? 0 : (uint64_t)ticks->_last_queued;
-    text[length] = 0;
+    ssize_t length = ticker.schedstat < 0 ? 0 : pread(ticker.schedstat, text, sizeof text - 1, 0);
+    text[length > 0 ? length : 0] = 0;
     strtoull(text, &second, 10);
-    return *second == ' ' ? strtoull(second, NULL, 10) : (uint64_t)ticks->_last_queued;
+    return *second == ' ' ? (long long)strtoull(second, NULL, 10) : ticker.last_ready;
 }
 
-/* As _share of probe/sampler.py. */
-static uint64_t share_of(long long on_cpu, long long ready, long long weight, long long late)
+static PyThreadState *state_of(uint64_t ident)
 {
-    long long own = late < ready ? late : ready;
-    own = own < 0 ? 0 : own;
-    long long busy = on_cpu + ready - own, length = weight - own;
-    return busy >= length ? 1000 : length > 0 && busy > 0 ? (uint64_t)(busy * 1000 / length) : 0;
+    PyThreadState *state = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    while (state != NULL && state->thread_id != ident)
+        state = PyThreadState_Next(state);
+    return state;
 }
 
-/* sampled(signum, frame): the handler of the signal. given: ticks, worth_a_reading_ns, the handler in Python.
-   Nothing here runs Python: dynamo has nothing to compile, and no handler of the script's can raise through it. */
+/* Write a sample, with the interpreter's lock: in the main thread, or in ours. 0 with an error. A stack that was seen
+   runs no Python: dynamo has nothing to compile, and no handler of the script's can raise through it. */
+static int sample(Hook *self, long long asked, int in_main)
+{
+    Ticks *ticks = (Ticks *)self->given[0];
+    if (ticker.inside) /* the other thread is at it */
+        return 1;
+    if (!look_at_owner(self))
+        return 0;
+    int of_main = ticks->_worker || self->ident == ticker.main->thread_id; /* in a worker no thread is recorded */
+    ticker.elsewhere = !of_main && self->ident != 0;
+    if (in_main && ticker.elsewhere)
+        return 1;
+    PyThreadState *state = of_main ? ticker.main : state_of(self->ident);
+    PyObject *frame = state == NULL || ticks->paused ? NULL : (PyObject *)PyThreadState_GetFrame(state);
+    long long now = (long long)now_ns(), stack = 0, weight = now - ticker.last, share = UINT16_MAX;
+    if (frame != NULL) {
+        ticker.inside = 1;
+        stack = sites_stack(self->sites, frame);
+        if (stack <= 0) {
+            PyErr_Clear();
+            PyObject *found = PyObject_CallOneArg(self->given[1], frame);
+            stack = found == NULL ? -1 : PyLong_AsLong(found);
+            Py_XDECREF(found);
+        }
+        ticker.inside = 0;
+        Py_DECREF(frame);
+        if (PyErr_Occurred())
+            return 0;
+    }
+    ticker.last = now;
+    if (of_main) {
+        long long cpu = cpu_time(), busy = cpu - ticker.last_cpu;
+        ticker.last_cpu = cpu;
+        ticker.off_cpu += weight > busy ? weight - busy : 0;
+        if (ticker.off_cpu > REST_NS) { /* ready without a core is no waiting */
+            long long ready = ready_time();
+            busy += ready - ticker.last_ready;
+            ticker.last_ready = ready;
+            ticker.off_cpu = 0;
+        }
+        share = busy >= weight ? 1000 : busy > 0 ? busy * 1000 / weight : 0;
+    }
+    long long late = now > asked ? (now - asked) / 1000 : 0;
+    return frame == NULL || rows_put(self->rows, self->kind, (uint64_t)now, weight > 0 ? (uint64_t)weight : 0, (uint64_t)stack, 0,
+                                     (uint64_t)share, (uint64_t)LEAST(late, UINT16_MAX - 1), 0);
+}
+
+/* The call that the main thread makes. What a handler of the script's raised goes on to the script. */
+static int called_for(void *unused)
+{
+    long long asked = __atomic_exchange_n(&ticker.asked, 0, __ATOMIC_SEQ_CST);
+    Hook *hook = ticker.hook;
+    if (asked == 0 || hook == NULL || ticker.pid != getpid())
+        return 0;
+    Py_INCREF(hook);
+    int good = sample(hook, asked, 1) || excused(hook);
+    Py_DECREF(hook);
+    return good ? 0 : -1;
+}
+
+#if PY_VERSION_HEX >= 0x030D0000 || defined(HAVE_FRAMES)
+/* Ask, again where it was before: what wakes the main thread may be lost while it answers another. */
+static int ask_main(int fresh)
+{
+#if PY_VERSION_HEX >= 0x030D0000
+    return fresh && Py_AddPendingCall(called_for, NULL) < 0;
+#else /* these look at their queue when told by the main thread only */
+    PyInterpreterState *interp = PyInterpreterState_Main();
+#if PY_VERSION_HEX >= 0x030C0000
+    int failed = fresh && _PyEval_AddPendingCall(interp, called_for, NULL, 1) < 0;
+#else
+    int failed = fresh && _PyEval_AddPendingCall(interp, called_for, NULL) < 0;
+#endif
+    _Py_atomic_store_relaxed(&interp->ceval.eval_breaker, 1);
+    return failed;
+#endif
+}
+
+static int main_has_lock(void)
+{
+#if PY_VERSION_HEX >= 0x030C0000
+    return ticker.main->_status.active;
+#else
+    return _PyThreadState_UncheckedGet() == ticker.main;
+#endif
+}
+
+static void at_tick(long long now)
+{
+    Ticks *ticks = (Ticks *)ticker.hook->given[0];
+    long long asked = now, none = 0;
+    if (FINALIZING)
+        return;
+    if (!ticker.elsewhere) {
+        int fresh = __atomic_compare_exchange_n(&ticker.asked, &none, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+        if (ask_main(fresh))
+            __atomic_store_n(&ticker.asked, 0, __ATOMIC_SEQ_CST); /* the queue is full of others' calls */
+        if (fresh || main_has_lock())
+            return;
+        asked = none;
+    }
+    if (ticks->paused)
+        return;
+    PyGILState_STATE before = PyGILState_Ensure();
+    int collects = PyGC_Disable(); /* the script's finalizers are not for this thread */
+    if (rows_ready(ticker.hook->rows) && !sample(ticker.hook, asked, 0) && !excused(ticker.hook))
+        PyErr_Clear();
+    if (collects)
+        PyGC_Enable();
+    PyGILState_Release(before);
+}
+
+/* The first tick after a time, of those that follow the next one. */
+static long long next_tick(long long now)
+{
+    return now < ticker.next ? ticker.next : ticker.next + ((now - ticker.next) / ticker.interval + 1) * ticker.interval;
+}
+
+static void *keep_time(void *unused)
+{
+    pthread_mutex_lock(&ticker.lock);
+    while (!ticker.ends) {
+        struct timespec at = {ticker.next / 1000000000, ticker.next % 1000000000};
+        if (pthread_cond_timedwait(&ticker.changed, &ticker.lock, &at) != ETIMEDOUT)
+            continue;
+        long long now = (long long)now_ns();
+        if (now >= ticker.slower_at)
+            ticker.interval = ticker.slower;
+        ticker.next = next_tick(now);
+        pthread_mutex_unlock(&ticker.lock);
+        at_tick(now);
+        pthread_mutex_lock(&ticker.lock);
+    }
+    pthread_mutex_unlock(&ticker.lock);
+    return NULL;
+}
+
+/* Start the thread; an error number or 0. */
+static int ticker_run(void)
+{
+    sigset_t all, before;
+    pthread_attr_t attributes;
+    pthread_condattr_t monotonic;
+    pthread_condattr_init(&monotonic);
+    pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+    pthread_cond_init(&ticker.changed, &monotonic);
+    pthread_mutex_init(&ticker.lock, NULL);
+    pthread_attr_init(&attributes);
+    pthread_attr_setstacksize(&attributes, STACK);
+    sigfillset(&all);
+    ticker.ends = 0;
+    ticker.pid = getpid();
+    ticker.next = next_tick((long long)now_ns());
+    pthread_sigmask(SIG_SETMASK, &all, &before);
+    int failed = pthread_create(&ticker.thread, &attributes, keep_time, NULL);
+    pthread_sigmask(SIG_SETMASK, &before, NULL);
+    pthread_attr_destroy(&attributes);
+    ticker.running = !failed;
+    if (!failed)
+        pthread_setname_np(ticker.thread, "hotloop");
+    return failed;
+}
+#else
+#define ticker_run() ENOTSUP
+#endif
+
+/* End the thread; whether there was one. */
+static int ticker_end(void)
+{
+    int ran = ticker.running && ticker.pid == getpid();
+    ticker.running = 0;
+    if (ran) {
+        pthread_mutex_lock(&ticker.lock);
+        ticker.ends = 1;
+        pthread_cond_signal(&ticker.changed);
+        pthread_mutex_unlock(&ticker.lock);
+        Py_BEGIN_ALLOW_THREADS
+        pthread_join(ticker.thread, NULL);
+        Py_END_ALLOW_THREADS
+    }
+    return ran;
+}
+
+/* hold() and go_on(): around a fork, which would copy but the thread that calls it. No Python runs in them. */
+static PyObject *hold(PyObject *module, PyObject *unused)
+{
+    if (ticker_end())
+        ticker.held = ticker.pid;
+    Py_RETURN_NONE;
+}
+
+static PyObject *go_on(PyObject *module, PyObject *unused)
+{
+    if (ticker.held != 0 && ticker.held == getpid())
+        ticker_run();
+    ticker.held = 0;
+    Py_RETURN_NONE;
+}
+
+/* sampled(first, interval, slower_at, slower, main, schedstat): sample from now on; sampled(): no more. Times in ns,
+   the ident of the main thread, a file or -1. given: the sampler's numbers, stack(frame) for stacks not seen yet. */
 static PyObject *hook_sampled(PyObject *object, PyObject *const *args, size_t nargsf, PyObject *names)
 {
     Hook *self = (Hook *)object;
-    Ticks *ticks = (Ticks *)self->given[0];
-    uint64_t worth;
-    long stack = 0;
-    struct timespec at;
-    prefetch(self);
-    if (!takes(args, nargsf, names, 2))
-        return NULL;
-    if (!PyObject_TypeCheck(self->given[0], ticks_type)) {
-        PyErr_SetString(PyExc_TypeError, "not a sampler's numbers");
-        return NULL;
-    }
-    if (ticks->_inside)
+    long long at[6];
+    if (PyVectorcall_NARGS(nargsf) == 0) {
+        if (ticker.hook == self) {
+            ticker_end();
+            ticker.held = 0;
+            Py_CLEAR(ticker.hook);
+        }
         Py_RETURN_NONE;
-    long long now = (long long)now_ns();
-    ticks->_inside = 1;
-    if (!ticks->paused && now < ticks->_slower_at && PyFrame_Check(args[1]) && getpid() == ticks->_pid && rows_ready(self->rows) &&
-        recorded(self) > 0 && unsigned_of(self->given[1], &worth))
-        stack = sites_stack(self->sites, args[1]);
-    ticks->_inside = 0;
-    if (stack <= 0) {
-        PyErr_Clear();
-        return PyObject_Vectorcall(self->given[2], args, nargsf, names);
     }
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &at);
-    long long cpu = (long long)at.tv_sec * 1000000000 + at.tv_nsec, last = ticks->_last, ready = 0;
-    long long weight = now - last, on_cpu = cpu - ticks->_last_cpu;
-    ticks->_last = now;
-    ticks->_last_cpu = cpu;
-    ticks->_off_cpu += weight > on_cpu ? weight - on_cpu : 0;
-    if (ticks->_off_cpu > (long long)worth) {
-        long long found = (long long)queued(ticks);
-        ready = found - ticks->_last_queued;
-        ticks->_off_cpu = 0;
-        ticks->_last_queued = found;
-    }
-    long long due = ticks->_first;
-    if (last > due && ticks->_interval > 0)
-        due += (last - due + ticks->_interval - 1) / ticks->_interval * ticks->_interval;
-    long long late = now > due ? (now - due) / 1000 : 0;
-    if (!rows_put(self->rows, self->kind, (uint64_t)now, weight > 0 ? (uint64_t)weight : 0, (uint64_t)stack, 0,
-                  share_of(on_cpu, ready, weight, now - due), (uint64_t)(late < UINT16_MAX ? late : UINT16_MAX - 1), 0))
+    if (!takes(args, nargsf, names, 6))
         return NULL;
+    for (int i = 0; i < 6; i++)
+        if ((at[i] = PyLong_AsLongLong(args[i])) == -1 && PyErr_Occurred())
+            return NULL;
+    PyThreadState *main = state_of((uint64_t)at[4]);
+    if (!PyObject_TypeCheck(self->given[0], ticks_type) || at[1] <= 0 || at[3] <= 0 || main == NULL) {
+        PyErr_SetString(PyExc_ValueError, "no numbers, intervals or thread of a sampler");
+        return NULL;
+    }
+    ticker_end();
+    Py_XSETREF(ticker.hook, (Hook *)Py_NewRef(object));
+    ticker.next = at[0], ticker.interval = at[1], ticker.slower_at = at[2], ticker.slower = at[3];
+    ticker.main = main;
+    ticker.schedstat = (int)at[5];
+    if (pthread_getcpuclockid((pthread_t)at[4], &ticker.cpu) != 0)
+        ticker.cpu = CLOCK_THREAD_CPUTIME_ID;
+    ticker.last = (long long)now_ns();
+    ticker.last_cpu = cpu_time();
+    ticker.last_ready = 0;
+    ticker.last_ready = ready_time();
+    ticker.asked = ticker.off_cpu = 0;
+    ticker.inside = ticker.elsewhere = ticker.held = 0;
+    int failed = ticker_run();
+    if (failed) {
+        errno = failed;
+        return PyErr_SetFromErrno(PyExc_OSError);
+    }
     Py_RETURN_NONE;
 }
 
@@ -869,7 +1103,7 @@ static const struct {
     int num_given, whole;
 } hook_table[] = {
     {"cleared", hook_cleared, 0, 0}, {"called", hook_called, 6, 0}, {"began", hook_began, 1, 0}, {"stepped", hook_stepped, 5, 0},
-    {"collected", hook_collected, 1, 0}, {"sampled", hook_sampled, 3, 0}, {"backward", hook_backward, 6, 1},
+    {"collected", hook_collected, 1, 0}, {"sampled", hook_sampled, 2, 0}, {"backward", hook_backward, 6, 1},
     {"next", hook_next, 8, 1}, {"fetch", hook_fetch, 1, 1}, {"forward", hook_forward, 8, 1},
 };
 

@@ -20,8 +20,11 @@ Hook: Any = None
 making: Any = None
 #: Lets a hook answer the calls of a function of Python that come from C.
 attach: Any = None
+#: No samples are taken from the one to the other: a fork lies in between.
+hold: Any = None
+go_on: Any = None
 #: ``_fast.FORM`` of the source beside this file: what was compiled from another is left out.
-_FORM: Final = 6
+_FORM: Final = 7
 
 
 class Counts:
@@ -67,23 +70,11 @@ class Feed:
 
 
 class Ticks:
-    """The numbers of the sampler. Times in ns."""
+    """The numbers of the sampler."""
 
-    __slots__ = (
-        "_first", "_inside", "_interval", "_last", "_last_cpu", "_last_queued", "_off_cpu", "_pid",
-        "_schedstat", "_slower_at", "paused",
-    )  # fmt: skip
-    _first: int  # when the first signal was due
-    _inside: int  # 1: in the handler
-    _interval: int  # between signals
-    _last: int  # when the latest sample was taken, and the thread's CPU time and time without a core then
-    _last_cpu: int
-    _last_queued: int
-    _off_cpu: int  # since the kernel was asked for the time without a core
-    _pid: int
-    _schedstat: int  # file descriptor, -1 none
-    _slower_at: int  # when there will be fewer signals
-    paused: int  # 1: ticks go on, nothing is written
+    __slots__ = ("_worker", "paused")
+    _worker: int  # 1: the main thread is sampled, whichever is recorded
+    paused: int  # 1: nothing is written
 
 
 if os.environ.get("HOTLOOP_PURE", "") in ("", "0"):
@@ -97,5 +88,5 @@ if os.environ.get("HOTLOOP_PURE", "") in ("", "0"):
             encode, decode = _fast.encode, _fast.decode
             if hasattr(_fast, "Hook"):  # Linux
                 Hook, making, Ticks = _fast.Hook, _fast.making, _fast.Ticks  # type: ignore[misc]
-                attach = _fast.attach
+                attach, hold, go_on = _fast.attach, _fast.hold, _fast.go_on
                 Counts, Entry, Feed = _fast.Counts, _fast.Entry, _fast.Feed  # type: ignore[misc]

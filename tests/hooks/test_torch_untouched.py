@@ -35,7 +35,6 @@ SCRIPT = """
         return found
 
     before, callbacks, paths = snapshot(), list(gc.callbacks), list(sys.meta_path)
-    handler = signal.getsignal(signal.SIGURG)
     probe = install.install(torch, sys.argv[1], start_ns=0, import_start_ns=0)
     during = snapshot()
     changed = [key for key, value in before.items() if key in during and during[key] is not value]

@@ -223,24 +223,6 @@ def test_what_stands_in_for_a_function_of_torchs_is_like_it(pure: str, tmp_path:
     assert observed.returncode == 0
 
 
-@pytest.mark.nightly
-def test_samples_come_from_both_forms(tmp_path: Path) -> None:
-    script = """
-        import time, torch
-        end = time.process_time() + 0.5
-        def spin():
-            while time.process_time() < end: pass
-        spin()
-    """
-    for pure in ("", "1"):
-        env = {"HOTLOOP_PURE": pure, "HOTLOOP_HZ": "200"}
-        run = run_observed(script, folder=tmp_path / f"pure{pure}", env=env)
-        spinning = {n["id"] for n in run.notes["stack"] if n["frames"] and n["frames"][-1][2] == "spin"}
-        rows = [row for row in run.of("sample") if row.value in spinning]
-        assert len(rows) > 5 and all(row.obj <= 1000 and not row.site for row in rows)
-        assert {note["id"] for note in run.notes["stack"]} >= {row.value for row in rows}
-
-
 BEHIND = """
     import torch
     from torch.utils.data import DataLoader, TensorDataset

@@ -138,22 +138,6 @@ def test_a_command_that_never_reaches_torch_gets_a_report_that_says_so(tmp_path:
     assert (done.folder / "report.json").exists()
 
 
-@pytest.mark.parametrize(("unbuffered", "stream"), [("", "stdout"), ("1", "stdout"), ("1", "stderr")])
-def test_long_lines_to_a_slow_reader_stay_whole(tmp_path: Path, unbuffered: str, stream: str) -> None:
-    """Signals of the sampler cut writes short, and without a buffer Python does not write the rest."""
-    path = whole.script(tmp_path, f"epoch()\nfor _ in range(60): print('x' * 300_000, file=sys.{stream})\n")
-    env = whole.surroundings({"HOTLOOP_HZ": "500", "PYTHONUNBUFFERED": unbuffered})
-    ends = dict.fromkeys(("stdout", "stderr"), subprocess.DEVNULL) | {stream: subprocess.PIPE}
-    command = whole.hotloop_command([sys.executable, str(path)], tmp_path / "run")
-    with subprocess.Popen(command, env=env, **ends) as process:
-        pipe = getattr(process, stream)
-        said = bytearray()
-        while part := os.read(pipe.fileno(), 1 << 15):
-            said += part
-            time.sleep(0.0002)
-    assert bytes(said).splitlines().count(b"x" * 300_000) == 60
-
-
 def test_the_stack_of_an_anomaly_ends_at_the_line_of_the_script(tmp_path: Path) -> None:
     text = "torch.autograd.set_detect_anomaly(True)\nstep(*data[:8])\nroot = torch.sqrt(model.weight - 1e9)\n"
     path = whole.script(tmp_path, f"{text}root.sum().backward()\n")

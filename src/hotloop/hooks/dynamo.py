@@ -12,8 +12,8 @@ from hotloop.hooks.registry import Hooks
 def frame_evaluation() -> Callable[[Any], Any]:
     """Sets dynamo's frame evaluation of this thread, and returns what it was; None is plain Python.
 
-    A signal handler runs between the bytecodes of what it interrupts: inside a compiled region dynamo would
-    compile the standard library's functions that it calls.
+    A sample is taken between two bytecodes: inside a compiled region dynamo would compile the standard
+    library's functions that it calls.
     """
     module = sys.modules.get("torch._C._dynamo.eval_frame")
     return getattr(module, "set_eval_frame", _leave)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import signal
 import types
 from collections.abc import Callable
@@ -18,17 +17,13 @@ from hotloop.hooks.wrapping import AROUND, RAISED, Begin, End, compile_beside
 Report = Callable[[str, BaseException], None]
 
 _MISSING = object()
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
 
 
 def handler_in(error: BaseException) -> types.TracebackType | None:
     """Where a traceback enters a signal handler of the script's; None where it does not."""
     codes = {_code_of(signal.getsignal(one)) for one in signal.valid_signals()}
     trace = error.__traceback__
-    while trace is not None:
-        code = trace.tb_frame.f_code
-        if code in codes and not code.co_filename.startswith(_PACKAGE):
-            break
+    while trace is not None and trace.tb_frame.f_code not in codes:
         trace = trace.tb_next
     return trace
 
