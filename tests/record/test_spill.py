@@ -20,7 +20,9 @@ def in_a_file(array: np.ndarray[Any, Any]) -> bool:
     return base is not None
 
 
-def test_many_rows_lie_in_a_file_and_are_what_they_were(tmp_path: Path) -> None:
+def test_many_rows_lie_in_a_file_where_one_can_be_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     found = empty_rows(IN_MEMORY + 1, tmp_path)
     found["start"] = np.arange(len(found))
     for _ in range(2):
@@ -29,11 +31,6 @@ def test_many_rows_lie_in_a_file_and_are_what_they_were(tmp_path: Path) -> None:
     assert in_a_file(found) and in_a_file(found[10:]["start"])
     assert not list(tmp_path.iterdir())
     assert not in_a_file(empty_rows(IN_MEMORY, tmp_path))
-
-
-def test_where_no_file_can_be_made_they_lie_in_memory(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "missing"))
     found = empty_rows(IN_MEMORY + 1, tmp_path / "missing too")
     assert len(found) == IN_MEMORY + 1 and not in_a_file(found)
