@@ -35,9 +35,9 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
 
     Args:
         path: the folder that :func:`bake` made.
-        verify: when the checksums are looked at: ``"lazy"`` before a block (at most 256 KiB) is read for
-            the first time in a process, ``"full"`` now, all of them, ``"none"`` never. Missing and truncated
-            files are found now in any case.
+        verify: when the checksums are looked at: ``"lazy"`` before a sample is read for the first time in a
+            process, ``"full"`` now, all of them, ``"none"`` never. Missing and truncated files are found now
+            in any case.
         dataset: the dataset it was made from; its code, parameters and source files are compared.
         trust: open objects that samples hold beside tensors, arrays, text and numbers. They are stored with
             pickle, which can run code: only for a bake whose maker you trust, as with ``torch.load``.
@@ -76,7 +76,7 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         if dataset is not None:
             self.require_fresh(dataset)
         if verify == "full":
-            self._files.check_all()
+            self._files.check(np.arange(len(self)))
 
     def require_fresh(self, dataset: Any) -> None:
         """See that this is a bake of ``dataset`` as it is now.

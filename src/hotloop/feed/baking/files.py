@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import resource
+import zlib
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.feed.baking.checks import BlockCheck, checks_of, tables
-from hotloop.feed.baking.manifest import Manifest
+from hotloop.feed.baking.checks import checksums, tables
+from hotloop.feed.baking.manifest import Manifest, damaged
 from hotloop.feed.memory import Mapping
 
 Bytes = NDArray[np.uint8]
@@ -22,11 +23,11 @@ NOTHING = np.empty(0, np.uint8)
 class Files:
     """Read-only maps of all files of a bake. No descriptor stays open; the maps outlive a replaced bake.
 
-    With ``checked`` a block is compared with its checksum when something in it is first asked for.
+    With ``checked`` a sample is compared with its checksum when it is first asked for.
     """
 
     def __init__(self, folder: Path, manifest: Manifest, *, checked: bool) -> None:
-        self._manifest = manifest
+        self._folder, self._manifest = folder, manifest
         self._widths = [table.row_bytes for table in tables(manifest)]
         self._tables = [
             _mapped(folder / table.file, manifest.num_samples * table.row_bytes) for table in tables(manifest)
@@ -40,12 +41,9 @@ class Files:
         self._ends = every[-1].view("<i8").reshape(-1) if manifest.has_records else None
         self._parts = {part: _mapped(folder / file, size) for part, file, size in manifest.part_files()}
         self._memories = {part: mapping.array() for part, mapping in self._parts.items()}
-        self._checks: list[BlockCheck] = []
-        self._record_checks: dict[int, BlockCheck] = {}
         self._reads_storage = True  # nobody knows yet
-        if checked:
-            memories = [mapping.array() for mapping in self._tables]
-            self._checks, self._record_checks = checks_of(folder, manifest, memories, self._memories)
+        self._checksums = checksums(folder, manifest) if checked else np.zeros(0, np.uint32)
+        self._is_checked = np.full(manifest.num_samples, not checked)
 
     def begin(self, rows: Rows) -> int:
         """Called before a batch is read: where that goes to storage, all of it is asked for at once.
@@ -69,46 +67,31 @@ class Files:
         self._reads_storage = _blocks_read() != begun
 
     def check(self, rows: Rows) -> None:
-        """See that all about these samples but their records is as it was written.
+        """See that these samples are as they were written, each once.
 
         Raises:
-            DamagedBakeError: it is not.
+            DamagedBakeError: one is not; names it and its part.
         """
-        for number, check in enumerate(self._checks):
-            width = self._widths[number]
-            # A record begins where the one before ends.
-            first = rows if number < len(self.columns) else np.maximum(rows - 1, 0)
-            check.check(first * width, (rows + 1) * width - 1)
-
-    def check_all(self) -> None:
-        """See that everything is as it was written.
-
-        Raises:
-            DamagedBakeError: it is not.
-        """
-        for check in (*self._checks, *self._record_checks.values()):
-            check.check_all()
+        for row in rows[~self._is_checked[rows]].tolist():
+            part, start, end = self._place(row)
+            crc = 0
+            for column in self.columns:
+                crc = zlib.crc32(column[row], crc)
+            inside = 0 <= start <= end <= len(self._memories.get(part, NOTHING))
+            if not inside or zlib.crc32(self.record(row).data, crc) != self._checksums[row]:
+                raise damaged(self._folder, f"part {part}, sample {row}: the checksum does not match")
+            self._is_checked[row] = True
 
     def record(self, row: int) -> Bytes:
-        """The bytes of one sample outside the columns; :meth:`check` comes before.
-
-        Raises:
-            DamagedBakeError: they are not as they were written.
-        """
-        if self._ends is None:
-            return NOTHING
+        """The bytes of one sample outside the columns; :meth:`check` comes before."""
         part, start, end = self._place(row)
-        memory = self._memories.get(part)
-        if memory is None:
-            return NOTHING
-        if self._record_checks and end > start:
-            self._record_checks[part].check(np.array([start]), np.array([end - 1]))
-        return memory[start:end]
+        return self._memories.get(part, NOTHING)[start:end]
 
     def _place(self, row: int) -> tuple[int, int, int]:
         """The part of a record, and where it lies there."""
-        assert self._ends is not None
         part, inside = divmod(row, self._manifest.part_samples)
+        if self._ends is None:
+            return part, 0, 0
         return part, int(self._ends[row - 1]) if inside else 0, int(self._ends[row])
 
 

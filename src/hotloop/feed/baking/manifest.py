@@ -6,7 +6,7 @@
     OUT/columns/000-x.bin   one dense leaf: all samples in a row, no header
     OUT/ends.bin            where each sample's record ends in its part's file (int64), if there are records
     OUT/records/00007.bin   what is not dense, of the samples of part 7, if there is any
-    OUT/checksums.bin       crc32 of every block of at most 256 KiB (uint32, in the order of the files above)
+    OUT/checksums.bin       crc32 of every sample (uint32): of its columns in their order, then of its record
 """
 
 from __future__ import annotations
@@ -27,25 +27,17 @@ from hotloop.feed.errors import BakeError, DamagedBakeError, NotPlainError
 from hotloop.feed.identity.fingerprint import Fingerprint
 from hotloop.feed.layout import Field
 
-VERSION = 2
+VERSION = 3
 FILE = "manifest.json"
 CHECKSUMS = "checksums.bin"
 ENDS = "ends.bin"
 
-#: A checksum covers this much, or one row where a row is larger.
-BLOCK_BYTES = 256 << 10
-
 
 class Table(NamedTuple):
-    """One dense file: ``row_bytes`` a sample, checked in blocks of ``block_rows`` within each part."""
+    """One dense file: ``row_bytes`` a sample."""
 
     file: str
     row_bytes: int
-
-    @property
-    def block_rows(self) -> int:
-        """As many as a block holds."""
-        return max(1, BLOCK_BYTES // self.row_bytes)
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True)

@@ -11,12 +11,15 @@ import json
 import os
 import zlib
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 from hotloop.feed.baking import folder as folders
-from hotloop.feed.baking.manifest import BLOCK_BYTES, Manifest, record_file
+from hotloop.feed.baking.manifest import Manifest, record_file
 from hotloop.feed.baking.schema import split
 from hotloop.feed.layout import encode
+
+#: A file is written in pieces of so many bytes.
+_BUFFER_BYTES = 256 << 10
 
 
 class SampleError(Exception):
@@ -28,11 +31,10 @@ class SampleError(Exception):
 
 
 class Note(NamedTuple):
-    """What a finished part leaves: the bytes of its records, and the checksums of its blocks by file."""
+    """What a finished part leaves: the bytes of its records, and its samples' checksums (uint32, as hex)."""
 
     record_bytes: int
-    table_crcs: list[list[int]]
-    record_crcs: list[int]
+    crcs: str
 
 
 def write_part(folder: Path, manifest: Manifest, dataset: Any, part: int) -> None:
@@ -45,30 +47,34 @@ def write_part(folder: Path, manifest: Manifest, dataset: Any, part: int) -> Non
     samples, path = manifest.samples(part), folder / record_file(part)
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     with contextlib.ExitStack() as files:
-        tables = []
+        tables, crcs, num_bytes = [], bytearray(), 0
         for table in manifest.tables():
-            file = files.enter_context((folder / table.file).open("r+b"))
-            file.seek(samples.start * table.row_bytes)
-            tables.append(_BlockWriter(file, table.block_rows * table.row_bytes))
-        records = _BlockWriter(files.enter_context(temporary.open("wb")), BLOCK_BYTES)
+            tables.append(files.enter_context((folder / table.file).open("r+b", _BUFFER_BYTES)))
+            tables[-1].seek(samples.start * table.row_bytes)
+        records = files.enter_context(temporary.open("wb", _BUFFER_BYTES))
         for index in samples:
             try:
                 row = split(manifest.schema, encode(dataset[index]))
             except Exception as error:
                 raise SampleError(index) from error
-            records.add(row.record)
+            crc = 0
             for position, column in enumerate(manifest.schema.columns):
                 data = bytes(column.field.num_bytes) if row.dense is None else row.dense[position].data
-                tables[position].add(data)
-            tables[-1].add(records.num_bytes.to_bytes(8, "little"))
-        note = Note(records.num_bytes, [writer.finish() for writer in tables], records.finish())
-    if records.num_bytes:
+                tables[position].write(data)
+                crc = zlib.crc32(data, crc)
+            crcs += zlib.crc32(row.record, crc).to_bytes(4, "little")
+            num_bytes += records.write(row.record)
+            tables[-1].write(num_bytes.to_bytes(8, "little"))
+        for file in (*tables, records):
+            file.flush()
+            os.fdatasync(file.fileno())
+    if num_bytes:
         temporary.replace(path)
         folders.sync_folder(path.parent)
     else:
         temporary.unlink()
         path.unlink(missing_ok=True)
-    folders.write_atomic(_note_file(folder, part), json.dumps(note).encode())
+    folders.write_atomic(_note_file(folder, part), json.dumps(Note(num_bytes, crcs.hex())).encode())
 
 
 def finished(folder: Path, manifest: Manifest) -> dict[int, Note]:
@@ -94,33 +100,3 @@ def _read_note(folder: Path, part: int) -> Note | None:
         return Note(*json.loads(_note_file(folder, part).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, RecursionError):
         return None
-
-
-class _BlockWriter:
-    """Writes to a file in blocks, each with a checksum."""
-
-    def __init__(self, file: BinaryIO, block_bytes: int) -> None:
-        self.num_bytes = 0
-        self._file, self._block_bytes = file, block_bytes
-        self._crcs: list[int] = []
-        self._waiting = bytearray()
-
-    def add(self, data: bytes | memoryview) -> None:
-        self.num_bytes += len(data)
-        self._waiting += data
-        while len(self._waiting) >= self._block_bytes:
-            self._write(self._block_bytes)
-
-    def finish(self) -> list[int]:
-        """Everything to disk; the checksums of the blocks."""
-        if self._waiting:
-            self._write(len(self._waiting))
-        self._file.flush()
-        os.fdatasync(self._file.fileno())
-        return self._crcs
-
-    def _write(self, num_bytes: int) -> None:
-        block = bytes(self._waiting[:num_bytes])
-        del self._waiting[:num_bytes]
-        self._crcs.append(zlib.crc32(block))
-        self._file.write(block)

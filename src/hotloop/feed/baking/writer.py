@@ -264,10 +264,7 @@ def _complete(folder: Path, manifest: Manifest) -> None:
     ordered = [notes[part] for part in range(manifest.num_parts)]
     record_bytes = tuple(note.record_bytes for note in ordered)
     manifest = dataclasses.replace(manifest, record_bytes=record_bytes)
-    num_tables = len(manifest.tables()) - (not manifest.has_records)
-    crcs = [crc for k in range(num_tables) for note in ordered for crc in note.table_crcs[k]]
-    crcs += [crc for note in ordered for crc in note.record_crcs]
-    data = np.array(crcs, "<u4").tobytes()
+    data = bytes.fromhex("".join(note.crcs for note in ordered))
     if not manifest.has_records:
         (folder / manifests.ENDS).unlink(missing_ok=True)
     for path in folder.glob("**/*.tmp"):
