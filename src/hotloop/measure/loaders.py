@@ -12,7 +12,7 @@ from hotloop.measure.lines import LineTally, groups, merge_lines
 from hotloop.measure.passes import Lives
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.sampling import tiled
-from hotloop.measure.spans import Ints, Spans, Table, holder, innermost, nest, of_kind, origin_ns, table
+from hotloop.measure.spans import Ints, Spans, Table, holder, innermost, nest, of_kind, table
 from hotloop.measure.stepping import Seen
 from hotloop.measure.steps import LineCost, LoaderUse
 from hotloop.measure.unread import unread_fields
@@ -239,7 +239,7 @@ def _making(
     got: Mapping[int, float],
 ) -> tuple[Table, Table, dict[str, Any]]:
     """MAKE and COLLATE rows of one loader's makers, and what they show of it."""
-    spans, lives, origin = seen.spans, seen.lives, origin_ns(process)
+    spans, lives, origin = seen.spans, seen.lives, process.origin_ns
     kinds = (row.MAKE, row.COLLATE, row.SLOWEST)
     mine = np.append(lives.loader == number, False)[lives.of_row] & (spans.kind == row.FETCH)
     parts = {kind: [] for kind in kinds}  # type: dict[int, list[Table]]

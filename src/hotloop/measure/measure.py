@@ -49,7 +49,6 @@ from hotloop.measure.spans import (
     innermost,
     nest,
     of_kind,
-    origin_ns,
     wall_ns,
 )
 from hotloop.measure.stacks import main_stacks
@@ -209,7 +208,7 @@ def _by_name(values: Floats) -> dict[str, float]:
 def _exit_ns(process: Process) -> int | None:
     """When the script had ended; None where it was killed."""
     at = process.last("exit").get("t")
-    return at - origin_ns(process) if isinstance(at, int) else None
+    return at - process.origin_ns if isinstance(at, int) else None
 
 
 def _samples(seen: Seen, marked: Table) -> Floats:

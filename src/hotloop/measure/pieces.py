@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import numpy.typing as npt
 
-from hotloop.measure.spans import OWNERS, of_kind, origin_ns
+from hotloop.measure.spans import OWNERS, of_kind
 from hotloop.measure.stepping import Stepping
 from hotloop.record.recording import Process
 from hotloop.record.spill import release
@@ -32,7 +32,7 @@ class Piece:
 
 def pieces(process: Process, find_steps: Callable[[Process], Stepping], at_once: int) -> Iterator[Piece]:
     """The process whole, or piece by piece where it has many more rows than ``at_once``."""
-    rows, origin = process.rows, origin_ns(process)
+    rows, origin = process.rows, process.origin_ns
     process = replace(process, start_ns=origin)
     first = begin = 0
     for last, beyond, otherwise in _gaps(process) if len(rows) else ():
@@ -58,7 +58,7 @@ def _gaps(process: Process) -> list[tuple[int, int, tuple[int, int]]]:
     """Where rows are left out, or count for nothing as those of the profiler's window do: the row it begins
     at, the row behind it, and the row and time to go on with where no step begins there.
     """
-    note, rows, origin = process.last("profile"), process.rows, origin_ns(process)
+    note, rows, origin = process.last("profile"), process.rows, process.origin_ns
     opened, closed = note.get("opened_ns"), note.get("closed_ns")
     cuts = [at for at in process.cuts if at < len(rows)]
     found = [(at, at, (at, max(0, int(rows["start"][at]) - origin))) for at in cuts]
@@ -99,7 +99,7 @@ def _start_of_step(
     process: Process, first: int, at: int, end: int, find_steps: Callable[[Process], Stepping], *, last: bool
 ) -> tuple[int, int] | None:
     """The row and the time at which a step between two rows begins that none before reaches into."""
-    origin = origin_ns(process)
+    origin = process.origin_ns
     starts = find_steps(replace(process, rows=process.rows[at:end])).start[1:].tolist()
     for begins in reversed(starts) if last else starts:
         row = at + _index(process.rows[at:end], origin + begins)
@@ -110,7 +110,7 @@ def _start_of_step(
 
 
 def _part(process: Process, first: int, last: int, begin: int, until: int | None) -> Process:
-    origin = origin_ns(process)
+    origin = process.origin_ns
     workers = []
     for worker in process.workers:
         at = _index(worker.rows, origin + begin) if begin else 0

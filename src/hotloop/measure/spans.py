@@ -81,16 +81,9 @@ class Spans(Table):
         return [np.flatnonzero(self.level == depth) for depth in range(deepest + 1)]
 
 
-def origin_ns(process: Process) -> int:
-    """The instant all times are counted from."""
-    if process.start_ns or not len(process.rows):
-        return process.start_ns
-    return int(process.rows["start"][0])
-
-
 def wall_ns(process: Process) -> int:
     """From the process's start to its end, or to its last row where that is later."""
-    origin = origin_ns(process)
+    origin = process.origin_ns
     last = process.end_ns
     if len(process.rows):
         tail = table(process.rows[-64:], origin)
@@ -115,7 +108,7 @@ def of_kind(process: Process, *kinds: int, origin: int | None = None) -> Table:
     rows = process.rows
     wanted = np.zeros(256, np.bool_)
     wanted[list(kinds)] = True
-    return table(rows[wanted[rows["kind"]]], origin_ns(process) if origin is None else origin)
+    return table(rows[wanted[rows["kind"]]], process.origin_ns if origin is None else origin)
 
 
 def nest(rows: Table) -> Spans:

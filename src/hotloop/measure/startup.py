@@ -9,7 +9,7 @@ import numpy as np
 from hotloop.measure.attribution import WARM_UP_STEPS
 from hotloop.measure.passes import Lives
 from hotloop.measure.places import Places, Stack
-from hotloop.measure.spans import Spans, Table, origin_ns
+from hotloop.measure.spans import Spans, Table
 from hotloop.measure.stepping import Seen
 from hotloop.record import rows as row
 from hotloop.record.recording import Process
@@ -58,7 +58,7 @@ def startup_parts(
 
 
 def _torch_import(process: Process, ready: int) -> tuple[int, int]:
-    origin = origin_ns(process)
+    origin = process.origin_ns
     for note in process.notes.get("import", ()):
         start, end = note.get("start_ns"), note.get("end_ns")
         if note.get("module") == "torch" and isinstance(start, int) and isinstance(end, int):

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from hotloop.measure.spans import Table, of_kind, origin_ns
+from hotloop.measure.spans import Table, of_kind
 from hotloop.model.pipeline import Floats
 from hotloop.record import rows as row
 from hotloop.record.recording import Process
@@ -48,7 +48,7 @@ def handover(process: Process, loader: int, prefetch: int) -> Handover:
         for note in process.notes.get("iterator", ())
         if note.get("loader") == loader
     }
-    origin = origin_ns(process)
+    origin = process.origin_ns
     made = {worker.pid: of_kind(worker, row.MAKE, origin=origin) for worker in process.workers}
     starts, fetches = of_kind(process, row.ITER), of_kind(process, row.FETCH)
     starts = starts.take(np.isin(starts.obj, list(crews)))

@@ -87,6 +87,11 @@ class Process:
     cuts: tuple[int, ...] = ()  # rows before which others are left out
 
     @property
+    def origin_ns(self) -> int:
+        """The instant all its times are counted from: its start, its first row where that is not known."""
+        return self.start_ns or (int(self.rows["start"][0]) if len(self.rows) else 0)
+
+    @property
     def num_rows(self) -> int:
         """How many rows there are; reads none."""
         held = vars(self)["rows"]

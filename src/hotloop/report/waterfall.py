@@ -9,7 +9,6 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.measure.attribution import BASE
-from hotloop.measure.spans import origin_ns
 from hotloop.measure.steps import Steps
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
@@ -53,7 +52,7 @@ def pauses(steps: Steps) -> npt.NDArray[np.bool_]:
 
 def _step(process: Process, steps: Steps, index: int) -> dict[str, Any]:
     start_s, end_s = float(steps.start_s[index]), float(steps.end_s[index])
-    origin = origin_ns(process)
+    origin = process.origin_ns
     window = origin + round(start_s * 1e9), origin + round(end_s * 1e9)
     evaluates = bool(steps.phases[index, COLUMN["evaluation"]] > 0)
     loop = _spans(process, window, inside=True, evaluates=evaluates)
