@@ -120,13 +120,25 @@ def test_a_single_evaluation_is_no_cadence() -> None:
     assert "instead of" not in item.advice
 
 
-def test_a_waiting_evaluation_loader_is_named() -> None:
-    waiting = loader(role="evaluation", wait_s=0.09, num_batches=100, where=place(40))
+@pytest.mark.parametrize(
+    ("workers", "make_s", "started_s", "wants"),
+    [
+        (0, 0.09, 0.0, "num_workers=2 and persistent_workers=True"),
+        (4, 0.0005, 0.3, "num_workers=0"),
+        (0, 0.001, 0.0, ""),
+    ],
+)
+def test_an_evaluation_loader_is_given_the_workers_that_pay(
+    workers: int, make_s: float, started_s: float, wants: str
+) -> None:
+    waiting = loader(
+        role="evaluation", workers=workers, make_s=make_s, wait_s=0.002 if workers else make_s,
+        where=place(40), num_iterators=10, batches_per_epoch=10.0,
+        iter_s=np.full(10, started_s), shutdown_s=np.full(10, started_s),
+    )  # fmt: skip
     item = found(evaluated(1.0, 10, loaders=(waiting,)))["cadence/evaluation"]
-    assert any("train.py:40" in text and "num_workers=0" in text for text in item.evidence)
-    assert "workers" in item.advice
-    quick = loader(role="evaluation", wait_s=0.001, num_batches=100)
-    assert "workers" not in found(evaluated(1.0, 10, loaders=(quick,)))["cadence/evaluation"].advice
+    words = f"with {wants} of its loader at train.py:40" if wants else "workers"
+    assert (words in item.advice) == bool(wants)
 
 
 IMAGES = ({"path": "0", "shape": [32, 3, 8, 8]}, {"path": "1", "shape": [32]})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -246,7 +247,12 @@ def test_busy_workers_that_wait_ask_for_more() -> None:
     run = input_run(
         make_s=0.064, busy_s=0.010, workers=2, make_on_cpu_ratio=0.02, lines=[line(7, 5.0, on_cpu_ratio=0.01)]
     )
-    few = found(run)["input/too-few-workers"]
+    beside = loader(id=2, role="evaluation")  # built by the same call
+    few = found(replace(run, loaders=(*run.loaders, beside)))["input/too-few-workers"]
+    assert re.search(
+        r"predicted to take \S+ ms \(\S+ ms to \S+ ms\) instead of 32.0 ms\. The same", few.advice
+    )
+    assert few.advice.endswith("builds 1 more (evaluation), which change with it.")
     assert few.data["num_workers"] >= 6
     assert few.cost_s_per_step == pytest.approx(0.022, rel=0.1)
 
@@ -645,6 +651,21 @@ def test_shipping_large_batches_costs_even_where_workers_pay() -> None:
     assert transport.cost_s_per_step == pytest.approx(0.03, rel=0.05)
     assert "uint8" in transport.advice
     assert transport.remedies == ("ring-loader",), "without workers it would be slower"
+    # Giving the last batch back belongs to it: no Python in the step, no work on the batch.
+    asks = line(30, 1.0, file=TRAIN, function="main")
+    asks = replace(asks, statement=asks.place)
+    for at, source, role, within in (
+        (30, "for x, y in loader:", "other", ""),
+        (12, "def step(x, y):", "targets", ""),
+        (31, "optimizer.zero_grad()", "targets", "importlib._bootstrap:zero_grad"),
+    ):
+        back = line(
+            at, 0.02 * run.num_steps, file=TRAIN, function="main", phase="other", role=role, source=source,
+            within=within,
+        )  # fmt: skip
+        findings = found(replace(run, lines=(asks, back)), cores=8)
+        assert findings["input/worker-transport"].cost_s_per_step == pytest.approx(0.05, rel=0.05)
+        assert not {"host/python-in-step", "host/recomputed-targets"} & set(findings)
 
 
 def test_too_many_workers_that_start_every_epoch() -> None:

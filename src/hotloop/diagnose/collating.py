@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,10 @@ DEFAULT_COLLATE = ("default_collate", "default_convert", "")
 #: From here on a hot line that is not of the collate function by name may be called by it.
 _MOST_OF_MAKING = 0.5
 _MARGIN = 0.1
+#: A function begins: nothing of it has run.
+_HEAD = re.compile(r"(async\s+)?def\s.*[:(,]$")
+#: So does an observed call: what its wrapper is compiled into.
+_OBSERVED = re.compile(r"importlib\._bootstrap:[a-z]")
 
 
 def collate_name(settings: Mapping[str, Any]) -> str:
@@ -58,6 +63,24 @@ def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
     if steps.source_loop is not None:
         own.add((steps.source_loop.file, steps.source_loop.line))
     return tuple(line for line in loader.lines if (line.place.file, line.place.line) not in own)
+
+
+def giving_back(steps: Steps) -> list[LineCost]:
+    """What the loop pays where the name of the last batch is bound to the next one: memory that was shared
+    with a worker is unmapped. It shows at the line that asks for batches, or where the next call begins and
+    the interpreter lets a sample in.
+    """
+    loader = steps.train_loader()
+    if loader is None or not loader.settings.get("num_workers"):
+        return []
+    asking = {line.place.at_line for line in steps.lines if line.phase in ("data_wait", "epoch_gap")}
+
+    def between(line: LineCost) -> bool:
+        if line.library or line.within:
+            return line.role == "targets" and _OBSERVED.match(line.within) is not None
+        return line.place.at_line in asking or _HEAD.match(line.source) is not None
+
+    return [line for line in steps.lines if line.phase == "other" and between(line)]
 
 
 def outside_samples(steps: Steps) -> list[LineCost]:

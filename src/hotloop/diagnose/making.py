@@ -11,6 +11,7 @@ from hotloop.diagnose.costs import Feed, phase_interval
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup
 from hotloop.findings import Finding
+from hotloop.measure.steps import LoaderUse
 
 
 def of_input(evidence: Evidence, finding_id: str, *, saved_s: float, **said: Any) -> Finding:
@@ -31,7 +32,26 @@ def of_making(
 ) -> Finding:
     """A cause in the making of batches, beside what the step waits and what making takes."""
     numbers = (waits(feed), makes(feed), *numbers)
+    if not {"num-workers", "no-workers"}.isdisjoint(said.get("remedies", ())):
+        said["advice"] += beside(evidence, feed.loader)
     return of_input(evidence, finding_id, saved_s=saved_s, numbers=numbers, **said)
+
+
+def predicted(evidence: Evidence, feed: Feed, saved_s: float) -> str:
+    """What a step would take, with its 95 % interval, instead of what it does."""
+    edges = phase_interval(evidence.steps, saved_s, "data_wait") or ()
+    left = [units.duration(max(feed.busy_s, feed.step_s - one)) for one in (saved_s, *reversed(edges))]
+    within = f" ({left[1]} to {left[2]})" if edges else ""
+    now = units.duration(feed.step_s)
+    return f"a step without its pauses is predicted to take {left[0]}{within} instead of {now}"
+
+
+def beside(evidence: Evidence, loader: LoaderUse) -> str:
+    """What else a change of the call that built a loader would change."""
+    more = [one.role for one in evidence.steps.loaders if one.where == loader.where and one.id != loader.id]
+    if not more or loader.where is None:
+        return ""
+    return f" The same call builds {len(more)} more ({', '.join(sorted(set(more)))}), which change with it."
 
 
 def waits(feed: Feed) -> str:

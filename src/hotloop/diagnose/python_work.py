@@ -6,6 +6,7 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 
+from hotloop.diagnose.collating import giving_back
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, costliest_first, group_lines, select
 from hotloop.diagnose.source import line_text, loops_around
@@ -37,7 +38,7 @@ _SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.item\(")
 def beside_the_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of lines that run between the phases of a step, costliest first."""
     steps = evidence.steps
-    others = viewer_lines(steps) + collecting_lines(steps)
+    others = viewer_lines(steps) + collecting_lines(steps) + giving_back(steps)
     lines = select(steps, lambda line: line.phase == "other" and line.role not in _OTHER_RULES)
     return group_lines([line for line in lines if line not in others], steps.framework_call)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from hotloop.diagnose.causes import at, beyond, cause, rarer, steps_between
 from hotloop.diagnose.discovery import rule
+from hotloop.diagnose.evaluation_feed import Wanted, waited_s, wanted
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, select
 from hotloop.diagnose.intervals import asked_by
@@ -63,10 +64,12 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     wait = _loader_wait(steps, limits.evaluation_wait_ratio * seconds)
     if wait is not None:
         numbers.append(
-            f"{duration(_waited(wait))} of it waiting for its loader{at(wait.where)} "
+            f"{duration(waited_s(wait))} of it waiting for its loader{at(wait.where)} "
             f"(num_workers={wait.settings.get('num_workers')})"
         )
-    rarer = _rarer(every, interval, steps, wait)
+    each_s = seconds / max(1, len(inside))
+    best = wanted(evidence, wait, each_s) if wait is not None else None
+    rarer = _rarer(every, interval, steps) + (_waits(wait, best, each_s) if wait is not None else ".")
     first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
     asked = asked_by(evidence, "evaluation", every) if len(inside) > 1 else None
     if asked is not None:
@@ -91,6 +94,8 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
             "steps_between": every if len(inside) > 1 else None,
             "every_nth": max(2, round(interval / every)) if interval else None,
             "builds_graphs": graphs,
+            "loader": f"{best.words} of the loader{at(wait.where)}" if best and wait else None,
+            "loader_saves_s": (each_s - best.seconds) * len(inside) / steps.num_steps if best else 0.0,
         },
     )
 
@@ -120,17 +125,22 @@ def _steps(every: float) -> str:
     return "step" if round(every) == 1 else f"{every:.0f} steps"
 
 
-def _rarer(every: float, interval: int | None, steps: Steps, wait: LoaderUse | None) -> str:
-    text = "Evaluate less often, or on a part of the data"
-    if interval is not None:
-        now = _steps(every).removesuffix(" steps")
-        longer = f" (this run took {steps.num_steps})" if interval > steps.num_steps else ""
-        text = f"Evaluate every {interval} steps{longer} instead of every {now}, or on a part of the data"
-    if wait is None:
-        return text + "."
-    workers = wait.settings.get("num_workers")
-    more = "give its loader persistent_workers or more workers" if workers else "give its loader workers"
-    return f"{text}; most of it waits for data: {more}."
+def _rarer(every: float, interval: int | None, steps: Steps) -> str:
+    if interval is None:
+        return "Evaluate less often, or on a part of the data"
+    now = _steps(every).removesuffix(" steps")
+    longer = f" (this run took {steps.num_steps})" if interval > steps.num_steps else ""
+    return f"Evaluate every {interval} steps{longer} instead of every {now}, or on a part of the data"
+
+
+def _waits(loader: LoaderUse, best: Wanted | None, each_s: float) -> str:
+    """What the loader that most of an evaluation waits for wants."""
+    if best is None:
+        return "; most of it waits for data."
+    return (
+        f"; most of it waits for data: with {best.words} of its loader{at(loader.where)} one is predicted to "
+        f"take {duration(best.seconds)} instead of {duration(each_s)}."
+    )
 
 
 def _round_up(value: float) -> int:
@@ -144,12 +154,8 @@ def _round_up(value: float) -> int:
 def _loader_wait(steps: Steps, least_s: float) -> LoaderUse | None:
     """The evaluation loader whose waits (start-up of workers included) dominate the evaluation."""
     loaders = [loader for loader in steps.loaders if loader.role == "evaluation"]
-    slowest = max(loaders, key=_waited, default=None)
-    return slowest if slowest is not None and _waited(slowest) > least_s else None
-
-
-def _waited(loader: LoaderUse) -> float:
-    return float(loader.wait_s.sum() + loader.iter_s.sum() + loader.shutdown_s.sum())
+    slowest = max(loaders, key=waited_s, default=None)
+    return slowest if slowest is not None and waited_s(slowest) > least_s else None
 
 
 def _spread(seconds: list[float], steps: Steps, cost: float) -> tuple[float, float] | None:

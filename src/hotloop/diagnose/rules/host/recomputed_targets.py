@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause, reachable, spot
+from hotloop.diagnose.collating import giving_back
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select
@@ -21,6 +22,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """Work in the step whose input is the batch and not the model: the loader could have done it."""
     steps, limits = evidence.steps, evidence.limits
     lines = select(steps, lambda line: line.role == "targets" and line.phase not in ("startup", "evaluation"))
+    back = giving_back(steps)
+    lines = [line for line in lines if line not in back]
     for group in group_lines(lines)[:3]:
         exposed = steps.exposed(group.hottest.phase)
         if group.seconds * exposed < limits.worth_fixing_ratio * steps.span_s:

@@ -23,6 +23,8 @@ from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.first_pass import FirstPass
 from hotloop.diagnose.groups import LineGroup, asking, hottest, select
+from hotloop.diagnose.making import beside
+from hotloop.diagnose.rules.input.workers import worker_limit
 from hotloop.findings import Finding, Place
 from hotloop.units import duration, share
 
@@ -85,10 +87,11 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
     started = _started_s(feed)
     persistent, alone = _saved(feed, steps.num_steps)
     without = steps.step_s - alone <= AS_FAST * (steps.step_s - persistent)
+    without = without and feed.at(0) <= AS_FAST * feed.at(feed.best_workers(worker_limit(feed, evidence)))
     grows = loader.anew and one_batch_each(loader)  # workers that stay would miss what came since
     if grows:
         without, persistent = True, 0.0
-    cost = max(persistent, alone)
+    cost = max(persistent, alone) if without else persistent
     if cost < evidence.limits.mention_ratio * steps.step_s:
         return
     batches = loader.batches_per_epoch
@@ -102,7 +105,7 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
             f"{'process' if feed.workers == 1 else 'processes'} and stops them again: "
             f"{duration(per_epoch)} for {batches:.0f} batch{'' if round(batches) == 1 else 'es'}."
         ),
-        advice=_advice(feed, without, grows),
+        advice=_advice(feed, without, grows) + beside(evidence, loader),
         numbers=[
             f"{epochs} epochs of {batches:.0f} batches, persistent_workers=False",
             f"starting an iterator takes {_mean(loader.iter_s)}, its first batch "
@@ -130,8 +133,7 @@ def _advice(feed: Feed, without: bool, grows: bool) -> str:
         return (
             f"{'Set num_workers=0, or hold' if without else 'Hold'} {', '.join(loader.dataset_changes)} of "
             "the dataset in shared memory (torch.multiprocessing.Value) and then set "
-            "persistent_workers=True: what changes between epochs otherwise reaches fresh workers only. More "
-            "workers would make it worse."
+            "persistent_workers=True: what changes between epochs otherwise reaches fresh workers only."
         )
     rebuilt = bool(loader.settings.get("rebuilt"))
     once = "build the DataLoader once, before the loop over epochs, and " * rebuilt
@@ -139,7 +141,7 @@ def _advice(feed: Feed, without: bool, grows: bool) -> str:
         "set num_workers=0: a step is predicted to be no slower without workers than with ones that stay; "
         "with workers, at least "
     ) * without
-    text = f"{alone}{once}set persistent_workers=True. More workers would make it worse."
+    text = f"{alone}{once}set persistent_workers=True."
     return text[0].upper() + text[1:]
 
 

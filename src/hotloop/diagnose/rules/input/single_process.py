@@ -12,7 +12,7 @@ from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import hottest, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
-from hotloop.diagnose.making import of_making, takes
+from hotloop.diagnose.making import of_making, predicted, takes
 from hotloop.diagnose.rules.input.workers import worker_limit
 from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
@@ -45,7 +45,6 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
     spot = hottest(feed.loader.lines, feed.loader.lines_total_s)
     seen = [line for line in evidence.steps.lines if line.role == "input"]  # of a stream they are not its own
     again = repeating.repeated(evidence, spot or hottest(seen, seconds_of(seen)), feed.loader)
-    predicted = duration(max(feed.at(workers), feed.busy_s))
     yield of_making(
         evidence,
         feed,
@@ -57,8 +56,8 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         ),
         advice=_written(feed.loader.dataset_written, workers)
         or (
-            f"{_opening(feed)} {_asked(feed, workers)}; with them a step without its pauses is predicted to "
-            f"take {predicted} instead of {duration(feed.step_s)}.{_sharding(evidence, feed)}"
+            f"{_opening(feed)} {_asked(feed, workers)}; with them {predicted(evidence, feed, saved)}."
+            f"{_sharding(evidence, feed)}"
         ),
         numbers=[f"{rate(feed.cores)} cores to use", *([takes(spot)] if spot is not None else [])],
         where=feed.loader.where,

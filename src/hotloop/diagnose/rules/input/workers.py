@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
+from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, giving_back
 from hotloop.diagnose.costs import Feed, feed_of, offers
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.making import of_input, of_making, waits
+from hotloop.diagnose.making import of_input, of_making, predicted, waits
 from hotloop.diagnose.rules.input.slow_storage import waiting_reads
 from hotloop.diagnose.variance import uneven
 from hotloop.findings import Finding
@@ -48,10 +48,7 @@ def too_few_workers(evidence: Evidence) -> Iterator[Finding]:
             f"{feed.workers} DataLoader {'worker is' if feed.workers == 1 else 'workers are'} busy "
             f"{share(busy)} of the time and the step still waits {duration(feed.wait_s)}."
         ),
-        advice=(
-            f"Set num_workers={workers}; a step without its pauses is predicted to take "
-            f"{duration(max(feed.busy_s, feed.step_s - saved))} instead of {duration(feed.step_s)}."
-        ),
+        advice=f"Set num_workers={workers}; {predicted(evidence, feed, saved)}.",
         numbers=[f"num_workers={feed.workers}, each busy {share(busy)}; {rate(feed.cores)} cores to use"],
         where=feed.loader.where,
         remedies=offers(feed.loader, "num-workers"),
@@ -138,9 +135,10 @@ def worker_transport(evidence: Evidence) -> Iterator[Finding]:
         return
     # Waiting for a core after a batch has come is the crowd's, whatever loader it comes from.
     crowded = feed.deliver_s / feed.main_got - feed.deliver_s
-    alone = feed.step_s - feed.at(0) - crowded
+    returned = sum(line.seconds for line in giving_back(evidence.steps)) / evidence.steps.num_steps
+    alone = feed.step_s - feed.at(0) - crowded + returned
     writing = _writing_s(feed)
-    shipping = max(_shipping_s(feed, evidence), _writing_saved_s(feed, writing))
+    shipping = max(_shipping_s(feed, evidence), _writing_saved_s(feed, writing)) + returned
     saved = max(alone, shipping)
     exposed = evidence.steps.exposed("data_wait")
     if saved * exposed < evidence.limits.worth_fixing_ratio * evidence.steps.step_s:
@@ -155,7 +153,8 @@ def worker_transport(evidence: Evidence) -> Iterator[Finding]:
         message=message,
         advice=advice,
         numbers=[
-            f"taking over a batch that is ready takes {duration(feed.deliver_s)}{batch}",
+            f"taking over a batch that is ready takes {duration(feed.deliver_s)}{batch}"
+            + (f", giving the last one back {duration(returned)}" if returned else ""),
             f"num_workers={feed.workers}, each making batches {share(busy_ratio(feed))} of the time",
         ],
         where=feed.loader.where,
