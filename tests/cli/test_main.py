@@ -259,12 +259,14 @@ def test_without_a_run_the_newest_is_meant(
     monkeypatch.chdir(tmp_path)
     assert main(["report"]) == 2
     assert "hotloop-runs has none" in capsys.readouterr().err
-    for number, name in enumerate(("b", "a")):
+    for number, name in enumerate(("b", "a", "tuning/trials/0", "tuning/trials/1")):
         folder = tmp_path / "hotloop-runs" / name
         folder.mkdir(parents=True)
         (folder / "run.json").write_text("{}")
         os.utime(folder / "run.json", (number, number))
     assert run_of(None) == Path("hotloop-runs/a")
+    (folder / "raw").mkdir()  # it goes on
+    assert run_of(None) == Path("hotloop-runs/tuning/trials/1")
 
 
 @pytest.mark.parametrize(

@@ -455,6 +455,22 @@ def test_an_iterable_dataset_is_given_nothing_that_needs_numbered_samples(tmp_pa
     assert left["num-workers"].by_hand.startswith("num_workers=4, if __iter__ takes")
 
 
+def test_what_no_launch_can_change_is_listed_and_not_launched(tmp_path: Path) -> None:
+    """Workers without a DataLoader; the loader of an evaluation; a line that a person rewrites."""
+    evaluated = finding(
+        "cadence/evaluation", loader="num_workers=0 of the loader at a.py:1", loader_saves_s=0.01
+    )
+    evidence = Scenario(lambda arm: 0.04)._evidence(frozenset(), 0.04)
+    bare = replace(evidence, steps=replace(evidence.steps, loaders=()))
+    asked = [SLOW, evaluated, finding("host/python-in-step")]
+    tried, left = ideas.ideas(bare, asked, (), Limits(allow="exact"), (), cannot=lambda arm: "")
+    assert not tried
+    why = {one.remedy: one.words for one in left}
+    assert why["num-workers"] == "the batches come from no DataLoader"
+    assert why["num_workers=0 of the loader at a.py:1"].endswith("up to 1.33x, all that waiting for it costs")
+    assert why["host/python-in-step"].startswith("no change that a launch could have in force")
+
+
 def test_what_no_price_is_known_of_is_raced_where_its_finding_says_so(tmp_path: Path) -> None:
     """Retries of the allocator stall the device for a time that only launches show."""
     gain = factors(keep_freed_memory=1.2)
@@ -585,6 +601,7 @@ def test_a_budget_that_has_no_room_for_a_single_arm_says_what_would(tmp_path: Pa
         tuned = Search(launcher=here).run()
     assert here.journal.trials.keys() == {"first"}
     assert tuned.needs is not None and tuned.needs.name == "num-workers=4"
+    assert ("num-workers=4", "no room in the budget") in [(one.remedy, one.why) for one in tuned.left_out]
     words = " ".join(render(tuned, ["train"], None, tmp_path / "tuned").split())
     assert "nothing was tried: no launch of num-workers=4 fits into what the unmodified run left" in words
     budgets = {float(found) for found in re.findall(r"--budget (\d+)s or more", words)}
@@ -593,11 +610,19 @@ def test_a_budget_that_has_no_room_for_a_single_arm_says_what_would(tmp_path: Pa
 
 
 def test_a_run_that_was_ended_before_its_first_step_asks_for_a_larger_budget(tmp_path: Path) -> None:
-    stopped = Ran(exit_code=130, wall_s=12.0, stopped=True)
-    with pytest.raises(CheckFailed, match="no training step was seen") as error:
-        tune(Scenario(lambda arm: 0.04, fails={"unmodified": stopped}), tmp_path, budget_s=60.0)
-    assert "ended after 12" in str(error.value.hint)
-    assert "--budget 450s gives it 1 min 30 s; if it makes data first, run" in str(error.value.hint)
+    ended = Ran(exit_code=137, wall_s=60.0, ended_for="was not done after 1 min")
+    with pytest.raises(CheckFailed, match="was not done after 1 min") as error:
+        tune(Scenario(lambda arm: 0.04, fails={"unmodified": ended}), tmp_path, budget_s=60.0)
+    assert "a larger --budget; if it makes data first, run" in str(error.value.hint)
+
+
+def test_what_one_race_has_no_place_for_is_tried_next(tmp_path: Path) -> None:
+    names = [f"{one}-workers" for one in ("num", "persistent", "no")]
+    names += ["prefetch-factor", "pin-memory", "ring-loader"]
+    asked = tuple(finding(f"host/{one}", one, num_workers=4, prefetch_factor=8) for one in names)
+    scenario = Scenario(lambda arm: 0.04, asked, noise=0.0)
+    tune(scenario, tmp_path)
+    assert {one.partition("=")[0] for one in scenario.launched} == {"unmodified", *names}
 
 
 def test_few_launches_of_several_arms_share_their_noise() -> None:
@@ -670,21 +695,6 @@ def test_what_has_no_live_form_is_tried_as_a_patch() -> None:
     assert told("numeric", lambda _: "") == ([], [f"semantic: needs --allow semantic; {most}"])
     # What a run under the patch asks for is of the code as it runs then.
     assert told("semantic", lambda _: "", (catalogue.parse("less-frequent-evaluation=9"),)) == ([], [])
-
-
-@pytest.mark.parametrize(
-    ("cause", "remedy"),
-    [("host/sync-in-step", "defer-item"), ("input/slow-collate", "batched-convert")],
-)
-def test_a_patch_that_changes_no_result_is_raced(cause: str, remedy: str) -> None:
-    evidence = Scenario(factors(), ())._evidence(frozenset(), 0.04)
-    waits = finding(cause, remedy)
-    exact = Limits(allow="exact")
-    found = ideas.ideas(evidence, (waits,), (), exact, (), cannot=lambda _: "")
-    assert remedy in [one.name for one in found[0]]
-    found = ideas.ideas(evidence, (waits,), (), exact, (), cannot=lambda _: "train.py:9: it is needed")
-    left = [one.why.partition(";")[0] for one in found[1] if one.remedy == remedy]
-    assert left == ["train.py:9: it is needed"]
 
 
 def test_what_is_not_allowed_or_not_possible_is_told(tmp_path: Path) -> None:

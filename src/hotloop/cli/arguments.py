@@ -107,7 +107,9 @@ def run_of(given: Path | None) -> Path:
     """The run that was given, else the newest here, which is named on standard error. Raises UsageError."""
     if given is not None:
         return given
-    known = [one for one in Path("hotloop-runs").glob("*") if (one / "run.json").is_file()]
+    there = Path("hotloop-runs")
+    going_on = (one.parent for one in there.glob("*/trials/*/raw"))  # what a tuning runs now
+    known = [one for one in (*there.glob("*"), *going_on) if (one / "run.json").is_file()]
     if not known:
         raise UsageError(
             "no run is given, and hotloop-runs has none", hint="record one: hotloop run -- python train.py"

@@ -59,8 +59,8 @@ def main(options: argparse.Namespace) -> int:
     folder, made = tuning_folder(options.out, command)
     first, whole = duration(first_s(options.budget)), duration(options.budget)
     words = (
-        f"hotloop: tuning for up to {whole}: the unmodified run for up to {first}, then launches in turns, a "
-        "line for each; at least two of them have to fit"
+        f"hotloop: tuning for up to {whole}: the unmodified run for {first}, or until it has shown steps, "
+        "then launches in turns, a line for each"
     )
     print(folded(words), file=sys.stderr, flush=True)
     progress = _Progress(options.budget)

@@ -105,6 +105,7 @@ def observe(
 
         def tick(pid: int) -> None:
             if guard is not None:
+                guard.steps = store.progress[1]
                 watching.call("guarding the machine", guard.look, pid)
             samples = watching.call(
                 "sampling the system", sampler.sample, pid, extra_pids=store.living_pids

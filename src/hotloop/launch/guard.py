@@ -28,7 +28,8 @@ LEAST_DISK_BYTES: Final = 2 << 30
 class Guard:
     """``look`` is called once or twice a second while a run goes on; ``why`` says what it was ended for.
 
-    ``stop_s``: seconds after which it is interrupted, as by Ctrl-C, which is no failure (``stopped``).
+    ``stop_s``: seconds after which it is interrupted, as by Ctrl-C, which is no failure (``stopped``), once
+    it has taken ``steps`` for half of them.
     ``timeout_s``: seconds after which it is killed. ``most_bytes``: of memory, all its processes together.
     ``disk``: where its writes go; with ``only_disk`` nothing else is looked at.
     """
@@ -40,8 +41,10 @@ class Guard:
     only_disk: bool = False
     why: str = ""
     stopped: bool = False
+    steps: int = 0
     peak_bytes: float = 0.0
     _begun_s: float = 0.0
+    _stepping_s: float = inf  # after it began
     _interrupted_s: float = 0.0
 
     def look(self, pid: int) -> None:
@@ -57,7 +60,9 @@ class Guard:
             with contextlib.suppress(OSError):  # if the kernel has to end something, then this
                 Path(f"/proc/{pid}/oom_score_adj").write_text("800")
         spent_s = now - self._begun_s
-        if self.stop_s is not None and spent_s > self.stop_s and not self.stopped:
+        if self.steps:
+            self._stepping_s = min(self._stepping_s, spent_s)
+        if self.stop_s is not None and spent_s > self._stops_s(self.stop_s) and not self.stopped:
             self.stopped, self._interrupted_s = True, now
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGINT)
@@ -66,6 +71,11 @@ class Guard:
         elif not self.stopped and not self.why and (why := self._too_much(pid, spent_s)):
             self.why = why
             end(pid)
+
+    def _stops_s(self, stop_s: float) -> float:
+        """When it is interrupted, in time to end in an orderly way; never before its first step."""
+        shown_s = max(stop_s, self._stepping_s + stop_s / 2)
+        return shown_s if shown_s == inf else min(shown_s, max(self._stepping_s, self.timeout_s - GRACE_S))
 
     def _too_much(self, pid: int, spent_s: float) -> str:
         used = memory_of(pid)

@@ -15,6 +15,7 @@ from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import Remedy
 from hotloop.tune import by_model
 from hotloop.tune.candidate import Candidate, LeftOut, Limits, onto
+from hotloop.tune.patching import OF_LOADERS
 from hotloop.tune.trial import Arm, edited, effect_of
 
 _WORKERS: Final = ("num-workers", "no-workers")
@@ -56,6 +57,13 @@ def ideas(
         if finding.cost_s_per_step < _LEAST_SHARE * step_s and not unpriced:
             continue
         ratio = 0.0 if unpriced else step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
+        if loader := finding.data.get("loader"):
+            most = step_s / max(step_s - float(finding.data["loader_saves_s"]), 0.05 * step_s)
+            why = "a launch changes the loaders of the training alone"
+            left[loader] = LeftOut(remedy=loader, why=why, most=most, cause="waiting for it")
+        if not _remedies(finding):
+            why = "no change that a launch could have in force"
+            left[finding.id] = _left(finding.id, finding, why, finding.advice, ratio)
         for remedy in _remedies(finding):
             if remedy.id in rewritten:
                 continue
@@ -158,16 +166,21 @@ def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tu
 
 
 def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:
-    """What is left to a person, and the most that it can give where that is known."""
-    by_hand = remedy.said(_value(remedy, finding) or None)
-    return LeftOut(remedy=remedy.id, why=why, by_hand=by_hand, most=ratio, cause=finding.id)
+    """What is left to a person."""
+    return _left(remedy.id, finding, why, remedy.said(_value(remedy, finding) or None), ratio)
+
+
+def _left(name: str, finding: Finding, why: str, by_hand: str, ratio: float) -> LeftOut:
+    """With the most that it can give, where that is known."""
+    return LeftOut(remedy=name, why=why, by_hand=by_hand, most=ratio, cause=finding.id)
 
 
 def _no_samples(remedy: Remedy, finding: Finding, steps: Steps) -> LeftOut | None:
     """What needs the samples of a DataLoader, or cannot be given to an iterable dataset, whose workers decide
     what is read.
     """
-    if not steps.loaders and remedy.indexed:
+    feeding = any(one.role == "train" and not one.own for one in steps.loaders)
+    if not feeding and (remedy.indexed or remedy.id in OF_LOADERS):
         return LeftOut(remedy=remedy.id, why="the batches come from no DataLoader")
     if not _is_iterable(steps):
         return None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from hotloop.compare.same_losses import STEPS
 from hotloop.compare.trace import Trace
-from hotloop.errors import CheckFailed, UsageError
+from hotloop.errors import CheckFailed
 from hotloop.tune.candidate import Limits
 from hotloop.tune.journal import Journal
 from hotloop.tune.patching import Patches
@@ -31,7 +30,6 @@ from hotloop.tune.trial import (
     settings,
     spell,
 )
-from hotloop.units import duration
 
 #: The first run may take this part of the budget, but not less and not more than these.
 _FIRST_PART: Final = 0.2
@@ -51,12 +49,10 @@ FILL_EPOCHS: Final = 3
 _BEHIND_S: Final = 5.0
 #: An arm may be predicted to be slower than this; it is ended then.
 _SLOWEST: Final = 0.5
-#: Launches that must fit into the budget beside the first: an arm, twice.
-_LEAST_LAUNCHES: Final = 2
 
 
 def first_s(budget_s: float) -> float:
-    """Seconds that the first run may take of a budget."""
+    """Seconds that the first run may take of a budget, where it has steps by then."""
     return min(_FIRST_S, max(_LEAST_FIRST_S, _FIRST_PART * budget_s))
 
 
@@ -141,33 +137,20 @@ class Launcher:
         """Seconds after which a launch is given up."""
         return _PATIENCE * self.launch_s + _PATIENCE_S
 
-    def first(self, launches: int = _LEAST_LAUNCHES) -> tuple[Trial, Examined]:
-        """The run as found, long enough for a diagnosis.
-
-        Raises CheckFailed where it fails, UsageError where the budget has no room for so many launches more.
-        """
+    def first(self) -> tuple[Trial, Examined]:
+        """The run as found, long enough for a diagnosis. Raises CheckFailed where it fails."""
         stop_s = first_s(self.budget_s)
-        trial = self._trial("first", (), timeout_s=2 * stop_s + _PATIENCE_S, stop_s=stop_s)
+        timeout_s = max(self.budget_s, 2 * stop_s + _PATIENCE_S)
+        trial = self._trial("first", (), timeout_s=timeout_s, stop_s=stop_s)
         seen = self.examine(trial) if trial.status == "measured" else None
         if seen is None or seen.evidence is None:
             hint = f"its output is in {self.folder / trial.folder / 'output.log'}"
-            if trial.more.get("stopped"):
-                longer = f": --budget {_FIRST_S / _FIRST_PART:.0f}s gives it {duration(_FIRST_S)}"
-                made = "; if it makes data first, run it once before"
-                hint = f"it was ended after {duration(stop_s)}{longer * (stop_s < _FIRST_S)}{made}; {hint}"
+            if trial.status == "ended" or trial.more.get("stopped"):
+                hint = f"give it a larger --budget; if it makes data first, run it once before; {hint}"
             raise CheckFailed(f"the unmodified run gives nothing to tune: {trial.why}", hint=hint)
         self.journal.hold(seen.files)
         self.patches = Patches(seen=seen, command=self.command, cut=bool(trial.more.get("stopped")))
         self._plan(trial, seen)
-        # Of a pair the other may be over as soon as it began.
-        least_s = launches * (self.launch_s + self.start_s) / 2
-        if len(self.journal.trials) < 2 and not self.room(least_s):
-            least_s = max(60, round(trial.seconds + 2 * launches * self.launch_s))
-            raise UsageError(
-                f"the budget of {duration(self.budget_s)} is too small: one launch takes about "
-                f"{duration(self.launch_s)}",
-                hint=f"go on with --out {shlex.quote(str(self.folder))} --budget {least_s:.0f}s, or more",
-            )
         return trial, seen
 
     def _plan(self, trial: Trial, seen: Examined) -> None:

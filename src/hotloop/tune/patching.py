@@ -17,7 +17,7 @@ from hotloop.fix.scene import Scene
 from hotloop.tune.trial import Arm, Examined, edited
 
 #: What a patch changes of one loader.
-_OF_LOADERS: Final = frozenset(
+OF_LOADERS: Final = frozenset(
     ["num-workers", "no-workers", "prefetch-factor", "persistent-workers", "cache-samples", "ring-loader"]
 )
 
@@ -56,7 +56,7 @@ class Patches:
         made = patches.make(self._told, arm)
         root = patches.root_of(made) if made.files else Path.cwd()
         left = [f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left]
-        if self._is_of_one and any(one.is_live and one.remedy.id in _OF_LOADERS for one in arm):
+        if self._is_of_one and any(one.is_live and one.remedy.id in OF_LOADERS for one in arm):
             left.append("the other loaders that train, which the launches changed as well")
         return Written(diff=made.diff(root), root=str(root), left=tuple(left))
 

@@ -134,7 +134,12 @@ class Race:
             arms = [(rival.arm, rival.predicted or 1.0) for rival in (*kept, one)]
             if self.launcher.room(self._wanted_s(have, arms, confirmed=bool(kept or have))):
                 kept.append(one)
-        self.known.tried.difference_update(one.name for one in candidates if one not in kept)
+        for one in candidates:
+            if one in kept:
+                self.known.left.pop(one.name, None)
+            else:
+                self.known.tried.discard(one.name)
+                self.known.left[one.name] = LeftOut(remedy=one.name, why="no room in the budget")
         return kept
 
     def _wanted_s(

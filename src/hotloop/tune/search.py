@@ -132,6 +132,8 @@ class Search:
                 launcher.spent = False
                 continue
             if winner is None or trial is None:
+                if found and self._races.ran:
+                    continue  # more may have been asked for than one race takes
                 break
             best, base = winner.arm, trial
             why.append(winner.why)

@@ -46,7 +46,7 @@ class Swept:
 
 def sweep(launcher: Launcher) -> Swept:
     """Launch the command with batches of more and more samples. Raises CheckFailed where that cannot be."""
-    _, seen = launcher.first(3)
+    _, seen = launcher.first()
     found, samples = _own_size(seen)
     sizes: dict[int, Trial] = {}
     ended, flat, number, before = "", 0, found, None
