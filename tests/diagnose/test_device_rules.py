@@ -72,6 +72,28 @@ def test_a_cpu_run_gets_no_advice_for_accelerators() -> None:
     assert set(found(measured, cores=8)) <= {"device/optimizer-not-fused"}  # a CPU has a fused kernel too
 
 
+@pytest.mark.parametrize(
+    ("text", "takes_s", "severity"),
+    [
+        ("net = Net()\nnet.double()", 9e-3, "medium"),
+        ("torch.autograd.grad(u, x, create_graph=True)", 9e-3, "info"),
+        ("net.double()", 9e-5, None),  # calls take as long in float32
+    ],
+)
+def test_float64_that_nothing_asks_for(text: str, takes_s: float, severity: str | None) -> None:
+    net = ModuleCost(
+        name="", cls="Net", forward_share=1, backward_share=1, depth=0, forward_s=takes_s, own_calls=1
+    )
+    measured = steps(MODEL, modules=(net,), facts={"modules": [{**NET, "param_dtypes": {"float64": 100}}]})
+    items = found(measured, sources={TRAIN: text})
+    assert ("device/float64" in items) == (severity is not None)
+    assert ("host/launch-bound" in items) == (severity is None)
+    if severity is not None:
+        assert items["device/float64"].severity == severity
+    if severity == "medium":
+        assert items["device/float64"].where == Place(file=TRAIN, line=2)
+
+
 # precision
 
 
@@ -297,6 +319,16 @@ def test_a_small_batch_leaves_device_and_memory_idle() -> None:
     assert items["host/launch-bound"].cost_s_per_step > items["device/batch-too-small"].cost_s_per_step == 0
     assert "device/batch-too-small" not in found(measured, notes=memory(60e9))
     assert "device/batch-too-small" not in found(measured)  # memory unknown
+
+
+def test_a_batch_on_a_cpu_that_only_calls_is_too_small() -> None:
+    net = ModuleCost(
+        name="", cls="Net", forward_share=1, backward_share=1, depth=0, forward_s=9e-5, own_calls=3
+    )
+    measured = steps(MODEL, modules=(net,), loaders=(loader(settings={"batch_size": 1}),))
+    assert found(measured)["device/batch-too-small"].severity == "low"
+    full = replace(measured, modules=(replace(net, forward_s=9e-3),))
+    assert "device/batch-too-small" not in found(full)
 
 
 def sized(seconds_of_16: float, *, last: int = 16, epochs: int = 12) -> Steps:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.python_work import python_in_model
 from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES
 from hotloop.record.recording import Recording
@@ -51,6 +52,28 @@ def device_bound(evidence: Evidence) -> bool:
 def device_s(evidence: Evidence) -> float:
     """Seconds per step the device works in a device-bound run."""
     return (busy_ratio(evidence) or 0.0) * evidence.steps.step_s
+
+
+def computing_s(evidence: Evidence) -> float:
+    """Seconds per step of forward, backward and optimizer on a CPU, of a device that the run waits for."""
+    if evidence.on_accelerator:
+        return device_s(evidence) if device_bound(evidence) else 0.0
+    return sum(evidence.steps.per_step(phase) for phase in CLASSES["device"])
+
+
+def is_all_calls(evidence: Evidence) -> bool:
+    """Whether a CPU's time goes to calling operations, whatever they compute: these take most of the step,
+    and forward no longer for each of the model's parts than a call does.
+    """
+    steps, limits = evidence.steps, evidence.limits
+    if evidence.on_accelerator:
+        return False
+    python_s = sum(group.seconds for group in python_in_model(evidence)) / steps.num_steps
+    outer = min((one.depth for one in steps.modules), default=0)
+    forward_s = sum(one.forward_s for one in steps.modules if one.depth == outer)
+    calls = sum(one.own_calls for one in steps.modules)
+    computes = computing_s(evidence) - python_s >= limits.computing_ratio * steps.step_s
+    return computes and 0 < forward_s <= calls * limits.call_s
 
 
 def launching_idle_s(steps: Steps) -> float:

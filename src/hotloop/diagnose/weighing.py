@@ -43,6 +43,9 @@ OVERLAPS: tuple[Overlap, ...] = (
     Overlap(loser="input/too-few-workers", winner="input/worker-transport"),
     Overlap(loser="input/shallow-prefetch", winner="input/worker-transport"),
     Overlap(loser="input/too-many-workers", winner="input/worker-transport"),
+    # What computes in float64 does not compute in float32.
+    Overlap(loser="device/amp-off", winner="device/float64"),
+    Overlap(loser="device/tf32-off", winner="device/float64"),
     # A growing cache is a named reason for growth.
     Overlap(loser="memory/worker-copies", winner="memory/unbounded-cache"),
     Overlap(loser="memory/host-growth", winner="memory/unbounded-cache"),

@@ -54,6 +54,11 @@ ENTRIES = {
         "Put them behind an option for the runs that need them.",
         ("not-deterministic",),
     ),
+    "device/float64": Entry(
+        "The model computes in float64: twice the time of float32 and more on a CPU, up to 64 times on a GPU.",
+        "Convert the data once (array.astype(np.float32), tensor.float()), leave out .double(), and compare "
+        "the loss curves.",
+    ),
     "device/graph-breaks": Entry(
         "torch.compile could not put the model into one graph: nothing is fused across the pieces.",
         "Remove .item(), print and data-dependent branches from forward; see TORCH_LOGS=graph_breaks.",

@@ -139,7 +139,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleCost:
-    """A submodule's share of forward and backward in the module window."""
+    """A submodule's share of forward and backward in the module window; all its calls at the usual length."""
 
     name: str
     cls: str
@@ -147,6 +147,8 @@ class ModuleCost:
     backward_share: float
     depth: int
     num_params: int = 0
+    forward_s: float = 0.0
+    own_calls: int = 0  # of one without parts of its own
 
 
 @dataclass(frozen=True, kw_only=True)

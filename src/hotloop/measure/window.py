@@ -30,6 +30,7 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
     costs = []
     for number in seen:
         note = names[number]
+        took = rows.duration[~backward & (rows.obj == number)]
         below = [n for n in seen if _holds(str(note.get("name", "")), str(names[n].get("name", "")))]
         costs.append(
             ModuleCost(
@@ -39,6 +40,8 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
                 backward_share=float(min(1.0, sum(backward_s[n] for n in below) / total_backward)),
                 depth=_whole(note.get("depth")),
                 num_params=_whole(note.get("num_params")),
+                forward_s=float(np.median(took) * len(took)) / 1e9 if len(took) else 0.0,
+                own_calls=len(took) if len(below) == 1 else 0,
             )
         )
     return tuple(sorted(costs, key=lambda c: -(c.forward_share + c.backward_share)))

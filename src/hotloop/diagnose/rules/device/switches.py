@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +11,12 @@ from typing import Any
 from hotloop.diagnose.causes import cause, decided
 from hotloop.diagnose.configured import wanted
 from hotloop.diagnose.device_state import (
+    computing_s,
     device_bound,
     device_s,
     has_tensor_cores,
     has_tf32,
+    is_all_calls,
     launching_idle_s,
     memory_ratio,
     power_ratio,
@@ -29,10 +33,16 @@ from hotloop.diagnose.facts import (
     num_params,
     trained_modules,
 )
+from hotloop.diagnose.source import sources
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Steps
 from hotloop.units import duration, share
 
+#: What may ask for float64 in a source, and what sets it.
+_EXACT = re.compile(
+    r"\b(gradcheck|create_graph|hessian|jacobian|LBFGS|odeint|cholesky|solve|eigh|svd|lstsq)\b"
+)
+_WIDE = re.compile(r"\.double\(\)|\btorch\.(float64|double)\b|\bDoubleTensor\b")
 #: A device that computes draws well over half of its power limit; one that moves small tensors does not.
 _POWER_RATIO = 0.35
 
@@ -209,23 +219,69 @@ def low_intensity(evidence: Evidence) -> Iterator[Finding]:
         )
 
 
+@rule("device/float64")
+def float64(evidence: Evidence) -> Iterator[Finding]:
+    """Most trained weights are float64. Where the source differentiates twice, solves or checks gradients,
+    its task may need that, which no row tells. What is saved is assumed: medium at most.
+    """
+    steps, saves = evidence.steps, evidence.limits.float64_saves_ratio
+    dtypes: Counter[str] = Counter()
+    for module in trained_modules(steps):
+        dtypes.update(module.get("param_dtypes") or {})
+    computing = computing_s(evidence)
+    if 2 * dtypes["float64"] <= dtypes.total() or not computing or is_all_calls(evidence):
+        return
+    large = saves * computing >= evidence.limits.medium_ratio * steps.step_s
+    texts = sources(evidence).items()
+    exact = next((found[0] for _, text in texts if (found := _EXACT.search(text))), "")
+    set_by = (
+        Place(file=file, line=text.count("\n", 0, found.start()) + 1)
+        for file, text in texts
+        for found in _WIDE.finditer(text)
+    )
+    yield cause(
+        evidence,
+        "device/float64",
+        message="The model computes in float64, which takes twice the time of float32 and more"
+        + (f": whether «{exact}» in the source needs it, a trial would tell." if exact else "."),
+        numbers=[
+            f"{share(dtypes['float64'] / dtypes.total())} of the weights are float64",
+            f"saving assumed, not measured: {share(saves)} of {duration(computing)} of computing per step",
+        ],
+        cost_s=saves * computing,
+        where=next(set_by, steps.source_loop),
+        severity="info" if exact else "medium" if large else None,
+        data={"assumed": True, "effect": "numeric"},
+    )
+
+
 @rule("device/batch-too-small")
 def batch_too_small(evidence: Evidence) -> Iterator[Finding]:
-    """A launch-bound device with most of its memory free; the seconds are those of ``host/launch-bound``."""
+    """A launch-bound device with most of its memory free, or a CPU that only calls; the seconds are those of
+    ``host/launch-bound``.
+    """
     steps, limits = evidence.steps, evidence.limits
     memory, loader = memory_ratio(evidence), steps.train_loader()
     batch: Any = loader.settings.get("batch_size") if loader else None
-    if not evidence.on_accelerator or memory is None or not isinstance(batch, int):
+    if not isinstance(batch, int):
         return
-    idle = launching_idle_s(steps) / steps.span_s
-    if idle < limits.launch_bound_ratio or memory > limits.small_batch_memory_ratio:
-        return
+    if is_all_calls(evidence):
+        leave = f"each step nothing but the calls of operations: {2 * batch} would take as long"
+        numbers = [f"{duration(computing_s(evidence))} per step in forward, backward and optimizer"]
+    else:
+        idle = launching_idle_s(steps) / steps.span_s
+        if not evidence.on_accelerator or memory is None or idle < limits.launch_bound_ratio:
+            return
+        if memory > limits.small_batch_memory_ratio:
+            return
+        leave = f"the device idle {share(idle)} of the time and most memory free"
+        numbers = [f"peak memory {share(memory)} of the device", f"idle while launching {share(idle)}"]
     yield cause(
         evidence,
         "device/batch-too-small",
-        message=f"A batch of {batch} leaves the device idle {share(idle)} of the time and most memory free.",
+        message=f"Batches of {batch} leave {leave}.",
         advice=f"Try batch_size={2 * batch} with the learning rate scaled along; it changes the training.",
-        numbers=[f"peak memory {share(memory)} of the device", f"idle while launching {share(idle)}"],
+        numbers=numbers,
         severity="low",
         where=loader.where if loader else None,
         data={"effect": "semantic", "batch_size": batch},

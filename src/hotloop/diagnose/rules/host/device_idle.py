@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, calls_of, cause
-from hotloop.diagnose.device_state import busy_ratio
+from hotloop.diagnose.device_state import busy_ratio, computing_s, is_all_calls
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.facts import is_compiled
@@ -19,8 +19,21 @@ from hotloop.units import duration, share
 
 @rule("host/launch-bound")
 def launch_bound(evidence: Evidence) -> Iterable[Finding]:
-    """Idle device time while the host was inside forward, backward or the optimizer."""
-    steps = evidence.steps
+    """Idle device time while the host was inside forward, backward or the optimizer; a CPU that only calls
+    operations, where no loader makes the batches.
+    """
+    steps, loader = evidence.steps, evidence.steps.train_loader()
+    if is_all_calls(evidence) and (loader is None or not isinstance(loader.settings.get("batch_size"), int)):
+        yield cause(
+            evidence,
+            "host/launch-bound",
+            message="The model's operations are so small that a step is nothing but their calls.",
+            advice="Put more samples into a step, or compile the model.",
+            numbers=[f"{duration(computing_s(evidence))} per step in forward, backward and optimizer"],
+            severity="low",
+            where=steps.source_loop,
+            remedies=(),
+        )
     if not evidence.on_accelerator or steps.device is None:
         return
     idle = {phase: steps.device.idle_s_by_phase.get(phase, 0.0) for phase in CLASSES["device"]}
