@@ -6,6 +6,7 @@ Each is guarded under the name of its observer.
 from __future__ import annotations
 
 from collections.abc import Callable
+from time import perf_counter_ns
 from typing import Final
 
 from hotloop.hooks.registry import Hooks, Switch
@@ -17,6 +18,8 @@ _SECOND_NS: Final = 1_000_000_000
 #: a run of three seconds tells as much of its course as one of days.
 _FIRST_TICK_NS: Final = 100_000_000
 _TICK_PART: Final = 10
+#: ... and not before this many times what it took.
+_TICK_COST: Final = 333
 
 
 class Callbacks:
@@ -78,9 +81,10 @@ class Callbacks:
         """Slow housekeeping; due at ``count.next_tick``."""
         self._first_tick = self._first_tick or now
         part = (now - self._first_tick) // _TICK_PART
-        self.count.next_tick = now + min(_SECOND_NS, max(_FIRST_TICK_NS, part))
         for function in self._on_tick:
             function()
+        cost = _TICK_COST * (perf_counter_ns() - now)
+        self.count.next_tick = now + min(_SECOND_NS, max(_FIRST_TICK_NS, part, cost))
         if now < self._next_second:
             return
         self._next_second = now + _SECOND_NS

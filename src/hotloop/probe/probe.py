@@ -68,6 +68,7 @@ class Probe(Callbacks):
         self.places = Places(self.is_user, self.note)
         self.site = self.places.site
         self.stack = self.places.stack
+        self.user_frame = self.places.user_frame
 
     def _end_where_told(self) -> None:
         """End with this step where the launcher wrote into the file ``HOTLOOP_UNTIL`` why."""
@@ -95,10 +96,6 @@ class Probe(Callbacks):
     def owner(self, ident: int) -> None:
         self.hooks.owner = ident
 
-    def user_frame(self, frame: FrameType | None) -> FrameType | None:
-        """The innermost user frame at or above ``frame``."""
-        return self.places.user_frame(frame)
-
     # -- training -------------------------------------------------------------------------------------------
 
     def wake(self) -> None:
@@ -124,7 +121,7 @@ class Probe(Callbacks):
         """Say once that another thread trains beside the recorded one."""
         if not self._unseen_told:
             self._unseen_told = True
-            user = self.places.user_frame(frame)
+            user = self.user_frame(frame)
             where = f" ({user.f_code.co_filename}:{user.f_lineno})" if user is not None else ""
             self.note("warning", text=f"a second thread trains{where}: only the first one was observed")
 

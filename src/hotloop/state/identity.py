@@ -33,6 +33,9 @@ class Known(Generic[T]):
     def put(self, obj: Any, value: T) -> None:
         """Remember; an object that cannot be referred to weakly is not remembered."""
         key, entries, refs = id(obj), self.entries, self._refs
+        if key in entries:
+            entries[key] = value
+            return
 
         def forget(ref: weakref.ref[Any]) -> None:
             if refs.get(key) is ref:

@@ -47,7 +47,7 @@ class Datasets:
         self._begun.pop(number, None)
         of_place = self._passes[place] = self._passes.get(place, 0) + 1
         dataset = own_dataset(getattr(loader, "dataset", None))
-        known = self._latest.setdefault(place, Known())
+        known = self._latest.get(place) or self._latest.setdefault(place, Known())
         passes, before = known.get(dataset) or (0, None)
         count = passes + 1 if of_place <= _FIRST_OF_PLACE or before is not None else of_place
         if (count > _FIRST or of_place > _FIRST_OF_PLACE) and count & (count - 1):

@@ -156,7 +156,7 @@ class Loaders(Construction):
             "reset": again,
             "num_batches": state.num_batches,
         }
-        ours = get_ident() == probe.owner
+        ours = get_ident() == probe.hooks.recorded[0]
         # Without workers, like the one before it: the row says enough, ``record.read`` puts the note back.
         if told["workers"] or not ours or state.id >= U16_MAX or self._told.get(state.loader) != told:
             self._told[state.loader] = told
@@ -170,10 +170,11 @@ class Loaders(Construction):
 
     def _state(self, loader: Any, iterator: Any) -> Iterator | None:
         """What is known of an iterator; a new one is the loader's. None: it cannot be remembered."""
-        if self._iterators.get(iterator) is None:
+        entries = self._iterators.entries
+        if id(iterator) not in entries:
             number = self._loaders.get(loader) or self._note_loader(loader, (), {}, 0, 0, "")
             self._iterators.put(iterator, Iterator(number))
-        return self._iterators.get(iterator)
+        return entries.get(id(iterator))
 
     # -- fetching --------------------------------------------------------------------------------------------
 
@@ -270,7 +271,7 @@ def batch_sizes(loader: Any, length: Callable[[Any], int]) -> tuple[int, int, in
     size = getattr(loader, "batch_size", None)
     sampler = getattr(loader, "batch_sampler", None)
     inner = getattr(sampler, "sampler", None)
-    if not isinstance(size, int) or not all(type(one).__module__ == _TORCHS for one in (sampler, inner)):
+    if not isinstance(size, int) or {type(sampler).__module__, type(inner).__module__} != {_TORCHS}:
         return 0, 0, 0  # the length of one of the script's own is not asked for
     try:
         held = attributes(inner)

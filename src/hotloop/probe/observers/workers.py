@@ -38,6 +38,8 @@ LOOKS_PER_COUNT: Final = 2
 #: One look in an odd number of batches: of two loaders in turn both are seen, and the one with the dearer
 #: batches says how many of both go by.
 MOST_SKIPPED: Final = BYTES_EVERY - 2
+#: After each so many batches that many more go by, up to four times as many: thirty looks told the parts.
+WELL_KNOWN: Final = 256
 #: The bodies of torch 2.6-2.13. Compared as bytecode of this interpreter, so formatting and annotations do
 #: not count.
 KNOWN_BODIES: Final = """
@@ -180,7 +182,8 @@ class Maker:
         skip = 0
         if not worker and self._count > BYTES_FIRST:
             took = max(end - start, self._took) + 1
-            skip = min(MOST_SKIPPED, WORTH_OBSERVING_NS // took) & ~1
+            less = 1 + min(3, self._count // WELL_KNOWN)
+            skip = min(less * MOST_SKIPPED, less * WORTH_OBSERVING_NS // took) & ~1
             self._counts.skip = skip
         self._took = end - start
         if measured and self._count >= BYTES_FIRST:
