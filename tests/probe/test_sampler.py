@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 from tests.running import Observed, Row, run_observed
 
+from hotloop import fast
 from hotloop.record.rows import U16_MAX
+
+pytestmark = pytest.mark.skipif(fast.hold is None, reason="samples need the compiled part")
 
 
 def samples_by_line(observed: Observed) -> dict[int, list[Row]]:
