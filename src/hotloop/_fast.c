@@ -297,7 +297,7 @@ static PyType_Spec rows_spec = {
 
 /* ---- Sites -------------------------------------------------------------------------------------------------- */
 
-#define NUM_LATEST 64
+#define NUM_LATEST 512
 #define NUM_STACKS 256
 
 typedef struct {
