@@ -48,7 +48,7 @@ def measured_ranks(ranks: Sequence[Process], got: Mapping[int, float]) -> list[S
         return _measured(ranks, got, Process.loaded)
     found = _measured(ranks, got, partial(glimpse, count=_STRETCHES, most=_GLIMPSE))
     wanted = [at for at in _singled_out(found) if found[at].partly]
-    while wanted:
+    for _ in range(3):
         whole = _measured([ranks[at] for at in wanted], got, Process.loaded)
         for at, steps in zip(wanted, whole, strict=True):
             found[at] = steps
