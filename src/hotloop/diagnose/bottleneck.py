@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hotloop import units
 from hotloop.diagnose.causes import spot
+from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.first_pass import FirstPass
 from hotloop.diagnose.limits import Limits
+from hotloop.diagnose.python_work import OF_MODULES, python_in_model
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES
@@ -53,6 +56,28 @@ def bottleneck(steps: Steps, filling: FirstPass | None = None, *, acts: bool = F
     loop makes its data by acting, which is work of the host.
     """
     return _largest(steps, filling, acts)[0]
+
+
+def as_counted(evidence: Evidence) -> Steps:
+    """The steps as the verdict counts them: Python in loops of the user's own beside the model's modules is
+    the host's time, wherever forward ends.
+    """
+    steps, limits = evidence.steps, evidence.limits
+    if evidence.on_accelerator or steps.facts.get("anomaly"):
+        return steps
+    totals = dict(steps.span_totals)
+    for group in python_in_model(evidence):
+        seconds = sum(one.seconds for one in group.lines if not one.place.function.endswith(OF_MODULES))
+        if (
+            seconds >= limits.python_in_forward_ratio * steps.span_s
+            and group.num_samples >= limits.min_samples
+        ):
+            taken = min(seconds, totals.get("forward", 0.0))
+            totals |= {
+                "forward": totals.get("forward", 0.0) - taken,
+                "other": totals.get("other", 0.0) + taken,
+            }
+    return replace(steps, span_totals=totals)
 
 
 def class_costs(steps: Steps, filling: FirstPass | None = None, acts: bool = False) -> dict[str, float]:

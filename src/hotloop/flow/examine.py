@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.diagnose.bottleneck import bottleneck, verdict
+from hotloop.diagnose.bottleneck import as_counted, bottleneck, verdict
 from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.doubt import doubt
 from hotloop.diagnose.evidence import Evidence, evidence_of
@@ -78,13 +78,13 @@ def examine(recording: Recording) -> Examination:
     loaded = tuple(one.loaded() if one.pid == leads.pid else one for one in recording.ranks)
     recording = replace(recording, machine=node.machine, system=node.system, ranks=loaded)
     evidence = evidence_of(recording, leads, ranks, Limits())
-    findings, acting = diagnose(evidence), acts(evidence)
+    findings, acting, counted = diagnose(evidence), acts(evidence), as_counted(evidence)
     return Examination(
         recording=recording,
         evidence=evidence,
         findings=findings,
-        bottleneck=bottleneck(evidence.steps, evidence.first_pass, acts=acting),
-        verdict=verdict(evidence.steps, findings, doubt(evidence), evidence.first_pass, acts=acting),
+        bottleneck=bottleneck(counted, evidence.first_pass, acts=acting),
+        verdict=verdict(counted, findings, doubt(evidence), evidence.first_pass, acts=acting),
     )
 
 

@@ -280,6 +280,11 @@ class Steps:
         sharded = any(module.get("sharded") for module in self.facts.get("modules", ()))
         return ("forward", "backward", "collective") if sharded else ("backward", "collective")
 
+    @property
+    def own_s(self) -> float:
+        """Seconds per step outside the phases in which ranks meet: a rank's own work."""
+        return max(0.0, self.step_s - sum(map(self.per_step, self.waits_inside)))
+
     def train_loader(self) -> LoaderUse | None:
         """The loader that drives training: the training loader with the most batches."""
         used = [loader for loader in self.loaders if loader.role == "train"]

@@ -24,7 +24,7 @@ def lead(ranks: Sequence[Steps]) -> Steps | None:
 
 
 def summaries(ranks: Sequence[Steps]) -> list[dict[str, Any]]:
-    """One entry per rank: steps, seconds, phases; ``own_s_per_step`` is without waiting for others."""
+    """One entry per rank: steps, seconds, phases; ``own_s_per_step`` leaves out where ranks meet."""
     return [
         {
             "rank": steps.rank,
@@ -33,7 +33,7 @@ def summaries(ranks: Sequence[Steps]) -> list[dict[str, Any]]:
             "wall_s": steps.wall_s,
             "span_s": steps.span_s,
             "s_per_step": steps.step_s if steps.num_steps else None,
-            "own_s_per_step": _own(steps) if steps.num_steps else None,
+            "own_s_per_step": steps.own_s if steps.num_steps else None,
             "phases": {name: steps.per_step(name) for name in PHASES if steps.per_step(name) > 0},
             "unaccounted_s": steps.unaccounted_s,
             "collective_in_backward_s": steps.collective_in_backward_s,
@@ -45,30 +45,10 @@ def summaries(ranks: Sequence[Steps]) -> list[dict[str, Any]]:
 def slowest(ranks: Sequence[Steps]) -> int | None:
     """The rank whose own work holds the others up; None where they are even or it cannot be told.
 
-    Ranks of one job take equally long steps, because the fast ones wait. Waiting is in the collectives, and
-    with DistributedDataParallel inside backward, with sharded parameters inside forward too: the second look
-    leaves these out.
+    Ranks of one job take equally long steps, because the fast ones wait where all meet.
     """
-    working = [steps for steps in ranks if steps.num_steps]
-    if len(working) < 2:
+    ordered = sorted((steps for steps in ranks if steps.num_steps), key=lambda one: (one.own_s, one.rank))
+    if len(ordered) < 2:
         return None
-    for own in (_own, _where_none_waits):
-        found = _stands_out([(own(steps), steps) for steps in working])
-        if found is not None:
-            return found.rank
-    return None
-
-
-def _stands_out(values: Sequence[tuple[float, Steps]]) -> Steps | None:
-    ordered = sorted(values, key=lambda pair: (pair[0], pair[1].rank))
-    middle = ordered[(len(ordered) - 1) // 2][0]
-    value, steps = ordered[-1]
-    return steps if value - middle > SLOWER_RATIO * steps.step_s else None
-
-
-def _own(steps: Steps) -> float:
-    return max(0.0, steps.step_s - steps.per_step("collective") - steps.collective_in_backward_s)
-
-
-def _where_none_waits(steps: Steps) -> float:
-    return max(0.0, steps.step_s - sum(steps.per_step(phase) for phase in steps.waits_inside))
+    middle, last = ordered[(len(ordered) - 1) // 2], ordered[-1]
+    return last.rank if last.own_s - middle.own_s > SLOWER_RATIO * last.step_s else None

@@ -61,6 +61,9 @@ def worker_copies(evidence: Evidence) -> Iterator[Finding]:
     if feed is None or len(grown) < 2 or typical < limits.worker_growth_bytes:
         return
     total, limit = typical * feed.workers, limit_of(evidence.machine)
+    pids = {worker.pid for worker in evidence.process.workers}
+    copied = [one.copied_bytes for one in worker_memory(evidence.recording) if one.pid in pids]
+    counted = bool(copied) and float(np.median(copied)) >= limits.worker_growth_bytes
     full = total / limit if limit else 0.0
     yield cause(
         evidence,
@@ -73,7 +76,7 @@ def worker_copies(evidence: Evidence) -> Iterator[Finding]:
             "private memory grown per worker: " + ", ".join(size(value) for value in grown[:4]),
             *([f"{share(full)} of the {size(limit)} this run may use"] if limit else []),
         ],
-        severity="medium" if full > 0.25 else "low" if full > 0.05 else "info",
+        severity="medium" if full > 0.25 else "low" if counted or full > 0.05 else "info",
         where=feed.loader.where,
         data={"bytes_per_worker": typical, "workers": feed.workers},
     )
