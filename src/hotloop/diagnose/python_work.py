@@ -39,8 +39,15 @@ def beside_the_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of lines that run between the phases of a step, costliest first."""
     steps = evidence.steps
     others = viewer_lines(steps) + collecting_lines(steps) + giving_back(steps)
-    lines = select(steps, lambda line: line.phase == "other" and line.role not in _OTHER_RULES)
+    lines = select(
+        steps, lambda line: line.phase == "other" and (line.role not in _OTHER_RULES or is_wait(line))
+    )
     return group_lines([line for line in lines if line not in others], steps.framework_call)
+
+
+def is_wait(line: LineCost) -> bool:
+    """Whether a line between batch and model only waits, off the CPU: it makes no targets."""
+    return line.role == "targets" and line.nature == "waiting"
 
 
 def collecting_lines(steps: Steps) -> list[LineCost]:
@@ -89,8 +96,10 @@ def viewer_lines(steps: Steps) -> list[LineCost]:
 
 def python_in_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of interpreter-bound lines in Python loops inside forward or backward: over pixels or objects,
-    or around the calls of the model (one time step, one sample after the other).
+    or around the calls of the model (one time step, one sample after the other); and lines of the training
+    loop itself that wait off the CPU between the model's call and the loss.
     """
+    loop_function = evidence.steps.source_loop.in_function if evidence.steps.source_loop else None
     lines = select(evidence.steps, lambda line: line.phase in ("forward", "backward"))
     by_loop: dict[tuple[str, int], list[LineCost]] = defaultdict(list)
     calls: dict[Place, list[LineCost]] = defaultdict(list)
@@ -99,6 +108,13 @@ def python_in_model(evidence: Evidence) -> list[LineGroup]:
             by_loop[line.place.file, _inner_loops(evidence, line)[-1].line].append(line)
         elif line.nature == "python" and line.phase == "forward" and line.statement is not None:
             calls[line.statement].append(line)
+        elif (
+            line.nature == "waiting"
+            and line.phase == "forward"
+            and line.place.in_function == loop_function
+            and not line.library.startswith("torch")  # there it waits for a core, or for the lock
+        ):
+            by_loop[line.place.file, line.place.line].append(line)
     for statement, called in calls.items():
         if (loop := _around_calls(evidence, statement)) is not None:
             merged = replace(

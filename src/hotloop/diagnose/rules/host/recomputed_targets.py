@@ -10,6 +10,7 @@ from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select
 from hotloop.diagnose.line_kinds import is_random
+from hotloop.diagnose.python_work import is_wait
 from hotloop.diagnose.source import function_text
 from hotloop.findings import Finding
 from hotloop.units import duration, share
@@ -23,7 +24,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     steps, limits = evidence.steps, evidence.limits
     lines = select(steps, lambda line: line.role == "targets" and line.phase not in ("startup", "evaluation"))
     back = giving_back(steps)
-    lines = [line for line in lines if line not in back]
+    lines = [line for line in lines if line not in back and not is_wait(line)]
     for group in group_lines(lines)[:3]:
         exposed = steps.exposed(group.hottest.phase)
         if group.seconds * exposed < limits.worth_fixing_ratio * steps.span_s:
