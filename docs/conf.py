@@ -52,7 +52,8 @@ def _versions(app: Any, error: Exception | None) -> None:
         names = sorted(path.parent.name for path in folder.parent.glob("*/objects.inv"))
         (folder.parent / "versions.json").write_text(json.dumps(names))
         (folder.parent / "index.html").write_text(
-            f'<!doctype html><meta http-equiv="refresh" content="0; url={release}/index.html"><title>hotloop</title>'
+            f'<!doctype html><meta http-equiv="refresh" content="0; url={release}/index.html">'
+            "<title>hotloop</title>"
         )
 
 

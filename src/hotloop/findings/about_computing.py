@@ -55,7 +55,8 @@ ENTRIES = {
         ("not-deterministic",),
     ),
     "device/float64": Entry(
-        "The model computes in float64: twice the time of float32 and more on a CPU, up to 64 times on a GPU.",
+        "The model computes in float64: twice the time of float32 and more on a CPU, up to 64 times on a "
+        "GPU.",
         "Convert the data once (array.astype(np.float32), tensor.float()), leave out .double(), and compare "
         "the loss curves.",
     ),

@@ -50,7 +50,7 @@ class Sampler(fast.Ticks):
         self._worker = self._probe.role == "worker"
         try:
             if self._sampled is None:
-                raise OSError("hotloop's compiled part is not there: install hotloop for this Python, with gcc")
+                raise OSError("hotloop's compiled part is missing: install hotloop for this Python, with gcc")
             interval = int(1e9 / self._hz)
             first = at_tick(now_ns() + interval)
             slower = first + SLOWER_NS, int(interval * SLOWER)

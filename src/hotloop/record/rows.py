@@ -131,8 +131,8 @@ SOCKET: Final = 16
 GC: Final = 17
 
 #: A stack sample. start = when taken; dur = time since the previous sample (its weight); value = stack id;
-#: extra = how long in us native code held it up since it was due; obj = share of the weight that the thread was
-#: on a CPU or ready for one, in 1/1000 (U16_MAX: unknown).
+#: extra = how long in us native code held it up since it was due; obj = share of the weight that the thread
+#: was on a CPU or ready for one, in 1/1000 (U16_MAX: unknown).
 SAMPLE: Final = 18
 
 #: torch.compile compiled a frame.
