@@ -335,16 +335,7 @@ def test_metrics_are_found_in_a_printed_log(tmp_path: Path) -> None:
 
 
 def test_the_command_line_proves_a_remedy_in_one_go() -> None:
-    done = hotloop(
-        "verify",
-        "--json",
-        "--apply",
-        "num-workers=1",
-        "--out",
-        "proof",
-        "--",
-        *command("none"),
-    )
+    done = hotloop("verify", "--json", "--apply", "num-workers=1", "--out", "proof", "--", *command("none"))
     assert done.returncode == 0, done.stderr
     verdict = json.loads(done.stdout)
     assert (verdict["schema"], verdict["parity"], verdict["launches"]) == (1, "exact", 1)

@@ -75,8 +75,7 @@ def _nothing_is_left() -> Iterator[None]:
 
 
 some_settings = st.one_of(
-    st.builds(Setting, st.just("process"), st.integers(1, 4), st.integers(1, 3)),
-    st.just(INLINE),
+    st.builds(Setting, st.just("process"), st.integers(1, 4), st.integers(1, 3)), st.just(INLINE)
 )
 
 

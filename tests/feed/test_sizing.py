@@ -5,16 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from feed_simulation import (
-    COMPUTING,
-    HEAVY,
-    HUGE,
-    SIX,
-    WAITING,
-    Simulation,
-    Workload,
-    mean_iteration_s,
-)
+from feed_simulation import COMPUTING, HEAVY, HUGE, SIX, WAITING, Simulation, Workload, mean_iteration_s
 
 from hotloop.feed.measuring import Fed
 from hotloop.feed.sizing import ONE_WORKER, Sizer

@@ -10,17 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pipelines import (
-    Compose,
-    ComposeModule,
-    Halve,
-    Noise,
-    OneOf,
-    Photos,
-    RandomApply,
-    RareFlip,
-    to_float,
-)
+from pipelines import Compose, ComposeModule, Halve, Noise, OneOf, Photos, RandomApply, RareFlip, to_float
 from torch.utils.data import Subset
 
 from hotloop.feed import randomness

@@ -129,11 +129,7 @@ TRAINING = """
     print(hashlib.sha256(state).hexdigest())
 """
 READS = {
-    "read": [
-        ["train.py: loss.item()"],
-        ["train.py: penalty.detach().cpu()"],
-        ["train.py: penalty.item()"],
-    ],
+    "read": [["train.py: loss.item()"], ["train.py: penalty.detach().cpu()"], ["train.py: penalty.item()"]],
     "read_whole": [["train.py: (logits.argmax(1) == y).sum().item()"]],
 }
 FACTS = {

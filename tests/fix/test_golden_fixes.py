@@ -121,8 +121,7 @@ def test_what_was_configured_is_written_only_where_it_goes_the_way_asked(
     (tmp_path / "a.yaml").write_text(f"num_workers: {configured}\n")
     note = {"source": "yaml", "file": "a.yaml", "key": "num_workers", "meaning": "num_workers"}
     scene = scene_of(
-        tmp_path,
-        {"config": [{**note, "value": configured}], "settings": {"num_workers": [configured, 1]}},
+        tmp_path, {"config": [{**note, "value": configured}], "settings": {"num_workers": [configured, 1]}}
     )
     finding = Finding(
         id="input/too-few-workers", message="", advice="", evidence=(), severity="high",

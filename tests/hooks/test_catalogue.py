@@ -31,15 +31,7 @@ SCRIPT = """
     print(json.dumps(found))
 """
 #: Packages that are not part of the test environment, or not of every platform's Python.
-ELSEWHERE = {
-    "tensorboardX",
-    "safetensors",
-    "wandb",
-    "mlflow",
-    "comet_ml",
-    "aim",
-    "hydra",
-}
+ELSEWHERE = {"tensorboardX", "safetensors", "wandb", "mlflow", "comet_ml", "aim", "hydra"}
 
 
 def test_the_catalogue_lists_what_is_patched(tmp_path: Path) -> None:

@@ -28,10 +28,7 @@ NAMES = {
         "other",
         "",
     ),
-    "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(int)": (
-        "other",
-        "",
-    ),
+    "void cudnn::bn_fw_tr_1C11_kernel_NCHW<float, float, int, 512, true, 1, true>(int)": ("other", ""),
     f"{ATEN}(anonymous namespace)::multi_tensor_apply_kernel<TensorListMetadata<4>>(int)": ("other", ""),
     f"{ATEN}(anonymous namespace)::cunn_SoftMaxForward<8, float, float>(float*)": ("other", ""),
     f"{ATEN}indexSelectLargeIndex<float, long, unsigned int, 2, 2, -2, true>(int)": ("other", ""),

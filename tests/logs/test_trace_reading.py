@@ -158,15 +158,7 @@ def test_a_damaged_event_is_counted(tmp_path: Path) -> None:
 
 def test_names_may_hold_anything(tmp_path: Path) -> None:
     machine = Machine()
-    names = [
-        'say "X"',
-        "a\\b",
-        '{"ph": "X", "cat": "kernel"}',
-        "line\nbreak",
-        "训练",
-        '"traceEvents": [',
-        "",
-    ]
+    names = ['say "X"', "a\\b", '{"ph": "X", "cat": "kernel"}', "line\nbreak", "训练", '"traceEvents": [', ""]
     with machine.step(0):
         for name in names:
             machine.op(name, host_us=10, device_us=5)
@@ -225,9 +217,4 @@ def test_a_trace_of_another_program_says_nothing(tmp_path: Path) -> None:
 def test_microseconds_become_nanoseconds() -> None:
     assert nanoseconds((b"1712195495505582.988", b"0.001")).tolist() == [1712195495505582988, 1]
     assert nanoseconds((b"1712195495505582", b"7")).tolist() == [1712195495505582000, 7000]
-    assert nanoseconds((b"1.5", b"2", b"3.25", b"4.123456")).tolist() == [
-        1500,
-        2000,
-        3250,
-        4123,
-    ]
+    assert nanoseconds((b"1.5", b"2", b"3.25", b"4.123456")).tolist() == [1500, 2000, 3250, 4123]

@@ -132,13 +132,7 @@ def test_what_nobody_else_asks_for_is_not_recorded_as_serving(tmp_path: Path, wh
 
 
 @pytest.mark.parametrize(
-    ("what", "calls"),
-    [
-        ("accepts", 4),
-        ("selects", 4),
-        ("serves", 1 + 4),
-        ("serves_what_came_before", 4),
-    ],
+    ("what", "calls"), [("accepts", 4), ("selects", 4), ("serves", 1 + 4), ("serves_what_came_before", 4)]
 )
 def test_what_is_served_is_recorded(tmp_path: Path, what: str, calls: int) -> None:
     observed = run_observed(SCRIPT, what, folder=tmp_path)

@@ -40,8 +40,7 @@ print(repr(net.weight.sum().item()))
 
 
 @pytest.mark.parametrize(
-    ("use", "unread"),
-    [("keys", ["mask", "rare"]), ("rare", ["mask"]), ("items", None), ("exact", None)],
+    ("use", "unread"), [("keys", ["mask", "rare"]), ("rare", ["mask"]), ("items", None), ("exact", None)]
 )
 def test_unread_fields(tmp_path: Path, use: str, unread: list[str] | None) -> None:
     # The word "type(batch) is" in the script makes it one that looks at exact types; only `exact` keeps it.

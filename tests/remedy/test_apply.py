@@ -119,10 +119,7 @@ def test_remedies_of_the_update_keep_losses_where_every_parameter_gets_a_gradien
 
 @pytest.mark.parametrize(
     ("remedies", "relative", "threads"),
-    [
-        (("autocast-bf16",), 5e-2, 1),
-        (("fused-optimizer", "threads=2"), 5e-2, 2),
-    ],
+    [(("autocast-bf16",), 5e-2, 1), (("fused-optimizer", "threads=2"), 5e-2, 2)],
 )
 def test_numeric_remedies_stay_near(
     tmp_path: Path, remedies: tuple[str, ...], relative: float, threads: int

@@ -117,10 +117,7 @@ def test_losses_stay_and_nothing_is_computed_twice(tmp_path: Path, args: tuple[s
     ("args", "why"),
     [
         (("--norm",), "its forward changes what the model keeps (running statistics), twice"),
-        (
-            ("--draw-again",),
-            "it draws random numbers in backward again, which would not be drawn",
-        ),
+        (("--draw-again",), "it draws random numbers in backward again, which would not be drawn"),
     ],
 )
 def test_what_would_train_otherwise_is_left(tmp_path: Path, args: tuple[str, ...], why: str) -> None:

@@ -290,13 +290,7 @@ def full_steps(rank: int = 0) -> Steps:
             busy_ratio=0.27,
             idle_s_by_phase={"data_wait": 71.0, "sync": 0.8},
             launch_bound_ratio=0.02,
-            kernels=(
-                {
-                    "name": "void cutlass::Kernel<sgemm>(Params)",
-                    "count": 1200,
-                    "device_s": 0.4,
-                },
-            ),
+            kernels=({"name": "void cutlass::Kernel<sgemm>(Params)", "count": 1200, "device_s": 0.4},),
         ),
         losses=np.concatenate([2.0 * np.exp(-np.arange(600) / 150) + rng.normal(0, 0.05, 600), [np.nan]]),
         loss_steps=np.arange(601) * 2,

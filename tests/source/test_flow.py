@@ -12,13 +12,7 @@ from hotloop.source.code import Code
 from hotloop.source.effects import draws, in_place, pure_function
 from hotloop.source.flow import binds, is_pure, loops_around, reads, writes
 from hotloop.source.text import Text
-from hotloop.source.values import (
-    UNKNOWN,
-    bound_to_self,
-    constant,
-    keys_of,
-    made_by,
-)
+from hotloop.source.values import UNKNOWN, bound_to_self, constant, keys_of, made_by
 
 
 def made(text: str) -> Code:

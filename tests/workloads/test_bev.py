@@ -51,12 +51,7 @@ def with_few(folder: Path, room: Path, mode: str, num: int) -> Path:
 
 
 def train(
-    modules: Modules,
-    folder: Path,
-    out: Path,
-    variant: str,
-    *options: str,
-    more: tuple[str, ...] = (),
+    modules: Modules, folder: Path, out: Path, variant: str, *options: str, more: tuple[str, ...] = ()
 ) -> list[dict[str, float]]:
     log = out / "steps.jsonl"
     out.mkdir(exist_ok=True)

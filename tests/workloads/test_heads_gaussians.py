@@ -149,9 +149,7 @@ def test_harmonics_are_orthonormal_in_the_known_order(modules: Modules) -> None:
 # -- more and fewer
 
 
-def test_small_ones_are_cloned_large_ones_split_and_the_optimizer_goes_on(
-    modules: Modules,
-) -> None:
+def test_small_ones_are_cloned_large_ones_split_and_the_optimizer_goes_on(modules: Modules) -> None:
     gaussians, vertices, faces = trained(modules)
     optimizer = optimizer_of(gaussians, amsgrad=True)
     with torch.no_grad():
@@ -250,9 +248,7 @@ def test_no_face_is_ever_empty_and_all_parts_stay_of_one_length(
         assert all(optimizer.state[value]["exp_avg"].shape == value.shape for value in gaussians.parameters())
 
 
-def test_a_reset_makes_all_nearly_transparent_and_forgets_how_opacity_moved(
-    modules: Modules,
-) -> None:
+def test_a_reset_makes_all_nearly_transparent_and_forgets_how_opacity_moved(modules: Modules) -> None:
     gaussians, _, _ = trained(modules)
     optimizer = optimizer_of(gaussians)
     with torch.no_grad():

@@ -131,9 +131,7 @@ def test_the_camera_looks_at_the_face_from_the_front(modules: Modules, gui: Any)
     assert seen[1].timestep == 2
 
 
-def test_the_project_draws_in_every_iteration_the_cured_one_now_and_then(
-    modules: Modules,
-) -> None:
+def test_the_project_draws_in_every_iteration_the_cured_one_now_and_then(modules: Modules) -> None:
     def iterations(kind: str) -> int:
         """How many go by while 20 pictures are taken."""
         with serving(modules, kind) as gui:

@@ -173,9 +173,7 @@ def test_cured_reads_its_workers_from_its_own_file(modules: Modules, folder: Pat
     assert (loader.loader.num_workers, loader.loader.prefetch_factor) == (1, 3)
 
 
-def test_ignored_settings_are_ignored_as_found_and_honoured_by_the_guide(
-    modules: Modules,
-) -> None:
+def test_ignored_settings_are_ignored_as_found_and_honoured_by_the_guide(modules: Modules) -> None:
     parse, set_flags = modules["train"].parse_args, modules["train"].set_flags
     config = modules["train"].load_config(FOLDER / "configs" / "full.yaml")
     cudnn = torch.backends.cudnn
