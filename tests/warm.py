@@ -27,18 +27,8 @@ from typing import Any
 
 #: Read by the interpreter or by torch when they start: a child of the server has what the server began with.
 _READ_AT_START = (
-    "PYTHON",
-    "OMP_",
-    "MKL_",
-    "LD_",
-    "MALLOC_",
-    "KMP_",
-    "TORCH",
-    "GLIBC_",
-    "CUDA",
-    "LC_",
-    "LANG",
-)
+    "PYTHON", "OMP_", "MKL_", "LD_", "MALLOC_", "KMP_", "TORCH", "GLIBC_", "CUDA", "LC_", "LANG",
+)  # fmt: skip
 
 #: How ``launch.throwaway`` starts what it starts first.
 _WITHIN = "-ISB"

@@ -55,22 +55,17 @@ def loader(
     lines = fields.pop("lines", ())
     return LoaderUse(
         **{
-            "id": 1,
-            "role": "train",
-            "where": Place(file=TRAIN, line=30, function="main"),
-            "settings": {"num_workers": workers, "batch_size": 32, "prefetch_factor": 2, **(settings or {})},
-            "dataset": {"class": "Windows", "len": 3200, "file": DATASET},
-            "num_iterators": 1,
-            "batches_per_epoch": float(num_batches),
-            "num_batches": num_batches,
-            "wait_s": _array(wait_s, num_batches),
-            "make_s": _array(make_s, num_batches),
-            "make_on_cpu_ratio": 1.0,
-            "lines": tuple(lines),
-            "lines_total_s": sum(item.seconds for item in lines),
-            **fields,
+            "id": 1, "role": "train", "where": Place(file=TRAIN, line=30, function="main"),
+            "settings": {
+                "num_workers": workers, "batch_size": 32, "prefetch_factor": 2, **(settings or {}),
+            },
+            "dataset": {"class": "Windows", "len": 3200, "file": DATASET}, "num_iterators": 1,
+            "batches_per_epoch": float(num_batches), "num_batches": num_batches,
+            "wait_s": _array(wait_s, num_batches), "make_s": _array(make_s, num_batches),
+            "make_on_cpu_ratio": 1.0, "lines": tuple(lines),
+            "lines_total_s": sum(item.seconds for item in lines), **fields,
         }
-    )
+    )  # fmt: skip
 
 
 def steps(phases: Mapping[str, float | Sequence[float]], *, num_steps: int = 100, **fields: Any) -> Steps:
@@ -86,23 +81,13 @@ def steps(phases: Mapping[str, float | Sequence[float]], *, num_steps: int = 100
     steady[:1] = False
     return Steps(
         **{
-            "rank": 0,
-            "pid": 100,
-            "start_s": startup + end - length,
-            "end_s": startup + end,
-            "phases": table,
-            "samples": np.full(num_steps, 32.0),
-            "steady": steady,
-            "totals": {**totals, "startup": startup},
-            "span_totals": totals,
-            "wall_s": startup + float(length.sum()),
-            "span": (startup, startup + float(length.sum())),
-            "num_updates": num_steps,
-            "num_epochs": 1,
-            "facts": {"torch": {"threads": 1}},
-            **fields,
+            "rank": 0, "pid": 100, "start_s": startup + end - length, "end_s": startup + end,
+            "phases": table, "samples": np.full(num_steps, 32.0), "steady": steady,
+            "totals": {**totals, "startup": startup}, "span_totals": totals,
+            "wall_s": startup + float(length.sum()), "span": (startup, startup + float(length.sum())),
+            "num_updates": num_steps, "num_epochs": 1, "facts": {"torch": {"threads": 1}}, **fields,
         }
-    )
+    )  # fmt: skip
 
 
 def evidence(
@@ -135,17 +120,10 @@ def evidence(
         workers=workers,
     )
     recording = Recording(
-        folder=None,
-        command=("python", "train.py"),
-        exit_code=0,
-        wall_s=run.wall_s,
-        start_ns=0,
-        start_unix_s=0.0,
-        ranks=(process,),
-        machine={"cores": cores, **(machine or {})},
-        system=system or {},
-        process_system=process_system or {},
-    )
+        folder=None, command=("python", "train.py"), exit_code=0, wall_s=run.wall_s, start_ns=0,
+        start_unix_s=0.0, ranks=(process,), machine={"cores": cores, **(machine or {})},
+        system=system or {}, process_system=process_system or {},
+    )  # fmt: skip
     return evidence_of(recording, run, (run,), limits or Limits())
 
 

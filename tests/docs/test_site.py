@@ -15,17 +15,9 @@ ROOT = Path(__file__).resolve().parents[2]
 def test_the_site_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx", reason="the extra docs is not installed")
     command = [
-        sys.executable,
-        "-m",
-        "sphinx",
-        "-q",
-        "-W",
-        "--keep-going",
-        "-b",
-        "html",
-        str(ROOT / "docs"),
+        sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html", str(ROOT / "docs"),
         str(tmp_path),
-    ]
+    ]  # fmt: skip
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     first = (tmp_path / "index.html").read_text()

@@ -45,14 +45,9 @@ def test_every_way_to_start_that_there_is_here_is_observed(start: str, tmp_path:
     script.chmod(0o755)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     done = subprocess.run(
-        ROWS[start],
-        shell=True,
-        cwd=tmp_path,
-        env={**os.environ, "PATH": path},
-        capture_output=True,
-        text=True,
-        stdin=subprocess.DEVNULL,
-    )
+        ROWS[start], shell=True, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True,
+        text=True, stdin=subprocess.DEVNULL,
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
     (run,) = (tmp_path / "hotloop-runs").iterdir()
     assert json.loads((run / "report.json").read_text())["num_steps"] == 96

@@ -52,31 +52,12 @@ def _comments(text: str) -> list[str]:
 @pytest.mark.parametrize(
     "call",
     [
-        "f()",
-        "f( )",
-        "f(\n)",
-        "f(a)",
-        "f(a, )",
-        "f(a,\n  b)",
-        "f(\n  a\n)",
-        "f(\n  a,  # one\n  # two\n)",
-        "f(\n  a  # one\n  ,\n)",
-        "f(\n    (a)\n)",
-        "f((a),)",
-        "f(*a)",
-        "f(*a, **b)",
-        "f(**b,)",
-        "f(\n    *a,\n    **b\n)",
-        "f(a)(b)",
-        "(f)(a)",
-        "f(a, b=[\n  1,\n])",
-        "f(a, b=lambda: (1,\n  2))",
-        "f(a, 'text with ) and ,')",
-        "f(a) # f(b)",
-        "f(a, \\\n  b)",
-        "f(\ta\t)",
+        "f()", "f( )", "f(\n)", "f(a)", "f(a, )", "f(a,\n  b)", "f(\n  a\n)", "f(\n  a,  # one\n  # two\n)",
+        "f(\n  a  # one\n  ,\n)", "f(\n    (a)\n)", "f((a),)", "f(*a)", "f(*a, **b)", "f(**b,)",
+        "f(\n    *a,\n    **b\n)", "f(a)(b)", "(f)(a)", "f(a, b=[\n  1,\n])", "f(a, b=lambda: (1,\n  2))",
+        "f(a, 'text with ) and ,')", "f(a) # f(b)", "f(a, \\\n  b)", "f(\ta\t)",
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("newline", ["\n", "\r\n"])
 def test_layouts(call: str, newline: str) -> None:
     text = f"x = {call}\n".replace("\n", newline)

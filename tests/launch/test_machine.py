@@ -81,15 +81,9 @@ def test_the_mount_of_a_path(path: str, mount: str, filesystem: str, monkeypatch
 @pytest.mark.parametrize(
     ("visible", "expected"),
     [
-        (None, True),
-        ("0,1", True),
-        ("0", False),
-        ("", False),
-        ("-1", False),
-        ("GPU-ab", True),
-        ("GPU-cd", False),
-        ("-1,1", False),
+        (None, True), ("0,1", True), ("0", False), ("", False), ("-1", False), ("GPU-ab", True),
+        ("GPU-cd", False), ("-1,1", False),
     ],
-)
+)  # fmt: skip
 def test_cuda_visible_devices(visible: str | None, expected: bool) -> None:
     assert is_visible(1, "GPU-abcd", visible) is expected

@@ -184,19 +184,10 @@ def test_odd_numbers_do_no_harm(tmp_path: Path, number: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "",
-        "{",
-        "[",
-        "{}",
-        '{"a": 1}',
-        "step 1 loss 2",
-        '[{"ph": "M"',
-        "[1, 2]",
-        '{"traceEvents": 3}',
-        "\x00\x01",
-        '["ph"]',
+        "", "{", "[", "{}", '{"a": 1}', "step 1 loss 2", '[{"ph": "M"', "[1, 2]", '{"traceEvents": 3}',
+        "\x00\x01", '["ph"]',
     ],
-)
+)  # fmt: skip
 def test_other_files_are_no_traces(tmp_path: Path, text: str) -> None:
     path = tmp_path / "trace.json"
     path.write_text(text)

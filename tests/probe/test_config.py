@@ -54,41 +54,14 @@ def test_names_people_use(key: str, meaning: str) -> None:
 @pytest.mark.parametrize(
     "key",
     [
-        *("log_interval", "interval", "every", "eval_iters", "validation", "save_dir"),
-        *("val.num_workers", "val_batch_size", "test_workers", "eval.batch_size"),
-        *(
-            "benchmark",
-            "password",
-            "hidden_size",
-            "worker_class",
-            "max_workers",
-            "rollout_workers",
-            "batch_norm",
-        ),
-        *(
-            "global_batch_size",
-            "effective_batch_size",
-            "size",
-            "memory",
-            "lr_decay",
-            "min_lr",
-            "lr_scheduler",
-        ),
-        *("precision_recall", "compile_flags", "compiler", "prefetch_to_device", "worker_seed", "accumulate"),
-        *(
-            "image_size",
-            "steps",
-            "torch",
-            "mixed",
-            "batch",
-            "learning",
-            "num",
-            "data",
-            "amplitude",
-            "model.size",
-        ),
+        "log_interval", "interval", "every", "eval_iters", "validation", "save_dir", "val.num_workers",
+        "val_batch_size", "test_workers", "eval.batch_size", "benchmark", "password", "hidden_size",
+        "worker_class", "max_workers", "rollout_workers", "batch_norm", "global_batch_size",
+        "effective_batch_size", "size", "memory", "lr_decay", "min_lr", "lr_scheduler", "precision_recall",
+        "compile_flags", "compiler", "prefetch_to_device", "worker_seed", "accumulate", "image_size",
+        "steps", "torch", "mixed", "batch", "learning", "num", "data", "amplitude", "model.size",
     ],
-)
+)  # fmt: skip
 def test_names_that_mean_something_else(key: str) -> None:
     assert meaning_of(key) is None
 

@@ -37,26 +37,12 @@ def matched(batch: Any) -> Any:
 
 
 WHOLE: list[Callable[[Any], Any]] = [
-    dict,
-    list,
-    sorted,
-    copy.copy,
-    copy.deepcopy,
-    json.dumps,
-    repr,
-    lambda b: double_star(**b),
-    lambda b: {**b},
-    lambda b: {"z": 1} | b,
-    lambda b: b | {"z": 1},
-    lambda b: {}.update(b),
-    lambda b: list(b.items()),
-    lambda b: list(b.values()),
-    lambda b: {key: b[key] for key in b},
-    lambda b: pickle.loads(pickle.dumps(b)),
-    lambda b: b == {"a": 1, "b": 2},
-    lambda b: b.copy(),
+    dict, list, sorted, copy.copy, copy.deepcopy, json.dumps, repr, lambda b: double_star(**b),
+    lambda b: {**b}, lambda b: {"z": 1} | b, lambda b: b | {"z": 1}, lambda b: {}.update(b),
+    lambda b: list(b.items()), lambda b: list(b.values()), lambda b: {key: b[key] for key in b},
+    lambda b: pickle.loads(pickle.dumps(b)), lambda b: b == {"a": 1, "b": 2}, lambda b: b.copy(),
     lambda b: list(reversed(b)),
-]
+]  # fmt: skip
 
 
 @pytest.mark.parametrize("use", WHOLE)

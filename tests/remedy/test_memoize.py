@@ -283,24 +283,15 @@ def test_what_comes_again_is_made_once_and_looked_at_now_and_then(context: Any) 
 @pytest.mark.parametrize(
     ("name", "why"),
     [
-        ("noisy", "draws random"),
-        ("noisy_in_numpy", "draws random"),
-        ("noisy_in_torch", "draws random"),
-        ("noisy_of_its_own", "draws random"),
-        ("seldom", "draws random"),
-        ("nothing", "called for what it does"),
-        ("counts", "changes what it is given or reads"),
-        ("later", "gives a generator"),
-        ("opened", "gives a StringIO"),
-        ("one_after_the_other", "one after the other"),
-        ("with_gradient", "a tensor with a gradient"),
-        ("a_set", "gives a set"),
-        ("an_object", "gives a Made"),
-        ("a_pair", "gives a Pair"),
-        ("told", "calls print()"),
-        ("one_by_one", "another result for the same arguments"),
+        ("noisy", "draws random"), ("noisy_in_numpy", "draws random"), ("noisy_in_torch", "draws random"),
+        ("noisy_of_its_own", "draws random"), ("seldom", "draws random"),
+        ("nothing", "called for what it does"), ("counts", "changes what it is given or reads"),
+        ("later", "gives a generator"), ("opened", "gives a StringIO"),
+        ("one_after_the_other", "one after the other"), ("with_gradient", "a tensor with a gradient"),
+        ("a_set", "gives a set"), ("an_object", "gives a Made"), ("a_pair", "gives a Pair"),
+        ("told", "calls print()"), ("one_by_one", "another result for the same arguments"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_kept_is_left_as_it_is(context: Any, name: str, why: str) -> None:
     form = put(context, name)
     asked(globals()[name])

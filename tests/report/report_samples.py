@@ -64,15 +64,9 @@ TRAIN_TEXT = "\n".join(
 
 #: Mean seconds of each phase in a step.
 STEP = {
-    "data_wait": 0.0604,
-    "transfer": 0.0011,
-    "forward": 0.0085,
-    "backward": 0.0098,
-    "optimizer": 0.0021,
-    "sync": 0.0009,
-    "logging": 0.0007,
-    "other": 0.0024,
-}
+    "data_wait": 0.0604, "transfer": 0.0011, "forward": 0.0085, "backward": 0.0098, "optimizer": 0.0021,
+    "sync": 0.0009, "logging": 0.0007, "other": 0.0024,
+}  # fmt: skip
 
 
 def table(
@@ -103,28 +97,14 @@ def steps(
     steady = np.ones(num_steps, bool)
     steady[:3] = False
     fields: dict[str, Any] = {
-        "rank": rank,
-        "pid": 4100 + rank,
-        "start_s": start,
-        "end_s": end,
-        "phases": phases,
-        "samples": np.full(num_steps, 32.0),
-        "steady": steady,
-        "totals": totals,
-        "span_totals": span_totals,
-        "wall_s": span[1] + 1.5,
-        "span": span,
-        "unaccounted_s": 0.3,
-        "num_updates": num_steps,
+        "rank": rank, "pid": 4100 + rank, "start_s": start, "end_s": end, "phases": phases,
+        "samples": np.full(num_steps, 32.0), "steady": steady, "totals": totals, "span_totals": span_totals,
+        "wall_s": span[1] + 1.5, "span": span, "unaccounted_s": 0.3, "num_updates": num_steps,
         "num_epochs": 4,
         "startup": {
-            "import torch": 4.1,
-            "setup": 5.2,
-            "first batch": 1.3,
-            "interpreter": 0.2,
-            "other imports": 1.0,
+            "import torch": 4.1, "setup": 5.2, "first batch": 1.3, "interpreter": 0.2, "other imports": 1.0,
         },
-    }
+    }  # fmt: skip
     return Steps(**{**fields, **more})
 
 
@@ -137,117 +117,61 @@ def full_steps(rank: int = 0) -> Steps:
     long = Place(file=LONG, line=1204, function="RandomPerspectiveWithÜberlangemNamen.forward")
     worker_lines = (
         LineCost(
-            place=data,
-            phase="data_wait",
-            seconds=61.2,
-            num_samples=6120,
-            role="input",
-            nature="native",
-            library="sklearn.preprocessing._data",
-            source="scaled = self.scaler.transform(window)",
+            place=data, phase="data_wait", seconds=61.2, num_samples=6120, role="input", nature="native",
+            library="sklearn.preprocessing._data", source="scaled = self.scaler.transform(window)",
         ),
         LineCost(
-            place=replace(data, line=21),
-            phase="data_wait",
-            seconds=9.7,
-            num_samples=970,
-            role="input",
+            place=replace(data, line=21), phase="data_wait", seconds=9.7, num_samples=970, role="input",
             nature="python",
         ),
-    )
+    )  # fmt: skip
     loader = LoaderUse(
-        id=1,
-        role="train",
-        where=Place(file=TRAIN, line=48, function="main"),
+        id=1, role="train", where=Place(file=TRAIN, line=48, function="main"),
         settings={
-            "batch_size": 32,
-            "num_workers": 2,
-            "prefetch_factor": 2,
-            "pin_memory": False,
-            "persistent_workers": False,
-            "shuffle": True,
-            "drop_last": True,
-            "class": "DataLoader",
+            "batch_size": 32, "num_workers": 2, "prefetch_factor": 2, "pin_memory": False,
+            "persistent_workers": False, "shuffle": True, "drop_last": True, "class": "DataLoader",
             "multiprocessing_context": None,
         },
         dataset={
-            "class": "Windows",
-            "module": "tcn_state.data.windows",
-            "len": 38400,
-            "file": DATA,
-            "line": 17,
+            "class": "Windows", "module": "tcn_state.data.windows", "len": 38400, "file": DATA, "line": 17,
         },
-        num_iterators=4,
-        batches_per_epoch=300,
-        num_batches=1200,
-        wait_s=np.full(1200, 0.0604),
-        ready=np.zeros(1200),
-        iter_s=np.array([0.9, 0.9, 0.9, 0.9]),
-        first_batch_s=np.array([1.1, 0.8, 0.8, 0.8]),
-        shutdown_s=np.array([0.1, 0.1, 0.1]),
-        make_s=np.full(1200, 0.118),
-        sample_s=0.0036,
-        slowest_sample_s=np.full(1200, 0.009),
-        collate_s=0.0012,
-        batch_bytes=3.2e6,
+        num_iterators=4, batches_per_epoch=300, num_batches=1200, wait_s=np.full(1200, 0.0604),
+        ready=np.zeros(1200), iter_s=np.array([0.9, 0.9, 0.9, 0.9]),
+        first_batch_s=np.array([1.1, 0.8, 0.8, 0.8]), shutdown_s=np.array([0.1, 0.1, 0.1]),
+        make_s=np.full(1200, 0.118), sample_s=0.0036, slowest_sample_s=np.full(1200, 0.009),
+        collate_s=0.0012, batch_bytes=3.2e6,
         batch_fields=(
             {"path": "x", "dtype": "float32", "shape": [32, 64, 24], "bytes": 196608},
             {"path": "id", "dtype": "int64", "shape": [32], "bytes": 256},
         ),
-        unused_fields=("id",),
-        make_on_cpu_ratio=0.97,
-        busy_ratio=0.99,
-        deliver_s=0.0006,
-        lines=worker_lines,
-        lines_total_s=74.0,
-        num_worker_processes=8,
+        unused_fields=("id",), make_on_cpu_ratio=0.97, busy_ratio=0.99, deliver_s=0.0006,
+        lines=worker_lines, lines_total_s=74.0, num_worker_processes=8,
         worker_stats={"read_bytes": 1.2e9, "cpu_s": 141.0, "major_faults": 12},
-    )
+    )  # fmt: skip
     evaluation = replace(
-        loader,
-        id=2,
-        role="evaluation",
-        unused_fields=(),
-        lines=(),
-        where=Place(file=TRAIN, line=55, function="main"),
-        num_batches=160,
-    )
+        loader, id=2, role="evaluation", unused_fields=(), lines=(),
+        where=Place(file=TRAIN, line=55, function="main"), num_batches=160,
+    )  # fmt: skip
     rng = np.random.default_rng(7)
     return steps(
         rank=rank,
         step={
-            **STEP,
-            "data_wait": 0.0604 if rank == 1 else 0.054,
+            **STEP, "data_wait": 0.0604 if rank == 1 else 0.054,
             "collective": 0.0011 if rank == 1 else 0.0075,
         },
         lines=(
             LineCost(
-                place=data,
-                phase="data_wait",
-                seconds=58.1,
-                num_samples=5810,
-                role="input",
-                nature="native",
-                library="sklearn.preprocessing._data",
-                statement=train,
+                place=data, phase="data_wait", seconds=58.1, num_samples=5810, role="input",
+                nature="native", library="sklearn.preprocessing._data", statement=train,
             ),
             LineCost(place=train, phase="other", seconds=2.2, num_samples=220, nature="python"),
             LineCost(
-                place=long,
-                phase="forward",
-                seconds=1.9,
-                num_samples=190,
-                role="forward",
-                nature="native",
+                place=long, phase="forward", seconds=1.9, num_samples=190, role="forward", nature="native",
                 source="grid = F.affine_grid(θ, x.shape, align_corners=False)",
             ),
             LineCost(
-                place=replace(train, line=4),
-                phase="startup",
-                seconds=3.1,
-                num_samples=300,
-                nature="native",
-                library="pandas.io.parsers",
+                place=replace(train, line=4), phase="startup", seconds=3.1, num_samples=300,
+                nature="native", library="pandas.io.parsers",
             ),
         ),
         loaders=(loader, evaluation),
@@ -260,62 +184,42 @@ def full_steps(rank: int = 0) -> Steps:
             ),
             "transfer": (
                 SiteCost(
-                    place=replace(train, line=80),
-                    operation="to",
-                    count=2400,
-                    seconds=1.3,
-                    num_bytes=3_800_000_000,
-                    flags={"pinned": 0.0, "non_blocking": 1.0},
+                    place=replace(train, line=80), operation="to", count=2400, seconds=1.3,
+                    num_bytes=3_800_000_000, flags={"pinned": 0.0, "non_blocking": 1.0},
                 ),
             ),
         },
-        gc_s=0.4,
-        gc_count=31,
-        graph_breaks=2,
-        compile_s=0.0,
+        gc_s=0.4, gc_count=31, graph_breaks=2, compile_s=0.0,
         modules=(
             ModuleCost(
-                name="encoder.blocks.0",
-                cls="TemporalBlock",
-                forward_share=0.41,
-                backward_share=0.44,
-                depth=2,
-                num_params=1_204_224,
+                name="encoder.blocks.0", cls="TemporalBlock", forward_share=0.41, backward_share=0.44,
+                depth=2, num_params=1_204_224,
             ),
             ModuleCost(
-                name="head", cls="Linear", forward_share=0.08, backward_share=0.05, depth=1, num_params=24_600
+                name="head", cls="Linear", forward_share=0.08, backward_share=0.05, depth=1,
+                num_params=24_600,
             ),
         ),
         device=DeviceUse(
-            busy_ratio=0.27,
-            idle_s_by_phase={"data_wait": 71.0, "sync": 0.8},
-            launch_bound_ratio=0.02,
+            busy_ratio=0.27, idle_s_by_phase={"data_wait": 71.0, "sync": 0.8}, launch_bound_ratio=0.02,
             kernels=({"name": "void cutlass::Kernel<sgemm>(Params)", "count": 1200, "device_s": 0.4},),
         ),
         losses=np.concatenate([2.0 * np.exp(-np.arange(600) / 150) + rng.normal(0, 0.05, 600), [np.nan]]),
         loss_steps=np.arange(601) * 2,
         settings=(
             Setting(
-                name="num_workers",
-                in_effect=2,
-                configured=24,
-                where=f"{CWD}/configs/überbau.yaml:12",
-                differs=True,
-                by=Written(file=DATA, line=44, text="num_workers=2"),
+                name="num_workers", in_effect=2, configured=24, where=f"{CWD}/configs/überbau.yaml:12",
+                differs=True, by=Written(file=DATA, line=44, text="num_workers=2"),
             ),
             Setting(name="batch_size", in_effect=32, configured="32", where="--batch-size"),
             Setting(
-                name="amp",
-                in_effect=False,
-                configured="true",
-                where=f"{CWD}/configs/überbau.yaml:31",
+                name="amp", in_effect=False, configured="true", where=f"{CWD}/configs/überbau.yaml:31",
                 differs=True,
             ),
             Setting(name="cudnn.benchmark", in_effect=False),
         ),
-        facts={"torch": {"version": "2.13.0", "threads": 2}, "accelerator": True},
-        source_loop=train,
-    )
+        facts={"torch": {"version": "2.13.0", "threads": 2}, "accelerator": True}, source_loop=train,
+    )  # fmt: skip
 
 
 def process(rank: int = 0, *, num_steps: int = 1200, num_workers: int = 2) -> Process:
@@ -354,16 +258,9 @@ def process(rank: int = 0, *, num_steps: int = 1200, num_workers: int = 2) -> Pr
     }
     workers = tuple(_worker(rank, index, origin) for index in range(num_workers))
     return Process(
-        pid=4100 + rank,
-        ppid=1,
-        role="main",
-        rank=rank,
-        start_ns=origin,
-        end_ns=at,
-        rows=table,
-        notes=notes,
-        workers=workers,
-    )
+        pid=4100 + rank, ppid=1, role="main", rank=rank, start_ns=origin, end_ns=at, rows=table,
+        notes=notes, workers=workers,
+    )  # fmt: skip
 
 
 def _worker(rank: int, index: int, origin: int) -> Process:
@@ -373,15 +270,9 @@ def _worker(rank: int, index: int, origin: int) -> Process:
     )
     pid = 5000 + 10 * rank + index
     return Process(
-        pid=pid,
-        ppid=4100 + rank,
-        role="worker",
-        rank=rank,
-        start_ns=origin,
-        end_ns=int(starts[-1]),
-        rows=table,
-        notes={},
-    )
+        pid=pid, ppid=4100 + rank, role="worker", rank=rank, start_ns=origin, end_ns=int(starts[-1]),
+        rows=table, notes={},
+    )  # fmt: skip
 
 
 def recording(num_ranks: int = 1, **more: Any) -> Recording:
@@ -390,22 +281,14 @@ def recording(num_ranks: int = 1, **more: Any) -> Recording:
     t_s = np.arange(0.0, 130.0, 0.5)
     wave = np.sin(t_s / 5.0)
     system = {
-        "t_s": t_s,
-        "cpu_ratio": 0.55 + 0.2 * wave,
-        "memory_used_bytes": 2e10 + 1e8 * t_s,
-        "page_cache_bytes": 9e9 + 0 * t_s,
-        "disk_read_bytes_per_s": 4e7 * (1 + wave),
-        "disk_write_bytes_per_s": 1e6 * (1 + wave),
-        "net_recv_bytes_per_s": 2e5 * (1 - wave),
-        "net_sent_bytes_per_s": 1e5 * (1 - wave),
-        "cpu_pressure_ratio": 0.2 + 0.1 * wave,
-        "io_pressure_ratio": 0 * t_s,
-        "gpu0_util_ratio": 0.27 + 0.1 * wave,
-        "gpu0_memory_bytes": 3.2e9 + 0 * t_s,
-        "gpu0_power_w": 40 + 10 * wave,
-        "gpu0_power_limit_w": 72 + 0 * t_s,
-        "gpu1_util_ratio": 0.9 + 0 * t_s,
-    }
+        "t_s": t_s, "cpu_ratio": 0.55 + 0.2 * wave, "memory_used_bytes": 2e10 + 1e8 * t_s,
+        "page_cache_bytes": 9e9 + 0 * t_s, "disk_read_bytes_per_s": 4e7 * (1 + wave),
+        "disk_write_bytes_per_s": 1e6 * (1 + wave), "net_recv_bytes_per_s": 2e5 * (1 - wave),
+        "net_sent_bytes_per_s": 1e5 * (1 - wave), "cpu_pressure_ratio": 0.2 + 0.1 * wave,
+        "io_pressure_ratio": 0 * t_s, "gpu0_util_ratio": 0.27 + 0.1 * wave,
+        "gpu0_memory_bytes": 3.2e9 + 0 * t_s, "gpu0_power_w": 40 + 10 * wave,
+        "gpu0_power_limit_w": 72 + 0 * t_s, "gpu1_util_ratio": 0.9 + 0 * t_s,
+    }  # fmt: skip
     system["disk_read_bytes_per_s"][0] = np.nan  # a rate has no first value
     per_process = {
         item.pid: {"t_s": t_s, "cpu_ratio": 0.8 + 0.1 * wave, "rss_bytes": 1.6e9 + 4e6 * t_s}
@@ -415,38 +298,22 @@ def recording(num_ranks: int = 1, **more: Any) -> Recording:
     fields: dict[str, Any] = {
         "folder": Path("/home/ana/projects/tcn-state/hotloop-runs/20261120-234500-train"),
         "command": (
-            "torchrun",
-            "--nproc-per-node",
-            "3",
-            "train.py",
-            "--config",
-            "configs/überbau.yaml",
-            "--data",
+            "torchrun", "--nproc-per-node", "3", "train.py", "--config", "configs/überbau.yaml", "--data",
             "/mnt/shared/teams/perception/モデル",
         ),
-        "exit_code": 0,
-        "wall_s": 128.4,
-        "start_ns": 9_800_000_000,
-        "start_unix_s": 1_795_000_000.0,
+        "exit_code": 0, "wall_s": 128.4, "start_ns": 9_800_000_000, "start_unix_s": 1_795_000_000.0,
         "ranks": ranks,
         "machine": {
-            "cores": 8,
-            "cpu_count": 8,
-            "cpu_model": "AMD EPYC 9B14",
-            "ram_bytes": 68719476736,
-            "memory_limit_bytes": None,
-            "hostname": "gpu-07",
-            "python": "3.11.7",
-            "kernel": "6.8.0",
+            "cores": 8, "cpu_count": 8, "cpu_model": "AMD EPYC 9B14", "ram_bytes": 68719476736,
+            "memory_limit_bytes": None, "hostname": "gpu-07", "python": "3.11.7", "kernel": "6.8.0",
             "gpus": [
                 {"name": "NVIDIA L4", "memory_bytes": 24e9, "visible": True},
                 {"name": "NVIDIA L4", "visible": False},
             ],
         },
-        "system": system,
-        "process_system": per_process,
+        "system": system, "process_system": per_process,
         "warnings": ("Worker 3 of rank 1 was killed before it could write its last rows.",),
-    }
+    }  # fmt: skip
     return Recording(**{**fields, **more})
 
 
@@ -482,17 +349,12 @@ def findings() -> list[Finding]:
         rank=1,
     )
     rest = [
-        ("cadence/evaluation", "medium", 0.0081, 0.11),
-        ("input/respawned-workers", "medium", 0.0031, 0.05),
-        ("cadence/checkpoint", "medium", 0.0026, 0.04),
-        ("host/sync-in-step", "low", 0.0009, 0.012),
-        ("cadence/logging", "low", 0.0007, 0.009),
-        ("transfer/pageable", "low", 0.0006, 0.008),
-        ("input/unused-fields", "low", 0.0002, 0.002),
-        ("device/amp-off", "info", 0.0, 0.0),
-        ("config/ignored-value", "info", 0.0, 0.0),
-        ("device/tf32-off", "info", 0.0, 0.0),
-    ]
+        ("cadence/evaluation", "medium", 0.0081, 0.11), ("input/respawned-workers", "medium", 0.0031, 0.05),
+        ("cadence/checkpoint", "medium", 0.0026, 0.04), ("host/sync-in-step", "low", 0.0009, 0.012),
+        ("cadence/logging", "low", 0.0007, 0.009), ("transfer/pageable", "low", 0.0006, 0.008),
+        ("input/unused-fields", "low", 0.0002, 0.002), ("device/amp-off", "info", 0.0, 0.0),
+        ("config/ignored-value", "info", 0.0, 0.0), ("device/tf32-off", "info", 0.0, 0.0),
+    ]  # fmt: skip
     others = [
         Finding(
             id=id_,
