@@ -259,6 +259,16 @@ def sizes() -> list[str]:
     ]  # fmt: skip
 
 
+SCALED = """
+Recordings in the true format. With `--distinct N` so many ranks of each node are generated, and the slow one;
+the others are copies of these files with their own rank and pid. `hotloop merge` writes the report as well.
+
+![Time and memory of a report against ranks, steps, loaders, modules and samples](images/scale.svg)
+
+The picture: a report of one rank (of 4 to 64 ranks) while one thing grows, `benchmarks/scale.py --curves`.
+""".strip()
+
+
 def scaled() -> list[Mapping[str, Any]]:
     """Every recording of many ranks that was measured; none is no error."""
     found = [Result(path) for path in sorted(result_files.RESULTS.glob("scale-*.json"))]
@@ -275,15 +285,17 @@ def scale() -> list[str]:
         f"{row['ranks']:,} x {row['steps']:,} | {row['nodes'] or 1} | {row['recording_mb']:,.0f} MB | "
         f"`{' '.join(run['command'])}` | {run['seconds']:.1f} s | {run['cpu_s']:.1f} s | "
         f"{run['peak_mb']:,.0f} MB | {row['file'].machine} | {row['file'].link}, {row['file'].date} | "
-        f"`python benchmarks/scale.py --ranks {row['ranks']} --steps {row['steps']} --nodes {row['nodes']}`"
+        f"`python benchmarks/scale.py --ranks {row['ranks']} --steps {row['steps']} --nodes {row['nodes']} "
+        f"--distinct {row.get('distinct', 0)}`"
         for row in scaled()
+        if "varied" not in row
         for run in row["runs"]
     ]
     head = (
         "ranks x steps", "nodes", "recording", "read by", "time, one run", "CPU time", "peak memory",
         "machine", "file", "command",
     )  # fmt: skip
-    return ["## Scale", "", *block(None, head, rows)] if rows else []
+    return ["## Scale", "", SCALED, "", *block(None, head, rows)] if rows else []
 
 
 def systems() -> list[str]:

@@ -1,4 +1,4 @@
-"""The parts of a bake as tasks of a real local Ray, where it is installed (``pip install hotloop[ray]``)."""
+"""The parts of a bake as tasks of a real Ray of two nodes, where it is installed."""
 
 from __future__ import annotations
 
@@ -23,9 +23,14 @@ def cluster() -> Iterator[None]:
         warnings.simplefilter("ignore")  # Ray's own, about files it leaves open
         here = Path(__file__).resolve().parent
         paths = f"{here}{os.pathsep}{here.parents[1] / 'src'}"
-        ray.init(num_cpus=2, include_dashboard=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
+        from ray.cluster_utils import Cluster
+
+        nodes = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+        nodes.add_node(num_cpus=1)
+        ray.init(address=nodes.address, runtime_env={"env_vars": {"PYTHONPATH": paths}})
         yield
         ray.shutdown()
+        nodes.shutdown()
 
 
 def test_ray_writes_the_same_bytes_as_processes(tmp_path: Path) -> None:

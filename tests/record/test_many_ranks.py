@@ -23,10 +23,9 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run")
     store = Store(folder)
     store.begin(["torchrun", "train.py"], {"cores": 2.0})
-    pid = crafted.gone_pid()
     for rank in range(3):
         about = {"rank": rank, "world_size": 3, "argv": ["train.py"]}
-        writer = crafted.write(store.raw_dir, pid + rank, 1_000, steps=200, close=False, **about)
+        writer = crafted.write(store.raw_dir, crafted.gone_pid(), 1_000, steps=200, close=False, **about)
         writer.row(r.ITER, 500, 100, value=1, obj=1)
         writer.close()
     store.finish(crafted.Ended(start_ns=1_000))

@@ -19,12 +19,12 @@ def glimpse(process: Process, count: int, most: int) -> Process:
         return process.loaded()
     wanted = _stretches(held, count, most)
     rows, times = held(held.index[wanted]), held.index[:, 2:] + held.shift_ns
-    before = np.flatnonzero(wanted[1:] & ~wanted[:-1])  # what is left out before a stretch
+    begun = times[1:, 0][wanted[1:] & ~wanted[:-1]]  # where stretches begin behind what is left out
     return replace(
         process,
         rows=rows,
         workers=tuple(_during(worker, times[wanted]) for worker in process.workers),
-        cuts=tuple(np.searchsorted(rows["start"], times[before, 1].astype(np.uint64)).tolist()),
+        cuts=tuple(np.searchsorted(rows["start"], begun.astype(np.uint64)).tolist()),
     )
 
 
