@@ -13,6 +13,8 @@ from typing import Any
 
 import crafted
 import pytest
+from tests.running import SRC
+from tests.scenarios.straggler import SCRIPT, machine
 
 from hotloop.cli.main import main
 from hotloop.flow.load import load
@@ -22,54 +24,26 @@ from hotloop.record.read import open_recording
 from hotloop.record.recording import durations_ns
 from hotloop.record.store import Store
 
-SRC = Path(__file__).resolve().parents[2] / "src"
-#: The slow rank's line is the second of ``extra``.
-SCRIPT = """
-    import os, time
-    import torch
-    import torch.distributed as dist
-    from torch.nn.parallel import DistributedDataParallel
-
-    def extra(seconds):
-        until = time.perf_counter() + seconds
-        while time.perf_counter() < until: sum(range(1000))
-
-    rank, ranks = (int(os.environ[f"SLURM_{name}"]) for name in ("PROCID", "NTASKS"))
-    dist.init_process_group("gloo", rank=rank, world_size=ranks)
-    torch.set_num_threads(1)
-    model = DistributedDataParallel(torch.nn.Linear(16, 16))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for _ in range(40):
-        loss = model(torch.ones(8, 16)).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        if rank == int(os.environ["SLOW"]): extra(0.02)
-    dist.destroy_process_group()
-"""
-
 
 def launcher(folder: Path, name: str, *, ahead_s: int, env: dict[str, Any]) -> subprocess.Popen[str]:
     """``hotloop run`` as a machine with this name, whose monotonic clock is ahead."""
-    apart = ["unshare", "--uts", "--time", "--monotonic", str(ahead_s), "sh", "-c"]
-    there = subprocess.run([*apart, f"hostname {name}"], capture_output=True).returncode == 0
+    there = subprocess.run(machine(name, ahead_s, "true"), capture_output=True).returncode == 0
     words = [sys.executable, "-m", "hotloop", "run", "--out", name, "--", sys.executable, "train.py"]
     return subprocess.Popen(
-        [*apart, f'hostname {name}; exec "$@"', "sh", *words] if there else words,
-        cwd=folder,
+        machine(name, ahead_s, *words) if there else words, cwd=folder,
         env={"PATH": "/usr/bin:/bin:/usr/sbin", "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **env},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+        stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+    )  # fmt: skip
 
 
+@pytest.mark.alone  # what waits for a core is slow at any line
 def test_two_launchers_of_a_slurm_job_become_one_run(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(SCRIPT))
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     env = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "SLOW": "1", "HOME": str(tmp_path)}
+    env |= {"PLACES": "SLURM_PROCID SLURM_NTASKS", "STEPS": "40"}
     env |= {"SLURM_JOB_ID": "7", "SLURM_NNODES": "2", "SLURM_NTASKS": "2", "SLURM_LOCALID": "0"}
     started = [
         launcher(tmp_path, f"node-{name}", ahead_s=5000 * int(at), env={**env, "SLURM_PROCID": at})
