@@ -11,8 +11,6 @@ from pathlib import Path
 import pytest
 from tests import running
 
-SRC = Path(__file__).resolve().parents[2] / "src"
-
 CONFIG = """\
 data:
   num_workers: 24

@@ -11,8 +11,6 @@ from tests import running
 
 from hotloop.feed import Baked
 
-SRC = Path(__file__).resolve().parents[2] / "src"
-
 MODULE = """
 import numpy as np
 

@@ -18,8 +18,6 @@ from hotloop.flow import brief as brief_of
 from hotloop.flow.brief import brief
 from hotloop.report.html import brief as render
 
-SRC = Path(__file__).resolve().parents[2] / "src"
-
 SCRIPT = dedent(
     """
     import time, torch

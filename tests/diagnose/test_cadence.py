@@ -141,10 +141,6 @@ def test_an_evaluation_loader_is_given_the_workers_that_pay(
     assert (words in item.advice) == bool(wants)
 
 
-IMAGES = ({"path": "0", "shape": [32, 3, 8, 8]}, {"path": "1", "shape": [32]})
-ONES = ({"path": "0", "shape": [1, 3, 8, 8]}, {"path": "1", "shape": [1]})
-
-
 def test_an_evaluation_bound_run_is_not_told_about_input() -> None:
     waiting = loader(role="evaluation", wait_s=0.09, num_batches=100)
     train = loader(wait_s=0.0001, make_s=0.0001)

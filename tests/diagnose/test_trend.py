@@ -162,24 +162,3 @@ def test_a_data_time_that_starts_too_late(text: str, speaks: bool) -> None:
 def test_a_data_time_that_starts_too_late_hides_nothing_where_there_is_no_wait() -> None:
     run = input_run(make_s=0.0001, busy_s=0.1, run={"source_loop": DRIVER})
     assert "trend/misleading-metric" not in found(run, sources={TRAIN: LATE})
-
-
-CUMULATIVE = """import time
-def main():
-    start = time.perf_counter()
-    for step, (x, y) in enumerate(loader):
-        loss = train(x, y)
-        print(f"{step * 32 / (time.perf_counter() - start):.1f} samples/s")
-"""
-
-
-EPOCHS = """
-def main():
-    start = time.time()
-    for epoch in range(3):
-        EPOCH_START
-        for x, y in loader:
-            step(x, y)
-        elapsed = time.time() - start
-        print(f"{len(dataset) / elapsed:.0f} samples/s")
-"""

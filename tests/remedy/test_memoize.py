@@ -89,10 +89,6 @@ def nothing(number: int) -> None:
     called(number)
 
 
-def of_nothing() -> list[int]:
-    return [1]
-
-
 def counts(number: int) -> list[int]:
     TOTALS["made"] += 1
     return [number]
@@ -139,11 +135,6 @@ def since_lately(number: int) -> list[int]:
 
 
 LATELY = [0] * 2000
-
-
-def held_part(number: int) -> list[int]:
-    """A list that others hold too."""
-    return ITEMS[number]
 
 
 def failing(number: int) -> list[int]:
@@ -726,17 +717,3 @@ def test_targets_by_sample_leave_training_bit_for_bit_as_it_was(tmp_path: Path) 
     assert int(made) < 160
     assert [note["status"] for note in done.notes["remedy"]][-1] == "in effect"
     assert not done.notes.get("disabled")
-
-
-class Width:
-    """A setting that a script may anneal."""
-
-    def __init__(self) -> None:
-        self.map = {"sigma": 1.0}
-
-
-WIDTH = Width()
-
-
-def widened(points: torch.Tensor) -> torch.Tensor:
-    return points * WIDTH.map["sigma"]

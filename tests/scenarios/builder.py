@@ -23,7 +23,6 @@ from hotloop.record.recording import ROW_DTYPE, Note, Process
 
 FILE = "/home/user/train.py"
 MS = 1_000_000
-TOLERANCE_NS = 1
 
 
 class Script:
@@ -202,9 +201,6 @@ class Script:
         ):
             with self.at(mark):
                 happens(ms)
-
-    def skipped_update(self, ms: float) -> None:
-        self.call(row.SCALER, ms, obj=1)
 
     def process(self, **changes: Any) -> Process:
         """The process as a reader would give it."""
