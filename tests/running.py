@@ -118,6 +118,17 @@ def hotloop(
     )  # fmt: skip
 
 
+def python(
+    *words: object, folder: Path, env: Mapping[str, str] | None = None, timeout: float = 300
+) -> subprocess.CompletedProcess[str]:
+    """``python WORDS`` in ``folder``, in a process of its own that can import hotloop."""
+    return subprocess.run(
+        [sys.executable, *map(str, words)],
+        cwd=folder, env={**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **(env or {})},
+        capture_output=True, text=True, timeout=timeout,
+    )  # fmt: skip
+
+
 def run_command(
     command: list[str],
     *,

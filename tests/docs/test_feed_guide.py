@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests import running
 
 ROOT = Path(__file__).resolve().parents[2]
 GUIDES = ROOT / "docs" / "guides"
@@ -31,14 +29,7 @@ def run(page: Path, folder: Path) -> str:
         snippets = [OWN, *(text.replace("pin_memory=True", "pin_memory=False") for text in snippets)]
     script = folder / "guide.py"
     script.write_text("\n\n".join(snippets))
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", str(script)],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "OMP_NUM_THREADS": "1"},
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = running.python("-W", "error::UserWarning", script, folder=folder)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

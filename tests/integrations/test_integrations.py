@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.running import SRC, hotloop
+from tests import running
+from tests.running import hotloop
 
 import hotloop as package
 from hotloop.flow.examine import examine, read
@@ -92,11 +91,8 @@ def test_the_first_rank_alone_asks_for_the_verdict_beside_the_users_modules(
     (tmp_path / "train.py").write_text(
         script + ODD.format(update=False) + "print('FOUND', verdict() is not None)"
     )
-    environment = {**os.environ, "PYTHONPATH": str(SRC)} | ({rank: "1"} if rank else {})
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "hotloop", "run", "--out", "run", "--", sys.executable, "train.py"],
-        cwd=tmp_path, capture_output=True, text=True, timeout=120, env=environment,
-    )  # fmt: skip
+    words = ["-P", "-m", "hotloop", "run", "--out", "run", "--", sys.executable, "train.py"]
+    done = running.python(*words, folder=tmp_path, env={rank: "1"} if rank else {})
     assert f"FOUND {not rank}" in done.stdout, done.stderr[-3000:]
 
 
@@ -227,11 +223,8 @@ print("LOGGED", "hotloop/samples_per_s" in trainer.state.hotloop.metrics)
 def test_a_framework_logs_the_verdict(library: str, script: str, tmp_path: Path) -> None:
     pytest.importorskip(library)
     (tmp_path / "train.py").write_text(MODEL + script)
-    command = [sys.executable, "-m", "hotloop", "run", "--quiet", "--out", "run", "--json", "--"]
-    done = subprocess.run(
-        [*command, sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, timeout=240,
-        env={**os.environ, "PYTHONPATH": str(SRC)},
-    )  # fmt: skip
+    words = ["-m", "hotloop", "run", "--quiet", "--out", "run", "--json", "--", sys.executable, "train.py"]
+    done = running.python(*words, folder=tmp_path)
     assert done.returncode == 0, done.stderr[-3000:]
     assert "LOGGED True" in done.stderr, done.stderr[-3000:]
     assert "hotloop: " in done.stderr

@@ -11,7 +11,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.running import SRC, read_notes, read_rows
+from tests import running
+from tests.running import read_notes, read_rows
 
 from hotloop import fast
 from hotloop.record.rows import KIND_NAMES, LONG, ROW, U16_MAX, U32_MAX
@@ -139,8 +140,7 @@ def test_a_missing_folder_switches_the_writer_off_with_one_message(
 
 def in_process(body: str, folder: Path) -> subprocess.CompletedProcess[str]:
     script = f"from hotloop.record.writer import *\nimport os, signal, sys\nfolder = {str(folder)!r}\n{body}"
-    env = {**os.environ, "PYTHONPATH": str(SRC)}
-    return subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=60)
+    return running.python("-c", script, folder=folder)
 
 
 @pytest.mark.parametrize("count", [1, 170, 10751, 10752, 10753, 30000])

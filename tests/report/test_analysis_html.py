@@ -5,24 +5,14 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from test_html import Page
-
-SRC = Path(__file__).resolve().parents[2] / "src"
+from tests import running
 
 
 def analyzed(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "hotloop", "analyze", *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(SRC)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
+    return running.hotloop("analyze", *words, folder=folder)
 
 
 def a_log(slow: bool = True) -> str:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
+from tests import running
 
 from hotloop.cli.main import main
 from hotloop.flow.examine import examine, read
@@ -61,14 +60,8 @@ NO_LOADER = """
 def record(folder: Path, script: str, num_workers: int = 1) -> Path:
     (folder / "train.py").write_text(dedent(script))
     (folder / "config.yaml").write_text(f"data:\n  num_workers: {num_workers}\n")
-    done = subprocess.run(
-        [sys.executable, "-m", "hotloop", "run", "--out", "run", "--", sys.executable, "train.py"],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(SRC)},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+    words = ["-m", "hotloop", "run", "--out", "run", "--", sys.executable, "train.py"]
+    done = running.python(*words, folder=folder)
     assert done.returncode == 0, done.stderr
     return folder / "run"
 
