@@ -163,27 +163,21 @@ def test_a_broken_installation_lets_the_script_run(tmp_path: Path) -> None:
     assert done.stderr.startswith("hotloop: not observing this process")
 
 
+def with_own(text: str, code: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    (folder / "sitecustomize.py").write_text(text)
+    env = environment(folder) | {"PYTHONPATH": os.pathsep.join([str(INJECT), str(folder)])}
+    return subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
+
+
 def test_the_users_sitecustomize_runs_too(tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("import builtins; builtins.theirs = __file__\n")
-    env = environment(tmp_path)
-    env["PYTHONPATH"] = os.pathsep.join([str(INJECT), str(own)])
     code = "import sitecustomize; print(theirs, sitecustomize.__file__)"
-    done = subprocess.run([sys.executable, "-c", code], env=env, capture_output=True, text=True, check=True)
-    expected = str(own / "sitecustomize.py")
+    done = with_own("import builtins; builtins.theirs = __file__\n", code, tmp_path)
+    expected = str(tmp_path / "sitecustomize.py")
     assert done.stdout == f"{expected} {expected}\n"
 
 
 def test_an_error_in_the_users_sitecustomize_is_reported_as_site_would(tmp_path: Path) -> None:
-    own = tmp_path / "own"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("raise ValueError('theirs')\n")
-    env = environment(tmp_path)
-    env["PYTHONPATH"] = os.pathsep.join([str(INJECT), str(own)])
-    done = subprocess.run(
-        [sys.executable, "-c", "print(1)"], env=env, capture_output=True, text=True, check=True
-    )
+    done = with_own("raise ValueError('theirs')\n", "print(1)", tmp_path)
     assert done.stdout == "1\n"
     assert "ValueError: theirs" in done.stderr
 
@@ -208,15 +202,8 @@ finally:
 """
     )
     command = [
-        sys.executable,
-        "-m",
-        "torch.distributed.run",
-        "--nproc-per-node",
-        "2",
-        "--standalone",
-        "-m",
-        "job",
-    ]
+        sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "job",
+    ]  # fmt: skip
     done = run_command(command, folder=tmp_path, env={"HOTLOOP_STEPS": "4"})
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("stopped at 9\n") == 2

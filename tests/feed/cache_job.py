@@ -23,15 +23,10 @@ MIB = 1 << 20
 def answer(kept: CachedDataset, **more: Any) -> None:
     stats = kept.stats()
     figures = {
-        "pid": os.getpid(),
-        "items": stats.num_items,
-        "hits": stats.hits,
-        "misses": stats.misses,
-        "limit": stats.limit_bytes,
-        "resident": stats.resident_bytes,
-        "notes": stats.notes,
+        "pid": os.getpid(), "items": stats.num_items, "hits": stats.hits, "misses": stats.misses,
+        "limit": stats.limit_bytes, "resident": stats.resident_bytes, "notes": stats.notes,
         "inode": os.fstat(kept.cache._file.descriptor).st_ino,
-    }
+    }  # fmt: skip
     print(json.dumps({**figures, **more}), flush=True)
 
 

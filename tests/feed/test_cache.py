@@ -13,10 +13,11 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 import torch
+from bake_datasets import Given
 from cache_samples import Ragged, Squares, is_right
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch.utils.data import ChainDataset, Dataset, default_collate
+from torch.utils.data import ChainDataset, default_collate
 
 from hotloop import fast
 from hotloop.feed import bake, budget
@@ -44,19 +45,6 @@ class Point(NamedTuple):
 class Box:
     corners: Any
     label: str
-
-
-class Listed(Dataset[Any]):
-    """Samples as they are in a list."""
-
-    def __init__(self, samples: list[Any]) -> None:
-        self.samples = samples
-
-    def __len__(self) -> int:
-        return len(self.samples)
-
-    def __getitem__(self, index: int) -> Any:
-        return self.samples[index]
 
 
 def same(left: Any, right: Any) -> bool:
@@ -190,7 +178,7 @@ def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     ],
 )
 def test_gather_is_default_collate(make: Any) -> None:
-    samples = Listed([make(index) for index in range(12)])
+    samples = Given([make(index) for index in range(12)])
     kept = cached(samples, 8 * MIB)
     given_out: list[torch.Tensor] = []
 
@@ -249,8 +237,8 @@ def test_a_random_stage_is_refused_by_name_and_by_leaf() -> None:
 def test_what_cannot_be_kept_is_said_once_and_still_delivered() -> None:
     samples = [(index, (lambda: 1) if index in (1, 3) else 0) for index in range(5)]
     with pytest.raises(CacheError, match="it cannot be stored"):
-        cached(Listed(samples[1:4]), 8 * MIB)
-    kept = cached(Listed(samples), 8 * MIB, fingerprint="functions")
+        cached(Given(samples[1:4]), 8 * MIB)
+    kept = cached(Given(samples), 8 * MIB, fingerprint="functions")
     with pytest.warns(RuntimeWarning, match="sample 1 is not cached"):
         kept[1]
     with warnings.catch_warnings():
@@ -305,7 +293,7 @@ LAYOUTS = {
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_cache_and_bake_give_back_what_the_dataset_gave(name: str, tmp_path: Path) -> None:
     sample = LAYOUTS[name]
-    dataset = Listed([sample] * 5)
+    dataset = Given([sample] * 5)
     kept, baked = cached(dataset, MIB, shared=False), bake(dataset, tmp_path / "out", num_workers=0)
     kept[2], kept[4]
     for found in (kept[2], baked[2]):
@@ -328,4 +316,4 @@ def test_cache_and_bake_give_back_what_the_dataset_gave(name: str, tmp_path: Pat
 
 def test_a_tensor_of_a_graph_is_refused_in_words() -> None:
     with pytest.raises(CacheError, match="belongs to a graph cannot be stored"):
-        cached(Listed([torch.ones(2, requires_grad=True) * 2] * 3), MIB, shared=False)
+        cached(Given([torch.ones(2, requires_grad=True) * 2] * 3), MIB, shared=False)

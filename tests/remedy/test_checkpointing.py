@@ -138,6 +138,17 @@ def test_a_part_that_is_not_trained_stays_untrained(tmp_path: Path) -> None:
     assert status(done) == "with use_reentrant=True a part whose inputs need no gradient is not trained"
 
 
+def step_of(model: nn.Module, optimizer: torch.optim.Optimizer, context: Context) -> float:
+    """The loss of a step of training, with the model checkpointed."""
+    x = torch.randn(3, 4, requires_grad=True)
+    loss = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).square().mean()
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    context.update()
+    return loss.item()
+
+
 def test_it_is_switched_between_steps() -> None:
     """Blocks of a what-if: on and off within one run, the same gradients as without."""
 
@@ -155,13 +166,7 @@ def test_it_is_switched_between_steps() -> None:
         for step in range(9):
             if switch and step in (3, 6):
                 (form.on if step == 3 else form.off)()
-            x = torch.randn(3, 4, requires_grad=True)
-            loss = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            context.update()
-            found.append(loss.item())
+            found.append(step_of(model, optimizer, context))
         assert not switch or form.status() == "in effect"
         context.hooks.undo()
         assert not context.errors
@@ -231,15 +236,7 @@ def test_a_forward_that_keeps_something_is_left(kind: str) -> None:
         form = NoCheckpointing(context, None)  # type: ignore[arg-type]
         if live:
             form.install()
-        losses = []
-        for _ in range(5):
-            x = torch.randn(3, 4, requires_grad=True)
-            loss = torch.utils.checkpoint.checkpoint(model, x, use_reentrant=False).square().mean()
-            loss.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-            context.update()
-            losses.append(loss.item())
+        losses = [step_of(model, optimizer, context) for _ in range(5)]
         status = form.status()
         context.hooks.undo()
         assert not context.errors
