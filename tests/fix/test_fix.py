@@ -18,8 +18,6 @@ from tests import running
 
 from hotloop.fix import check
 
-SRC = Path(__file__).resolve().parents[2] / "src"
-
 TRAIN = """
     import argparse
     import os
@@ -147,14 +145,8 @@ def test_the_patch_proves_itself_applies_and_removes_the_finding(
 def test_several_remedies_become_one_patch_that_is_proven_up_to_an_update(project: tuple[Path, Path]) -> None:
     folder, run = project
     words = [
-        "--apply",
-        "num-workers=1",
-        "--apply",
-        "prefetch-factor=3",
-        "--apply",
-        "cudnn-benchmark",
-        "--json",
-    ]
+        "--apply", "num-workers=1", "--apply", "prefetch-factor=3", "--apply", "cudnn-benchmark", "--json",
+    ]  # fmt: skip
     done = hotloop("fix", *words, run, cwd=folder)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)

@@ -81,10 +81,7 @@ def run(folder: Path, *command: str, **more: str) -> subprocess.CompletedProcess
     (folder / "train.py").write_text(SCRIPT)
     if command[:2] == ("-m", "hotloop"):
         return running.hotloop(*command[2:], folder=folder, env=more, timeout=300)
-    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **more}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=300
-    )
+    return running.python(*command, folder=folder, env=more)
 
 
 def printed(*outputs: str) -> set[str]:
@@ -223,18 +220,9 @@ def test_workers_that_fail_under_an_intervention_are_what_ended_the_run(
 ) -> None:
     (tmp_path / "fails.py").write_text(FAILS)
     done = run(
-        tmp_path,
-        "-m",
-        "hotloop",
-        "what-if",
-        "--out",
-        "r",
-        "num-workers=2",
-        "--",
-        sys.executable,
-        "fails.py",
-        how,
-    )
+        tmp_path, "-m", "hotloop", "what-if", "--out", "r", "num-workers=2", "--", sys.executable,
+        "fails.py", how,
+    )  # fmt: skip
     assert done.returncode == 1
     words = " ".join(done.stderr.split())
     told = words.partition("error: ")[2]
