@@ -20,10 +20,13 @@ from hotloop.diagnose.memory_use import (
     room_bytes,
     severity_by_time,
 )
-from hotloop.diagnose.source import text_of
+from hotloop.diagnose.source import loops_around, text_of
 from hotloop.findings import Finding, Place
 from hotloop.units import duration, size
 
+#: In fewer steps memory may be what a start takes.
+_FEWEST_STEPS = 50
+_ASSIGNED, _NAME = re.compile(r"\s*(\w+) = (.+)"), re.compile(r"\w+")
 _BACKWARD = re.compile(r"([\w.\[\]]+)\.backward\(")
 
 
@@ -43,6 +46,7 @@ def host_growth(evidence: Evidence) -> Iterator[Finding]:
     left = room / found.bytes_per_s if room is not None else None
     per_step = found.bytes_per_s * steps.step_s
     low, high = found.ci95
+    sure = steps.num_steps >= _FEWEST_STEPS if place is not None else _settled(evidence)
     yield cause(
         evidence,
         "memory/host-growth",
@@ -63,7 +67,7 @@ def host_growth(evidence: Evidence) -> Iterator[Finding]:
             f"slope {size(found.bytes_per_s)}/s, 95 % interval {size(low)} to {size(high)}/s",
             *([f"{size(room)} left at the end of the run"] if room is not None else []),
         ],
-        severity=severity_by_time(left) if place is not None or _settled(evidence) else "info",
+        severity=severity_by_time(left) if sure else "info",
         where=place,
         data={"bytes_per_s": found.bytes_per_s, "seconds_to_limit": left, "bytes_per_step": per_step},
     )
@@ -117,18 +121,24 @@ def _settled(evidence: Evidence) -> bool:
 
 
 def kept_graph(evidence: Evidence) -> Place | None:
-    """Where the file of the training loop keeps a tensor with its graph: ``kept.append(loss)``,
-    ``total += loss``: what ``backward()`` is called on.
+    """Where the training loop keeps a tensor with its graph: what ``backward()`` is called on, or what was
+    called to make that: ``kept.append(loss)``, ``total += loss``, ``outputs.append(prediction)``.
     """
     loop = evidence.steps.source_loop
     if loop is None:
         return None
-    lines = text_of(evidence, loop.file).splitlines()
-    losses = {name for line in lines for name in _BACKWARD.findall(line)}
+    around = loops_around(evidence, loop)
+    lines = list(enumerate(text_of(evidence, loop.file).splitlines(), 1))
+    lines = lines[around[-1].line - 1 : around[-1].end_line] if around else []
+    losses = {name for _, line in lines for name in _BACKWARD.findall(line)}
+    made = {found[1]: found[2] for _, line in lines if (found := _ASSIGNED.match(line))}
+    outputs = {
+        name for loss in losses for name in _NAME.findall(made.get(loss, "")) if "(" in made.get(name, "")
+    }
     # Arithmetic with it; a function, a method or an index may make a number of it.
-    names = "|".join(map(re.escape, sorted(losses)))
+    names = "|".join(map(re.escape, sorted(losses | outputs)))
     keeps = re.compile(rf"(\.append\(|\+= )([\w. ]+[*/+-] )?({names})(?![\w.\[(])")
-    for number, line in enumerate(lines, 1) if losses else ():
+    for number, line in lines if losses else ():
         if keeps.search(line):
             return Place(file=loop.file, line=number, function=loop.function)
     return None
