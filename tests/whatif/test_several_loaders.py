@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import running
 
 from hotloop.record.read import open_recording
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 pytestmark = [pytest.mark.alone, pytest.mark.nightly]  # what it measures is time
 
@@ -73,10 +71,7 @@ sys.stderr.write(f"total {total!r}\\n")
 
 def run(folder: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(SCRIPT)
-    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **more}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=120
-    )
+    return running.python(*command, folder=folder, env=more)
 
 
 def what_if(folder: Path, which: str, *words: str, steps: int = 300) -> tuple[dict[str, Any], str]:

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+from tests import running
 
 from hotloop.record.read import open_recording
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 pytestmark = [pytest.mark.alone, pytest.mark.nightly]  # what it measures is time
 
@@ -72,10 +70,7 @@ sys.stderr.write(f"total {{total!r}}\\n")
 
 def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(SCRIPT)
-    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1"}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=200
-    )
+    return running.python(*command, folder=folder)
 
 
 def total(text: str) -> str:

@@ -172,15 +172,9 @@ def test_what_is_shown_is_the_avatar_before_its_opacities_are_forgotten(
     said, opacities = [], []
     for name, every in (("kept", "1000"), ("reset", "4")):
         more = (
-            "--iterations",
-            "4",
-            "--interval",
-            "4",
-            "--densify_until_iter",
-            "9",
-            "--opacity_reset_interval",
+            "--iterations", "4", "--interval", "4", "--densify_until_iter", "9", "--opacity_reset_interval",
             every,
-        )
+        )  # fmt: skip
         train(modules, folder, tmp_path / name, variant, *more, *ONE)
         said.append([line for line in capfd.readouterr().out.splitlines() if "Evaluating" in line])
         ply = tmp_path / name / "point_cloud" / "iteration_4" / "point_cloud.ply"
@@ -238,13 +232,8 @@ def test_the_guides_mixed_precision_hands_on_scaled_gradients(
 
 def test_eyes_mouth_and_nose_are_refined_first(modules: Modules, folder: Path, tmp_path: Path) -> None:
     split = (
-        "--densify_from_iter",
-        "2",
-        "--densification_interval",
-        "15",
-        "--densify_grad_threshold",
-        "0.0012",
-    )
+        "--densify_from_iter", "2", "--densification_interval", "15", "--densify_grad_threshold", "0.0012",
+    )  # fmt: skip
     more = ("--iterations", "16", "--interval", "100", "--no-eval", *split)
     counts = {}
     for name, extra in (("alike", ()), ("by_region", BY_REGION)):
