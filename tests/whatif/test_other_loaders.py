@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 import weakref
@@ -13,13 +12,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests import running
 from torch.utils.data import DataLoader, TensorDataset
 
 from hotloop.hooks.registry import Hooks
 from hotloop.record.read import open_recording
 from hotloop.whatif.live.feeder import Feeder
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 pytestmark = [pytest.mark.alone, pytest.mark.nightly]  # what it measures is time
 
@@ -69,10 +67,7 @@ sys.stderr.write(f"total {total!r}\\n")
 
 def run(folder: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
     (folder / "train.py").write_text(SCRIPT)
-    env = {**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **more}
-    return subprocess.run(
-        [sys.executable, *command], cwd=folder, env=env, capture_output=True, text=True, timeout=120
-    )
+    return running.python(*command, folder=folder, env=more)
 
 
 def what_if(folder: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
