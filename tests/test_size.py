@@ -17,31 +17,31 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3364,
     "bootstrap": 288,
-    "cli": 2615,
+    "cli": 2653,
     "compare": 2107,
-    "diagnose": 8056,
+    "diagnose": 8329,
     "doctor": 534,
-    "feed": 10816,
-    "findings": 694,
+    "feed": 10481,
+    "findings": 700,
     "fix": 4977,
-    "flow": 3109,
+    "flow": 3188,
     "footprint": 614,
-    "hooks": 512,
-    "integrations": 256,
-    "launch": 1564,
+    "hooks": 507,
+    "integrations": 281,
+    "launch": 1574,
     "logs": 5199,
     "mcp": 368,
-    "measure": 4168,
+    "measure": 4167,
     "model": 788,
-    "modules": 858,
+    "modules": 948,
     "monitor": 1561,
-    "probe": 6499,
-    "record": 2470,
+    "probe": 6246,
+    "record": 2547,
     "remedy": 3999,
-    "report": 3045,
+    "report": 3085,
     "source": 2169,
-    "state": 643,
-    "tune": 3508,
+    "state": 646,
+    "tune": 3511,
     "whatif": 1783,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -61,9 +61,9 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py"]
 )  # fmt: skip
-HOUSE, ADDED = 71_150, 10_000
+HOUSE, ADDED = 71_000, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 45_000, 137
+TESTS, GOLDEN_FILES = 44_573, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
