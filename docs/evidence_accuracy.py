@@ -67,7 +67,7 @@ def own() -> list[str]:
         cases = field(result, "cases")
         planted = [case for case in cases if not case["healthy"]]
         lines += block(
-            (result, OWN.replace(" --out", f"{beside} --out")),
+            (result, result.data.get("command") or OWN.replace(" --out", f"{beside} --out")),
             ("scripts with one planted cause or none" + (", busy cores" if beside else ""), "right", "95 %"),
             [
                 f"first finding | {share(*_count(planted, 'right_first'))}",

@@ -3,11 +3,11 @@
     python benchmarks/public/run.py FOLDER [--scripts FILE] [--only REGEX] [--out FILE.md]
                                            [--keep RUNS [--again]]
 
-``scripts.json`` (further sets: ``scripts-second.json``, ``scripts-third.json``) has, for each script, repository and commit, the
-edits that let it run on a CPU, the program that makes its data, its command, and the truth: first cause,
-place, bottleneck and accepted answers, from the source and from py-spy. The scripts are others' and are not
-kept here: FOLDER holds one folder a script, named as in the list, with the code fetched and edited, and a
-file COMMAND where another Python is needed.
+``scripts.json`` (further sets: ``scripts-second.json``, ``scripts-third.json``) has, for each script,
+repository and commit, the edits that let it run on a CPU, the program that makes its data, its command, and
+the truth: first cause, place, bottleneck and accepted answers, from the source and from py-spy. The scripts
+are others' and are not kept here: FOLDER holds one folder a script, named as in the list, with the code
+fetched and edited, and a file COMMAND where another Python is needed.
 Prints verdict and truth side by side; a person judges. Every run is one launch. With ``--keep`` recordings
 stay, and ``--again`` judges them by the rules as they are now.
 """
