@@ -626,6 +626,14 @@ def test_a_loader_that_is_built_anew_is_told_to_be_built_once(make_s: float) -> 
     assert "uild the DataLoader once" not in found(run)["input/respawned-workers"].advice
 
 
+def test_workers_that_share_a_lock_are_not_too_few() -> None:
+    lock = {"source": "with LOCK:", "library": "multiprocessing.synchronize", "nature": "waiting"}
+    run = input_run(make_s=0.08, busy_s=0.02, workers=2, wait_s=0.02, lines=[line(60, 8.0, **lock)])
+    findings = found(run)
+    assert "input/too-few-workers" not in findings
+    assert "more of them would not help" in findings["input/slow-sample"].advice
+
+
 def test_workers_that_cost_more_than_they_bring() -> None:
     run = input_run(make_s=0.0004, busy_s=0.001, workers=2, wait_s=0.004, deliver_s=0.0035, batch_bytes=9.6e6)
     findings = found(run)

@@ -49,6 +49,7 @@ _NO_DISK = re.compile(
     r"(acquire|get|wait)\(",
     re.IGNORECASE,
 )
+_LOCK_LIBRARY = re.compile(r"(multiprocessing\.synchronize|filelock|portalocker|fasteners)\b")
 _NO_DISK_LIBRARY = re.compile(
     r"^(requests|urllib3?|http|httpx|socket|ssl|boto|botocore|aiohttp|subprocess|queue|threading|multiprocessing)"
 )
@@ -114,6 +115,11 @@ def is_read(line: LineCost) -> bool:
     if _NO_DISK.search(line.source) or _NO_DISK_LIBRARY.match(line.library):
         return False
     return bool(_READ.search(line.source) or _READ_LIBRARY.match(line.library))
+
+
+def is_lock(line: LineCost) -> bool:
+    """Whether the line takes a lock that processes share: those that want it go one after the other."""
+    return _LOCK_LIBRARY.match(line.library) is not None or "flock(" in line.source
 
 
 def opens(source: str) -> bool:

@@ -9,7 +9,7 @@ from hotloop.diagnose.causes import reachable, spot
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup
-from hotloop.diagnose.line_kinds import decodes, is_random, may_vary, opens, sleeps
+from hotloop.diagnose.line_kinds import decodes, is_lock, is_random, may_vary, opens, sleeps
 from hotloop.diagnose.source import dataset_text, function_text
 from hotloop.measure.steps import LoaderUse
 
@@ -96,6 +96,11 @@ def data(named: str) -> dict[str, str]:
 def cheaper(evidence: Evidence, hot: LineGroup, loader: LoaderUse | None = None) -> str:
     """The advice."""
     place = spot(hot.place)
+    if any(map(is_lock, hot.lines)):
+        return (
+            f"Workers wait for each other at the lock of {place}, and more of them would not help: open what "
+            "it guards once in each worker, hold it for less, or fetch many samples at once."
+        )
     if hot.on_cpu_ratio < 0.3 or sleeps(hot.source):
         return (
             f"Take the waiting out of {place}: fetch many samples at once, keep what was fetched, or prepare "

@@ -10,6 +10,8 @@ from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, giving_bac
 from hotloop.diagnose.costs import Feed, feed_of, offers
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.groups import of_kind
+from hotloop.diagnose.line_kinds import is_lock
 from hotloop.diagnose.making import of_input, of_making, predicted, waits
 from hotloop.diagnose.rules.input.slow_storage import waiting_reads
 from hotloop.diagnose.variance import uneven
@@ -28,12 +30,15 @@ _MOSTLY = 0.5
 
 @rule("input/too-few-workers", costed=True)
 def too_few_workers(evidence: Evidence) -> Iterator[Finding]:
-    """Speak where busy workers are the limit: not the cores, not transport, not the storage."""
+    """Speak where busy workers are the limit: not the cores, transport, the storage or a lock they share."""
     feed = feed_of(evidence)
     if feed is None or feed.workers == 0 or not feed.fits():
         return
     busy = busy_ratio(feed)
     if busy < evidence.limits.busy_workers_ratio or waiting_reads(feed, evidence) is not None:
+        return
+    locked = of_kind(feed.loader.lines, feed.loader.lines_total_s, is_lock)
+    if locked is not None and locked.share >= evidence.limits.hot_line_ratio:
         return
     workers = feed.best_workers(worker_limit(feed, evidence), first=feed.workers)
     if workers == feed.workers:
