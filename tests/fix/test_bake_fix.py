@@ -8,7 +8,8 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
-from test_fix import SRC, hotloop
+from test_fix import hotloop
+from tests.running import SRC
 
 TRAIN = """
     import hashlib

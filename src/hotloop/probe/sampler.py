@@ -51,6 +51,8 @@ class Sampler(fast.Ticks):
         try:
             if self._sampled is None:
                 raise OSError("hotloop's compiled part is missing: install hotloop for this Python, with gcc")
+            if self._worker or self._probe.writer.eager:
+                self._probe.writer.ready()  # a thread that is blocked at once is sampled too
             interval = int(1e9 / self._hz)
             first = at_tick(now_ns() + interval)
             slower = first + SLOWER_NS, int(interval * SLOWER)

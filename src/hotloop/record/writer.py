@@ -100,6 +100,11 @@ class Writer:
         for at, kind, fields in waiting:
             self._write_note(at, kind, fields)
 
+    def ready(self) -> None:
+        """Have a place for rows now: what writes the first one may be unable to make it."""
+        if self._base == 0:
+            self._roll()
+
     def close(self) -> None:
         """Give back the reserved space behind the last row. Rows written later are lost."""
         self.off = True
