@@ -2,7 +2,8 @@
 
 A catalogue (gettext) holds whole texts, and templates such as ``{n} steps, {a} in all``; a place whose name
 begins with n takes a number. What is put into a place is looked up in turn, so one sentence may be made of
-several. A text that the catalogue lacks stays English.
+several; in a place whose name begins with x stands a name of the user's, which stays. A text that the
+catalogue lacks stays English.
 """
 
 from __future__ import annotations
@@ -23,10 +24,12 @@ FOLDER: Final = Path(__file__).parent / "locale"
 
 _PLACE = re.compile(r"\{(\w+)\}")
 _NUMBER = r"[\d,.]+"
+#: Characters of a text that templates are tried on: with several places each takes time as a power of them.
+_LONGEST = 600
 #: Texts of a page: between tags, and in attributes that are read out or shown; not what is code.
 _QUIET = re.compile(r"(<(script|style|code|pre)\b.*?</\2>)", re.S)
 _TEXT = re.compile(
-    r"(?<=>)[^<>]+(?=<)|(?<= title=\")[^\"]+|(?<= aria-label=\")[^\"]+|(?<= placeholder=\")[^\"]+"
+    r"(?:(?<=>)|^)[^<>]+(?=<|$)|(?<= title=\")[^\"]+|(?<= aria-label=\")[^\"]+|(?<= placeholder=\")[^\"]+"
 )
 
 _chosen: list[str] = []
@@ -66,13 +69,17 @@ def chosen() -> str:
 
 @lru_cache(maxsize=4096)
 def said(text: str) -> str:
-    """A text in the language in use."""
-    if text in _texts:
-        return _texts[text]
+    """A text in the language in use; a long one, which no template is made for, only as a whole."""
+    if text in _texts or len(text) > _LONGEST:
+        return _texts.get(text, text)
     for asks, other in _templates:
         if found := asks.fullmatch(text):
-            return _PLACE.sub(lambda place: said(found[place[1]]), other)
+            return _PLACE.sub(lambda place: _put(place[1], found[place[1]]), other)
     return text
+
+
+def _put(place: str, text: str) -> str:
+    return text if place[0] == "x" else said(text)
 
 
 def page(text: str) -> str:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import pytest
 
 from hotloop import language
-from hotloop.cli.main import VERBS, main
+from hotloop.cli.main import VERBS, _in_language, main
 from hotloop.diagnose import bottleneck
 from hotloop.findings import ENTRIES
 from hotloop.phases import CLASSES
@@ -53,6 +53,22 @@ def test_a_template_has_the_same_places_in_each_language(other: str) -> None:
         a for a, b in vars(found)["_catalog"].items() if a and {*places.findall(a)} != {*places.findall(b)}
     ]
     assert wrong == []
+
+
+def test_words_of_the_users_own_command_stay_its_own() -> None:
+    theirs = ["python", "train.py", "--lang", "de", "--lr", "3"]
+    for given in (["run", *theirs], ["run", "--", *theirs], ["run", "--out", "x", *theirs]):
+        assert _in_language(["--lang", "zh", *given]) == given
+    language.choose("en")
+
+
+def test_names_of_the_users_and_long_texts_stay(other: str) -> None:
+    assert "memory" in language.said("memory is True, configured False")
+    assert language.said("x takes y at this rate; " * 1500).startswith("x takes")
+    page = language.page('<p title="1 step">1 step <code>1 step</code> in f&lt;b&gt;</p>')
+    assert "<code>1 step</code>" in page
+    assert "1 step <" not in page
+    assert "&lt;b&gt;" in page
 
 
 def test_help_speaks_the_language_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:

@@ -10,6 +10,7 @@ import io
 import os
 import sys
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TextIO
 
 from hotloop import __version__, language
@@ -81,15 +82,20 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _in_language(arguments: list[str]) -> list[str]:
-    """Choose the language that ``--lang`` names, before any help is made; the arguments without it."""
+    """The arguments without a ``--lang`` before the verb; help is made in the language that is asked for.
+
+    Behind the verb it is left to the verb's parser, which knows where the user's own command begins.
+    """
+    at = next((at for at, word in enumerate(arguments) if word in VERBS), len(arguments))
     parser = argparse.ArgumentParser(
         prog="hotloop", add_help=False, allow_abbrev=False, usage="hotloop VERB ..."
     )
     parser.add_argument("--lang", default="")
-    end = arguments.index("--") if "--" in arguments else len(arguments)
-    found, others = parser.parse_known_args(arguments[:end])
-    language.choose(found.lang)
-    return others + arguments[end:]
+    before, left = parser.parse_known_args(arguments[:at])
+    helping = arguments[at : arguments.index("--")] if "--" in arguments else arguments[at:]
+    asked = dict(pairwise(helping)).get("--lang", "") if {"-h", "--help"} & {*helping} else ""
+    language.choose(asked or before.lang)
+    return left + arguments[at:]
 
 
 def _verb(arguments: Sequence[str]) -> int:
@@ -102,6 +108,8 @@ def _verb(arguments: Sequence[str]) -> int:
     if options.verb is None:
         parser.print_help(sys.stderr)
         return 2
+    if getattr(options, "lang", None):
+        language.choose(options.lang)
     return int(importlib.import_module(_module(options.verb)).main(options))
 
 

@@ -51,8 +51,10 @@ class Lead:
 
 
 def lead(evidence: Evidence) -> Lead | None:
-    """The lead of one rank; None for a single rank."""
-    ranks = [rank for rank in evidence.ranks if rank.num_steps >= evidence.limits.min_steps]
+    """The lead of one rank over those that were read whole; None for a single rank."""
+    ranks = [
+        rank for rank in evidence.ranks if rank.num_steps >= evidence.limits.min_steps and not rank.partly
+    ]
     if len(ranks) < 2:
         return None
     meets = max((rank.waits_inside for rank in ranks), key=len)

@@ -71,7 +71,7 @@ def examine(recording: Recording) -> Examination:
     if any(steps.partly for steps in ranks):
         whole = sum(not steps.partly for steps in ranks)
         told = f"full evidence of {whole} of {len(ranks):,} ranks: rank 0, and those that stand out; "
-        told += "of the others a few stretches were read: figures per step hold, counts do not"
+        told += "of the others a few stretches were read, which may lack what comes rarely"
         recording = replace(recording, warnings=(*recording.warnings, told))
     leads = lead(ranks) or ranks[0]
     node = recording.node_of(leads.pid)

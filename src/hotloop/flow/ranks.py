@@ -48,7 +48,7 @@ def measured_ranks(ranks: Sequence[Process], got: Mapping[int, float]) -> list[S
         return _measured(ranks, got, Process.loaded)
     found = _measured(ranks, got, partial(glimpse, count=_STRETCHES, most=_GLIMPSE))
     wanted = [at for at in _singled_out(found) if found[at].partly]
-    for _ in range(3):
+    while wanted:
         whole = _measured([ranks[at] for at in wanted], got, Process.loaded)
         for at, steps in zip(wanted, whole, strict=True):
             found[at] = steps
@@ -60,7 +60,7 @@ def measured_ranks(ranks: Sequence[Process], got: Mapping[int, float]) -> list[S
 def _singled_out(found: Sequence[Steps]) -> set[int]:
     """The first rank; by their own work per step the fastest, the middle one and the slowest; odd ones."""
     table = np.array([[steps.per_step(name) for name in PHASES] for steps in found])
-    own = [steps.step_s - sum(map(steps.per_step, steps.waits_inside)) for steps in found]
+    own = [steps.own_s for steps in found]
     apart = np.abs(table - np.median(table, axis=0)).sum(axis=1)
     odd = np.argsort(apart)[-_ODD:]
     odd = odd[apart[odd] > _ODD_RATIO * np.median([steps.step_s for steps in found])]

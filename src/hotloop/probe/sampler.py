@@ -57,7 +57,7 @@ class Sampler(fast.Ticks):
             first = at_tick(now_ns() + interval)
             slower = first + SLOWER_NS, int(interval * SLOWER)
             self._sampled(first, interval, *slower, main_thread().ident, _schedstat())
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError, OverflowError) as error:
             self._probe.note("warning", text=f"no stack samples: {error}")
 
     def stop(self) -> None:

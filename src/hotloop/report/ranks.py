@@ -45,9 +45,11 @@ def summaries(ranks: Sequence[Steps]) -> list[dict[str, Any]]:
 def slowest(ranks: Sequence[Steps]) -> int | None:
     """The rank whose own work holds the others up; None where they are even or it cannot be told.
 
-    Ranks of one job take equally long steps, because the fast ones wait where all meet.
+    Ranks of one job take equally long steps, because the fast ones wait where all meet. What comes rarely may
+    be in the stretches of a rank that was read in part, or not: such ranks are not compared.
     """
-    ordered = sorted((steps for steps in ranks if steps.num_steps), key=lambda one: (one.own_s, one.rank))
+    known = [steps for steps in ranks if steps.num_steps and not steps.partly]
+    ordered = sorted(known, key=lambda one: (one.own_s, one.rank))
     if len(ordered) < 2:
         return None
     middle, last = ordered[(len(ordered) - 1) // 2], ordered[-1]

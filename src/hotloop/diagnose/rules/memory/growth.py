@@ -132,9 +132,8 @@ def kept_graph(evidence: Evidence) -> Place | None:
     lines = lines[around[-1].line - 1 : around[-1].end_line] if around else []
     losses = {name for _, line in lines for name in _BACKWARD.findall(line)}
     made = {found[1]: found[2] for _, line in lines if (found := _ASSIGNED.match(line))}
-    outputs = {
-        name for loss in losses for name in _NAME.findall(made.get(loss, "")) if "(" in made.get(name, "")
-    }
+    used = {name for loss in losses for name in _NAME.findall(made.get(loss, ""))}
+    outputs = {name for name in used if "(" in made.get(name, "") and not made[name].startswith(f"{name}.")}
     # Arithmetic with it; a function, a method or an index may make a number of it.
     names = "|".join(map(re.escape, sorted(losses | outputs)))
     keeps = re.compile(rf"(\.append\(|\+= )([\w. ]+[*/+-] )?({names})(?![\w.\[(])")
