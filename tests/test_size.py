@@ -17,9 +17,9 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3364,
     "bootstrap": 288,
-    "cli": 2653,
+    "cli": 2661,
     "compare": 2107,
-    "diagnose": 8329,
+    "diagnose": 8346,
     "doctor": 534,
     "feed": 10481,
     "findings": 700,
@@ -33,12 +33,12 @@ BUDGETS = {
     "mcp": 368,
     "measure": 4167,
     "model": 788,
-    "modules": 948,
+    "modules": 955,
     "monitor": 1561,
-    "probe": 6246,
-    "record": 2547,
+    "probe": 6248,
+    "record": 2552,
     "remedy": 3999,
-    "report": 3085,
+    "report": 3087,
     "source": 2169,
     "state": 646,
     "tune": 3511,
@@ -63,7 +63,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 71_000, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_573, 137
+TESTS, GOLDEN_FILES = 44_598, 137
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
