@@ -43,7 +43,8 @@ def pytest_configure(config: pytest.Config) -> None:
     with suppress(NameError):
         settings.load_profile("quick")
     # What a skipped test had begun is dropped as it is.
-    config.addinivalue_line("filterwarnings", "ignore::pytest.PytestUnraisableExceptionWarning")
+    for what in ("PytestUnraisableExceptionWarning", "PytestUnhandledThreadExceptionWarning"):
+        config.addinivalue_line("filterwarnings", f"ignore::pytest.{what}")
 
     def refuse(event: str, _: tuple[Any, ...]) -> None:
         if event in _STARTS and "PYTEST_CURRENT_TEST" in os.environ:
