@@ -12,7 +12,6 @@ import gettext
 import html
 import os
 import re
-from collections.abc import Iterable
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -99,8 +98,3 @@ def page(text: str) -> str:
         if number % 3 != 2
     )
     return whole.replace('<html lang="en">', f'<html lang="{chosen()}">', 1)
-
-
-def all_said(texts: Iterable[str]) -> list[str]:
-    """Several texts in the language in use."""
-    return [said(text) for text in texts]

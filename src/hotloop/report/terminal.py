@@ -10,7 +10,7 @@ from rich.cells import set_cell_size
 from rich.text import Text
 
 from hotloop import units
-from hotloop.language import all_said, chosen, said
+from hotloop.language import chosen, said
 from hotloop.report import remaining, words
 from hotloop.report.absence import reasons
 from hotloop.report.words import PHASE_MARKS, SEVERITY_MARKS
@@ -67,7 +67,7 @@ def _bar(report: Report, width: int) -> list[Text]:
     for name, count in bar_columns(shares, width):
         bar.append(PHASE_MARKS[name][0] * count, f"#101010 on {PHASE_MARKS[name][2]}")
     return [
-        *_wrapped(all_said(_numbers(report)), width),
+        *_wrapped(list(map(said, _numbers(report))), width),
         bar,
         *_legend(report, shares, width),
         *_startup(report, width),

@@ -129,12 +129,9 @@ def _wrap_wide(text: str, width: int) -> list[str]:
     lines = [""]
     for piece in pieces:
         while cells(lines[-1]) + cells(piece.rstrip()) > width:
-            room = width if not lines[-1] else 0
-            if room:  # longer than a line by itself
-                lines[-1], piece = (
-                    set_cell_size(piece, room).rstrip(),
-                    piece[len(set_cell_size(piece, room).rstrip()) :],
-                )
+            if not lines[-1]:  # longer than a line by itself
+                lines[-1] = set_cell_size(piece, width).rstrip()
+                piece = piece[len(lines[-1]) :]
             lines.append("")
             piece = piece.lstrip()
         lines[-1] += piece
