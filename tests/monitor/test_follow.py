@@ -15,12 +15,14 @@ from hotloop.cli.watch import report_of
 from hotloop.errors import RecordingError
 from hotloop.monitor import follow
 from hotloop.monitor.follow import MOST_ROWS, Follower
+from hotloop.monitor.samples import Samples
 from hotloop.monitor.screen import line
 from hotloop.monitor.snapshot import Watched
 from hotloop.monitor.source import states
 from hotloop.record import raw
 from hotloop.record import rows as r
 from hotloop.record.read import open_recording
+from hotloop.record.samples import SystemFile
 from hotloop.record.schema import CHUNK_ROWS
 from hotloop.record.store import Store
 
@@ -201,6 +203,19 @@ def test_what_fails_is_said_and_the_looks_go_on(tmp_path: Path) -> None:
     assert found["diagnosis_failed"] == "diagnosis failed: ZeroDivisionError: by\\x1bzero"
     assert found["steps"]["count"] == 100 and found["machine"]["cpu_ratio"] is None
     assert open_recording(folder).system["cpu_ratio"].size
+
+
+def test_workers_that_come_and_go_take_no_more_and_more(tmp_path: Path) -> None:
+    path = tmp_path / "system.sqlite"
+    samples, file = Samples(path), SystemFile(path)
+    for second in range(3000):  # a worker of its own every second, beside the training
+        file.add([], [{"pid": pid, "t_ns": second * 10**9, "cpu_s": second} for pid in (1, 100 + second)])
+        if second % 500 == 499:
+            samples.read_on()
+    _, processes = samples.columns()
+    assert len(processes) <= 1024 and 3099 in processes
+    assert processes[1]["t_s"][[0, -1]].tolist() == [0, 2999]
+    file.close()
 
 
 def test_a_merged_run_is_refused(tmp_path: Path) -> None:

@@ -12,6 +12,8 @@ from hotloop.record.schema import reading
 
 #: Rows of one table that are kept at most; of the older half every second one goes when there are more.
 MOST: Final = 480
+#: Processes whose samples are kept: loader workers come and go with every epoch.
+_MOST_PROCESSES: Final = 1024
 #: Samples that the first look reads at most, evenly over the run; all of the last ones.
 _AT_ONCE: Final = 4 * MOST
 
@@ -62,7 +64,10 @@ class Samples:
             for names, row in self._new(db, "process", kept):
                 pid = row[names.index("pid")]
                 if isinstance(pid, int):
-                    self._processes.setdefault(pid, Table()).add(names, row)
+                    table = self._processes[pid] = self._processes.pop(pid, None) or Table()
+                    table.add(names, row)
+            for pid in [*self._processes][:-_MOST_PROCESSES]:  # those that were sampled last stay
+                del self._processes[pid]
             self._begun = True
 
     def _kept(self, db: sqlite3.Connection) -> str:
