@@ -13,6 +13,8 @@ options.add_argument("--random", action="store_true")
 options.add_argument("--rare", action="store_true")
 options.add_argument("--zero", action="store_true")
 options.add_argument("--bump", action="store_true")
+options.add_argument("--lazy", action="store_true")
+options.add_argument("--late", action="store_true")
 options.add_argument("--epochs", type=int, default=3)
 options = options.parse_args()
 
@@ -20,10 +22,16 @@ class Images(Dataset):
     scale = 1.0
     def __init__(self):
         self.epoch = 0
+        self.factors = self.offset = None
     def __len__(self):
         return 24
     def __getitem__(self, index):
         image = torch.full((3, 8, 8), index / 24) * (1 + self.epoch)
+        if options.lazy:
+            self.factors = self.factors or {number: 1 + number for number in range(2000)}
+            image = image * self.factors[index]
+        if self.offset is not None:
+            image = image + self.offset
         if options.rare and index == 5:
             image = image + torch.randn(3, 8, 8)
         if options.random:
@@ -46,6 +54,8 @@ if __name__ == "__main__":
     for epoch in range(options.epochs):
         if options.bump:
             data.epoch = epoch
+        if options.late and epoch == 1:
+            data.offset = 0.5
         for images, indices in loader:
             optimizer.zero_grad(set_to_none=not options.zero)
             output = model(images)

@@ -101,9 +101,19 @@ def test_a_rare_random_sample_ends_the_cache_and_not_the_run(tmp_path: Path, wor
     assert done.stderr.count("cache-samples ends: sample 5 must not be cached") == 1
 
 
-@pytest.mark.parametrize("workers", ["0", "1"])
-def test_a_cache_is_dropped_where_the_script_changes_the_dataset(tmp_path: Path, workers: str) -> None:
-    args = ("--workers", workers, "--bump")
+def test_a_cache_stays_where_the_first_sample_makes_what_the_others_need(tmp_path: Path) -> None:
+    found, done = applied(tmp_path, "cache-samples", args=("--lazy",))
+    assert statuses(done) == {"cache-samples": "in effect"}
+    assert found == unmodified("--lazy")
+
+
+@pytest.mark.parametrize(
+    ("workers", "change"), [("0", "--bump"), ("1", "--bump"), ("0", "--late"), ("1", "--late")]
+)
+def test_a_cache_is_dropped_where_the_script_changes_the_dataset(
+    tmp_path: Path, workers: str, change: str
+) -> None:
+    args = ("--workers", workers, change)
     found, done = applied(tmp_path, "cache-samples", args=args)
     assert found == unmodified(*args)
     assert statuses(done) == {

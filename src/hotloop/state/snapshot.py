@@ -78,6 +78,18 @@ class Snapshot:
 
     __hash__ = None  # type: ignore[assignment]
 
+    def made(self, later: Snapshot) -> Snapshot:
+        """This look with what a later one finds where None was: a file, an index, made when first needed."""
+        none = [path for path, one in self.entries.items() if one.what[0] is type(None)]
+        made = tuple(
+            path for path in none if later.entries.get(path, self.entries[path]).what[0] is not type(None)
+        )
+        below = tuple(path + end for path in made for end in ".[ ")
+        new = {path: one for path, one in later.entries.items() if path in made or path.startswith(below)}
+        found = Snapshot()
+        found.entries, found._refs, found._held = self.entries | new, [*self._refs], [*self._held]
+        return found
+
     def objects(self) -> Iterator[Any]:
         """What is no plain value, as far as it is still there."""
         yield from (one for ref in self._refs if (one := ref()) is not None)

@@ -151,11 +151,16 @@ class _Kept:
         self._read_at = self._read_s = 0.0
 
     def holds(self) -> bool:
-        """Whether the script has left the dataset as it was and its samples too, none of them random."""
-        if snapshot(self.dataset, EXACT) != self._state or self.stopped():
+        """Whether the script has left the dataset as it was and its samples too, none of them random.
+
+        What was None may have been made when a sample needed it first; then the samples are read again.
+        """
+        now, before = snapshot(self.dataset, EXACT), self._state
+        if self.stopped() or now != before.made(now):
             return False
+        self._state = now
         begun = time.perf_counter()
-        if begun - self._read_at < self._read_s / _READ_PART:
+        if now == before and begun - self._read_at < self._read_s / _READ_PART:
             return True
         again = self._guard.read_apart(self.dataset, self._indices)
         self._read_at = time.perf_counter()
