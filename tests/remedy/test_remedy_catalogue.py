@@ -9,7 +9,6 @@ from pathlib import Path
 
 import pytest
 
-from hotloop.diagnose.discovery import rules
 from hotloop.errors import UsageError
 from hotloop.findings import ENTRIES
 from hotloop.remedy import catalogue
@@ -47,14 +46,10 @@ def test_every_remedy_is_whole(remedy: Remedy) -> None:
         assert catalogue.parse(f"{remedy.id}={remedy.parameter.default}").value == remedy.parameter.default
 
 
-@pytest.mark.parametrize("finding", [rule.id for rule in rules() if ENTRIES[rule.id].remedies])
-def test_findings_name_remedies_that_answer_them(finding: str) -> None:
-    for remedy in ENTRIES[finding].remedies:
-        assert finding in catalogue.get(remedy).answers
-
-
-@pytest.mark.parametrize("remedy", sorted(named_in_rules()))
-def test_rules_name_remedies_that_exist(remedy: str) -> None:
+@pytest.mark.parametrize(
+    "remedy", sorted(named_in_rules() | {one for home in ENTRIES.values() for one in home.remedies})
+)
+def test_rules_and_findings_name_remedies_that_exist(remedy: str) -> None:
     assert catalogue.get(remedy).id == remedy
 
 

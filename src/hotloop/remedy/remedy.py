@@ -7,6 +7,7 @@ from typing import Any, Literal
 
 from hotloop.errors import UsageError
 from hotloop.feed.budget import named_bytes, total_memory_bytes
+from hotloop.findings import ENTRIES
 
 #: ``exact`` keeps batches and losses bit for bit; ``numeric`` stays within float noise or a lower precision;
 #: ``semantic`` changes what is trained or when, or leaves less of it on record (log lines, pictures, prints).
@@ -62,24 +63,24 @@ class Parameter:
 class Remedy:
     """One change.
 
-    ``alters`` says for people what may change ("" where nothing does). ``answers`` are the ids of findings it
-    would remove. ``live`` (``module:Class``) is the form that ``run --apply`` installs, "" where there is
-    none; ``source`` (``module:function``) what ``fix`` writes. ``source_effect`` is set where that may alter
-    more than the live form does, ``depends`` where the script then imports hotloop, ``indexed`` where
-    samples need a number, which those of an iterable dataset have not, ``stores`` where it writes files that
-    stay, ``rewrites`` where the source form computes the same by other code, as losses can show,
-    ``where_named`` where a finding that it answers has other causes too, and names it only for this one.
-    ``config_keys`` are the meanings (``torch_facts.py``) of configuration keys that hold its value.
-    ``excludes`` names remedies that cannot be applied beside it. ``words`` is what to tell a person,
-    ``{value}`` being the value.
+    ``alters`` says for people what may change ("" where nothing does). ``also`` are the ids of findings that
+    it would remove and whose home (``ENTRIES``) does not name it. ``live`` (``module:Class``) is the form
+    that ``run --apply`` installs, "" where there is none; ``source`` (``module:function``) what ``fix``
+    writes. ``source_effect`` is set where that may alter more than the live form does, ``depends`` where the
+    script then imports hotloop, ``indexed`` where samples need a number, which those of an iterable dataset
+    have not, ``stores`` where it writes files that stay, ``rewrites`` where the source form computes the same
+    by other code, as losses can show, ``where_named`` where a finding that it answers has other causes too,
+    and names it only for this one. ``config_keys`` are the meanings (``torch_facts.py``) of configuration
+    keys that hold its value. ``excludes`` names remedies that cannot be applied beside it. ``words`` is what
+    to tell a person, ``{value}`` being the value.
     """
 
     id: str
     summary: str
     effect: Effect
-    answers: tuple[str, ...]
     words: str
     alters: str = ""
+    also: tuple[str, ...] = ()
     parameter: Parameter | None = None
     live: str = ""
     source: str = ""
@@ -91,6 +92,11 @@ class Remedy:
     where_named: bool = False
     config_keys: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
+
+    @property
+    def answers(self) -> tuple[str, ...]:
+        """The ids of the findings that it would remove."""
+        return (*(name for name, home in ENTRIES.items() if self.id in home.remedies), *self.also)
 
     @property
     def written_effect(self) -> Effect:

@@ -9,10 +9,6 @@ AUTOCAST_BF16 = Remedy(
     summary="Compute forward passes in bfloat16 where that is safe (torch.autocast).",
     effect="numeric",
     alters="forward passes round to 8 bits of mantissa; parameters stay float32",
-    answers=(
-        "device/amp-off",
-        "device/amp-not-in-effect",
-    ),
     live="hotloop.remedy.live.autocast:AutocastBf16",
     source="hotloop.fix.autocast:bf16",
     config_keys=("amp",),
@@ -27,10 +23,7 @@ AUTOCAST_FP16 = Remedy(
         "forward passes round to 11 bits of mantissa; an update whose gradients overflow is skipped, as a "
         "few at the start may be"
     ),
-    answers=(
-        "device/amp-off",
-        "device/amp-not-in-effect",
-    ),
+    also=("device/amp-off", "device/amp-not-in-effect"),
     source="hotloop.fix.autocast:fp16",
     config_keys=("amp",),
     words=(
@@ -43,7 +36,6 @@ TF32 = Remedy(
     summary="Let float32 matrix products and convolutions use TensorFloat-32 units.",
     effect="numeric",
     alters="float32 products keep 10 bits of mantissa",
-    answers=("device/tf32-off",),
     live="hotloop.remedy.live.flags:Tf32",
     source="hotloop.fix.flags:tf32",
     config_keys=("tf32",),
@@ -54,7 +46,6 @@ CUDNN_BENCHMARK = Remedy(
     summary="Let cuDNN time its convolution algorithms and keep the fastest.",
     effect="numeric",
     alters="another algorithm may round differently, from run to run",
-    answers=("device/cudnn-benchmark-off",),
     live="hotloop.remedy.live.flags:CudnnBenchmark",
     source="hotloop.fix.flags:cudnn_benchmark",
     config_keys=("cudnn_benchmark",),
@@ -65,7 +56,6 @@ NOT_DETERMINISTIC = Remedy(
     summary="Allow algorithms that are faster but not reproducible bit for bit.",
     effect="numeric",
     alters="two runs with one seed differ in the last bits",
-    answers=("device/deterministic-on",),
     live="hotloop.remedy.live.flags:NotDeterministic",
     source="hotloop.fix.flags:not_deterministic",
     config_keys=("deterministic",),
@@ -78,7 +68,6 @@ CHANNELS_LAST = Remedy(
     summary="Lay images and convolution weights out with channels last.",
     effect="numeric",
     alters="other kernels round differently; dropout draws other masks",
-    answers=("device/channels-last-off",),
     source="hotloop.fix.models:channels_last",
     words=("model = model.to(memory_format=torch.channels_last), and the same for the input images"),
 )
@@ -87,10 +76,6 @@ COMPILE = Remedy(
     summary="Compile the model (torch.compile).",
     effect="numeric",
     alters="fused kernels round differently; dropout draws other masks",
-    answers=(
-        "device/compile-off",
-        "host/launch-bound",
-    ),
     parameter=Parameter(
         name="mode",
         kind="text",
@@ -109,7 +94,6 @@ COMPILE_DYNAMIC = Remedy(
     summary="Compile once for all shapes instead of once for each.",
     effect="numeric",
     alters="kernels for any size round differently",
-    answers=("device/recompiles",),
     source="hotloop.fix.calls:compile_dynamic",
     words=("torch.compile(model, dynamic=True), or torch._dynamo.mark_dynamic on the dimension that varies"),
     excludes=("cuda-graphs",),
@@ -119,7 +103,6 @@ CUDA_GRAPHS = Remedy(
     summary="Replay the step as one CUDA graph (torch.compile, reduce-overhead).",
     effect="numeric",
     alters="fused kernels round differently; outputs are overwritten by the next replay",
-    answers=("host/launch-bound",),
     live="hotloop.remedy.live.compiled:CudaGraphs",
     source="hotloop.fix.models:cuda_graphs",
     words=("torch.compile(model, mode='reduce-overhead'); shapes must not change from step to step"),
@@ -132,7 +115,6 @@ FUSED_ATTENTION = Remedy(
         "sums are taken in another order, and values differ in the last bits; a row that -inf masks whole "
         "gives zeros, no longer NaN"
     ),
-    answers=("device/attention-not-fused",),
     source="hotloop.fix.attention:fused_attention",
     rewrites=True,
     words=(
@@ -146,7 +128,7 @@ FUSED_ATTENTION_DROPOUT = Remedy(
     summary="Call scaled_dot_product_attention also where attention weights are dropped.",
     effect="semantic",
     alters="as many weights are dropped as before, but others: random numbers are drawn in another way",
-    answers=("device/attention-not-fused",),
+    also=("device/attention-not-fused",),
     source="hotloop.fix.attention:fused_attention_dropout",
     words=(
         "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., "
@@ -158,7 +140,6 @@ NO_CHECKPOINTING = Remedy(
     summary="Keep activations instead of computing them again in backward.",
     effect="numeric",
     alters="memory grows; values may differ in the last bit",
-    answers=("device/recompute-checkpointing",),
     live="hotloop.remedy.live.checkpointing:NoCheckpointing",
     words=(
         "before: checkpoint(block, x, use_reentrant=False); after: block(x), where the activations fit into "
@@ -170,7 +151,6 @@ THREADS = Remedy(
     summary="Give each process its share of the cores instead of all of them.",
     effect="numeric",
     alters="sums over threads round differently in the last bit",
-    answers=("host/thread-oversubscription",),
     parameter=Parameter(
         name="num_threads",
         kind="count",

@@ -19,7 +19,6 @@ DEFER_ITEM = Remedy(
         "the numbers stay; a clock that the script reads in the loop no longer waits for the device, and an "
         "error of the device is raised at a later line"
     ),
-    answers=("host/sync-in-step",),
     source="hotloop.fix.deferring:defer_item",
     words=(
         "before: total += loss.item(); after: total += loss.detach().double(), and float(total) where it is "
@@ -31,7 +30,6 @@ LESS_FREQUENT_EVALUATION = Remedy(
     summary="Evaluate less often.",
     effect="semantic",
     alters="the best checkpoint is chosen among fewer evaluations",
-    answers=("cadence/evaluation",),
     parameter=_every("run each Nth evaluation", None),
     source="hotloop.fix.cadence:rarer",
     words="keep one evaluation in {value}, or evaluate on a fixed subset between full ones",
@@ -41,7 +39,6 @@ LESS_FREQUENT_CHECKPOINT = Remedy(
     summary="Write checkpoints less often.",
     effect="semantic",
     alters="more work is lost when the run dies",
-    answers=("cadence/checkpoint",),
     parameter=_every("write each Nth checkpoint", 4),
     source="hotloop.fix.cadence:rarer",
     words="keep one checkpoint in {value}",
@@ -51,7 +48,6 @@ ASYNCHRONOUS_CHECKPOINT = Remedy(
     summary="Copy the state and write it in the background.",
     effect="exact",
     alters="the file is complete some seconds later; one that is overwritten before is not written",
-    answers=("cadence/checkpoint",),
     live="hotloop.remedy.live.checkpoint:AsynchronousCheckpoint",
     source="hotloop.fix.feeds:async_save",
     depends=True,
@@ -62,7 +58,6 @@ FEWER_IMAGES = Remedy(
     summary="Log images and figures less often.",
     effect="semantic",
     alters="fewer pictures are kept; wandb's own step axis gets shorter where calls give no step",
-    answers=("cadence/images",),
     parameter=_every("log each Nth time", 10),
     source="hotloop.fix.each_nth:images",
     words="log images one time in {value}",
@@ -72,7 +67,6 @@ FEWER_PRINTS = Remedy(
     summary="Print less often.",
     effect="semantic",
     alters="what the steps in between would have printed is missing on the screen and in redirected output",
-    answers=("cadence/progress-output",),
     where_named=True,
     parameter=_every("print in each Nth step that prints", 50),
     source="hotloop.fix.each_nth:prints",
@@ -86,7 +80,6 @@ THROTTLED_LOGGING = Remedy(
         "curves have fewer points, and may lack the last one; wandb's own step axis gets shorter where calls "
         "give no step"
     ),
-    answers=("cadence/logging",),
     parameter=_every("log each Nth time, or after N updates", 10),
     source="hotloop.fix.each_nth:logging",
     words="log every {value} steps",
@@ -95,7 +88,6 @@ THROTTLED_PROGRESS = Remedy(
     id="throttled-progress",
     summary="Refresh the progress bar less often.",
     effect="exact",
-    answers=("cadence/progress-output",),
     where_named=True,
     live="hotloop.remedy.live.throttled:ThrottledProgress",
     source="hotloop.fix.calls:throttled_progress",
@@ -109,7 +101,6 @@ THROTTLE_VIEWER = Remedy(
         "everything the function does happens less often: the picture in the viewer is refreshed more "
         "seldom, and what it asks for (a pause) is seen later"
     ),
-    answers=("host/viewer-in-loop",),
     words=(
         "before: viewer.poll() in each step; after: if step % 50 == 0: viewer.poll(), or only while a "
         "client is connected"
@@ -123,7 +114,6 @@ RARER_GC_COLLECT = Remedy(
         "objects that hold each other are freed later, after 64 MiB more of memory at the latest, and what "
         "they do when they go comes later; a call that is left out answers 0"
     ),
-    answers=("host/gc-pauses",),
     where_named=True,
     parameter=_every("collect in each Nth update", 500),
     live="hotloop.remedy.live.collecting:RarerCollections",

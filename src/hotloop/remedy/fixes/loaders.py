@@ -13,13 +13,6 @@ NUM_WORKERS = Remedy(
         "beyond the first epoch only if neither samples nor a sampler draw from the loop's generator; what "
         "samples or the loop leave in the dataset is not seen elsewhere before the next epoch"
     ),
-    answers=(
-        "input/single-process",
-        "input/too-few-workers",
-        "input/too-many-workers",
-        "config/ignored-value",
-        "config/too-many-workers-for-cores",
-    ),
     parameter=Parameter(
         name="num_workers",
         kind="count",
@@ -44,10 +37,6 @@ NO_WORKERS = Remedy(
         "random augmentation draws other numbers: it shares the loop's generator, from which the order of "
         "the next epoch is drawn as well"
     ),
-    answers=(
-        "input/worker-transport",
-        "input/respawned-workers",
-    ),
     live="hotloop.remedy.live.loader:NoWorkers",
     source="hotloop.fix.loaders:no_workers",
     config_keys=("num_workers",),
@@ -57,11 +46,6 @@ PREFETCH_FACTOR = Remedy(
     id="prefetch-factor",
     summary="Let each worker run further ahead, so that a slow sample does not stop the loop.",
     effect="exact",
-    answers=(
-        "input/shallow-prefetch",
-        "input/straggling-samples",
-        "memory/shared-memory-small",
-    ),
     parameter=Parameter(
         name="prefetch_factor",
         kind="count",
@@ -84,10 +68,6 @@ PERSISTENT_WORKERS = Remedy(
         "what the script changes in place between epochs, at the same length, is not seen in arrays of more "
         "than 1 MiB, other objects and containers of more than 1,000 items"
     ),
-    answers=(
-        "input/respawned-workers",
-        "input/cold-start",
-    ),
     live="hotloop.remedy.live.persistent:PersistentWorkers",
     source="hotloop.fix.loaders:persistent_workers",
     source_effect="semantic",
@@ -101,10 +81,7 @@ PIN_MEMORY = Remedy(
     id="pin-memory",
     summary=("Put batches into page-locked memory, so that copies to the device are fast and asynchronous."),
     effect="exact",
-    answers=(
-        "transfer/pageable",
-        "transfer/pin-no-effect",
-    ),
+    also=("transfer/pin-no-effect",),
     live="hotloop.remedy.live.loader:PinMemory",
     source="hotloop.fix.loaders:setting",
     config_keys=("pin_memory",),
@@ -115,10 +92,6 @@ NON_BLOCKING = Remedy(
     summary="Copy pinned batches to the device without waiting for the copy.",
     effect="numeric",
     alters="a script that refills a pinned buffer of its own races with the copy",
-    answers=(
-        "transfer/blocking",
-        "transfer/pageable",
-    ),
     live="hotloop.remedy.live.transfer:NonBlocking",
     source="hotloop.fix.calls:non_blocking",
     words="write batch.to(device, non_blocking=True) where the batch is pinned",
@@ -128,7 +101,6 @@ IN_ORDER_FALSE = Remedy(
     summary="Hand out batches as they become ready, so that one slow sample holds up nothing.",
     effect="semantic",
     alters="the order of batches differs from run to run",
-    answers=("input/straggling-samples",),
     live="hotloop.remedy.live.loader:OutOfOrder",
     source="hotloop.fix.loaders:in_order_false",
     words="give the DataLoader in_order=False (torch 2.6 and later)",
@@ -138,7 +110,6 @@ BATCH_SIZE = Remedy(
     summary="Train with larger batches, the learning rate scaled linearly.",
     effect="semantic",
     alters="fewer updates per epoch, another learning rate: another training",
-    answers=("device/batch-too-small",),
     parameter=Parameter(
         name="batch_size", kind="count", words="samples per batch", minimum=1, finding_key="wanted_batch_size"
     ),
@@ -151,7 +122,6 @@ RING_LOADER = Remedy(
     id="ring-loader",
     summary="Use hotloop.feed.Loader: workers write batches into recycled shared memory.",
     effect="exact",
-    answers=("input/worker-transport",),
     live="hotloop.remedy.live.ring:RingLoader",
     source="hotloop.fix.feeds:ring_loader",
     depends=True,
@@ -165,10 +135,7 @@ DEVICE_PREFETCH = Remedy(
         "without workers the next batches are made before the step: what dataset and loop draw from one "
         "generator comes in another order"
     ),
-    answers=(
-        "transfer/blocking",
-        "transfer/pageable",
-    ),
+    also=("transfer/blocking", "transfer/pageable"),
     source="hotloop.fix.prefetching:device_prefetch",
     source_effect="numeric",
     depends=True,

@@ -8,7 +8,6 @@ EXPANDABLE_SEGMENTS = Remedy(
     id="expandable-segments",
     summary="Let torch's allocator grow its segments, against fragmentation.",
     effect="exact",
-    answers=("memory/fragmentation",),
     source="hotloop.fix.flags:expandable_segments",
     words=("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment, before torch starts"),
 )
@@ -20,7 +19,6 @@ KEEP_FREED_MEMORY = Remedy(
         "what is freed stays with the process (up to 2 GiB at the end of its heap, and what lies below): it "
         "may hold more memory"
     ),
-    answers=("memory/page-faults",),
     live="hotloop.remedy.live.flags:KeepFreedMemory",
     source="hotloop.fix.flags:keep_freed_memory",
     words=(
@@ -32,7 +30,6 @@ GC_FREEZE = Remedy(
     id="gc-freeze",
     summary="Keep Python's garbage collector from pausing the loop.",
     effect="exact",
-    answers=("host/gc-pauses",),
     live="hotloop.remedy.live.flags:GcFreeze",
     source="hotloop.fix.flags:gc_freeze",
     words="import gc; gc.collect(); gc.freeze() before the loop",

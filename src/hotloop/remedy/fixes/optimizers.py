@@ -14,7 +14,6 @@ FOREACH = Remedy(
     id="foreach",
     summary="Update all parameters with multi-tensor kernels.",
     effect="exact",
-    answers=("device/optimizer-not-fused",),
     where_named=True,
     live="hotloop.remedy.live.optimizer:Foreach",
     source="hotloop.fix.calls:foreach",
@@ -24,7 +23,7 @@ FOREACH_LOOP = Remedy(
     id="foreach-loop",
     summary="Do each operation of a moving average of weights for all parameters in one call.",
     effect="exact",
-    answers=("host/python-in-step",),
+    also=("host/python-in-step",),
     where_named=True,
     source="hotloop.fix.averages:foreach_loop",
     rewrites=True,
@@ -39,7 +38,7 @@ FOREACH_LERP = Remedy(
         "a + (b - a) * w rounds otherwise than a * (1 - w) + b * w, and list forms may on a GPU; "
         "a tensor that model and average share stays what it is"
     ),
-    answers=("host/python-in-step",),
+    also=("host/python-in-step",),
     where_named=True,
     source="hotloop.fix.averages:foreach_lerp",
     rewrites=True,
@@ -50,7 +49,6 @@ FUSED_OPTIMIZER = Remedy(
     summary="Update all parameters with fused kernels.",
     effect="numeric",
     alters="fused updates round differently in the last bit",
-    answers=("device/optimizer-not-fused",),
     live="hotloop.remedy.live.optimizer:FusedOptimizer",
     source="hotloop.fix.calls:fused_optimizer",
     words="give the optimizer fused=True",
@@ -61,7 +59,7 @@ LIBRARY_OPTIMIZER = Remedy(
     summary="Build torch's optimizer, with fused kernels, in the place of one by hand that does the same.",
     effect="numeric",
     alters="updates round differently in the last bit; states saved of the old class do not fit torch's",
-    answers=("device/optimizer-not-fused",),
+    also=("device/optimizer-not-fused",),
     words=(
         "before: class MyAdam(Optimizer) with a Python loop over parameters in step(); after: "
         "torch.optim.AdamW(net.parameters(), lr=..., fused=True), where an optimizer of torch (Adam, "

@@ -17,13 +17,6 @@ CACHE_SAMPLES = Remedy(
         "ends; a random sample among the first 256 that a process reads ends the cache too, one that is met "
         "later is repeated"
     ),
-    answers=(
-        "input/slow-sample",
-        "input/slow-storage",
-        "input/repeated-work",
-        "input/cache-thrash",
-        "memory/page-cache-thrash",
-    ),
     parameter=Parameter(
         name="memory",
         kind="size",
@@ -41,17 +34,13 @@ SHARE_CACHE = Remedy(
     id="share-cache",
     summary="Share one cache of what the files hold between all workers.",
     effect="exact",
-    answers=("input/cache-thrash",),
     words="hotloop.feed.cached(DATASET, BYTES) around what reads the files; convert what comes out of it",
 )
 MEMORY_LIMIT = Remedy(
     id="memory-limit",
     summary="Bound what a cache of samples may hold.",
     effect="exact",
-    answers=(
-        "memory/unbounded-cache",
-        "memory/host-growth",
-    ),
+    also=("memory/unbounded-cache", "memory/host-growth"),
     parameter=Parameter(name="memory", kind="size", words="bytes, for instance 8GiB", default="8GiB"),
     words=(
         "bound the cache: hotloop.feed.cached(dataset, max_bytes={value!r}) in its place, or "
@@ -64,13 +53,6 @@ BAKE = Remedy(
     effect="exact",
     indexed=True,
     stores=True,
-    answers=(
-        "input/slow-sample",
-        "input/slow-storage",
-        "input/repeated-work",
-        "input/per-sample-conversion",
-        "memory/page-cache-thrash",
-    ),
     parameter=Parameter(
         name="folder", kind="text", words="the folder to bake into; without a value CLASS.baked"
     ),
@@ -82,7 +64,7 @@ PRETRANSFORM = Remedy(
     id="pretransform",
     summary="Transform the whole array once before training instead of sample by sample.",
     effect="exact",
-    answers=("input/per-sample-conversion", "input/slow-sample", "input/repeated-work"),
+    also=("input/per-sample-conversion", "input/slow-sample", "input/repeated-work"),
     words=(
         "before: __getitem__ returns scaler.transform(self.data[i]); after: self.data = "
         "hotloop.feed.pretransform(self.data, scaler.transform) in __init__, and __getitem__ returns "
@@ -99,12 +81,7 @@ MEMOIZE = Remedy(
         "are not); one in 16 of the hits, later in 64, is computed all the same and the first other result "
         "ends it: kept ones count till then"
     ),
-    answers=(
-        "host/recomputed-targets",
-        "input/slow-sample",
-        "input/slow-collate",
-        "input/single-process",
-    ),
+    also=("host/recomputed-targets", "input/slow-sample", "input/slow-collate", "input/single-process"),
     where_named=True,
     live="hotloop.remedy.live.memoize:Memoize",
     parameter=Parameter(
@@ -123,17 +100,13 @@ BATCHED_COLLATE = Remedy(
     id="batched-collate",
     summary="Stack a batch with one call per field instead of sample by sample.",
     effect="exact",
-    answers=("input/slow-collate",),
     words=("in collate_fn stack each field once (torch.stack, numpy.stack), or leave collate_fn away"),
 )
 BATCHED_GET = Remedy(
     id="batched-get",
     summary="Read a whole batch in one call: a dataset with __getitems__ and indexed arrays.",
     effect="exact",
-    answers=(
-        "input/slow-collate",
-        "input/per-sample-conversion",
-    ),
+    also=("input/per-sample-conversion",),
     words=(
         "give the dataset __getitems__(self, indices) that indexes its arrays once and returns the batch, "
         "and every loader of it collate_fn=lambda batch: batch"
@@ -143,12 +116,7 @@ BATCHED_CONVERT = Remedy(
     id="batched-convert",
     summary="Make one tensor of all rows of a batch instead of one of each, stacked afterwards.",
     effect="exact",
-    answers=(
-        "input/slow-collate",
-        "input/per-sample-conversion",
-        "input/slow-sample",
-        "host/python-in-step",
-    ),
+    also=("input/slow-sample",),
     where_named=True,
     source="hotloop.fix.feeds:batched_convert",
     depends=True,
@@ -163,7 +131,6 @@ CONVERT_ONCE = Remedy(
     id="convert-once",
     summary="Convert the arrays once in __init__ instead of in every __getitem__.",
     effect="exact",
-    answers=("input/per-sample-conversion",),
     words=(
         "move the conversion from __getitem__ to __init__: convert the whole array once and index the result"
     ),
@@ -172,7 +139,6 @@ CROP_FIRST = Remedy(
     id="crop-first",
     summary="Cut a sample's crop before anything is converted or enlarged.",
     effect="exact",
-    answers=("input/per-sample-conversion",),
     words="cut the crop first, with a margin where values depend on pixels outside, and convert only that",
 )
 NUMPY_VIEW = Remedy(
@@ -180,7 +146,7 @@ NUMPY_VIEW = Remedy(
     summary="Write and read the elements of a tensor through a numpy view of its memory.",
     effect="exact",
     alters="a value that torch refuses to store raises numpy's error, or becomes infinite",
-    answers=(
+    also=(
         "cadence/evaluation",
         "host/python-in-step",
         "host/recomputed-targets",
@@ -200,14 +166,12 @@ VECTORIZE_HINT = Remedy(
     summary="Replace a Python loop in the step by tensor operations.",
     effect="numeric",
     alters="another order of additions rounds differently",
-    answers=("host/python-in-step",),
     words="write the loop as operations on whole tensors; there is no automatic rewrite",
 )
 DROP_UNUSED_FIELDS = Remedy(
     id="drop-unused-fields",
     summary="Load, collate and ship only the fields the loop reads.",
     effect="exact",
-    answers=("input/unused-fields",),
     parameter=Parameter(
         name="fields", kind="text", words="the fields to leave out, with commas", finding_key="unused"
     ),
@@ -219,7 +183,7 @@ BACKGROUND_BATCHES = Remedy(
     summary="Make the next batch in the background while this one is computed.",
     effect="exact",
     alters="random numbers drawn for batches are other ones, from a generator that torch's seeds",
-    answers=("input/single-process", "input/slow-sample"),
+    also=("input/single-process", "input/slow-sample"),
     words=(
         "before: x, y = get_batch() in the loop; after: next_batch = "
         "hotloop.feed.Background(get_batch) before the loop, x, y = next_batch() in it, "
@@ -231,7 +195,7 @@ SHIP_UINT8 = Remedy(
     summary="Ship images as bytes, and convert them to floats on the device.",
     effect="numeric",
     alters="the conversion on the device may round differently in the last bit",
-    answers=("transfer/oversized-dtype",),
+    also=("transfer/oversized-dtype",),
     words=(
         "before: the dataset returns image.float() / 255; after: it returns the uint8 image, and the "
         "loop converts: x = x.to(device, non_blocking=True).float().div_(255), with the normalization"
