@@ -78,7 +78,7 @@ def test_a_cause_planted_for_the_accuracy_benchmark_shows_in_the_source(case: st
     ("system", "known"),
     [
         ("tcn_state", {"input/per-sample-conversion", "host/sync-in-step"}),
-        ("landmarks", {"device/deterministic-on"}),
+        ("landmarks", {"device/deterministic-on", "host/sync-in-step", "host/loop-over-parameters"}),
         ("bev", {"host/sync-in-step", "host/loop-over-parameters"}),
         ("spikevid", {"trend/misleading-metric"}),
         ("heads", {"transfer/pin-no-effect"}),
@@ -86,6 +86,42 @@ def test_a_cause_planted_for_the_accuracy_benchmark_shows_in_the_source(case: st
 )
 def test_the_training_systems_as_found(system: str, known: set[str]) -> None:
     assert ids(audit([ROOT / "workloads" / system])) == known
+
+
+@pytest.mark.parametrize(
+    ("system", "plan", "known"),
+    [
+        (
+            "landmarks",
+            "cpu",
+            {"config/ignored-value: cpu.yaml:4", "config/unmatched-value: training.amp"},
+        ),
+        (
+            "spikevid",
+            "deblur/vrt_spike_baseline",
+            {f"config/dead-key: {key}" for key in (
+                "DATA.TRAIN_CROP_SIZE", "MODEL.VRT_DEPTHS", "MODEL.WINDOW_SIZE", "TRAIN.AMP_ENABLED",
+                "TRAIN.AMP_OPT_LEVEL",
+            )},
+        ),
+    ],
+)  # fmt: skip
+def test_what_a_variant_makes_of_its_configuration_is_in_its_own_file(
+    system: str, plan: str, known: set[str]
+) -> None:
+    """The landmarks guide's table (S2-3, S2-11, S2-27); keys of the video guide that nothing reads (X9)."""
+    folder = ROOT / "workloads" / system
+    files = set(folder.glob("*.py"))
+
+    def said(other: str, config: str) -> set[str]:
+        found = audit(sorted(files - {folder / other}), [folder / "configs" / config], Machine(cores=64))
+        words = {f"{f.id}: {f.message.partition(' ')[0].rpartition('/')[2]}" for f in found.findings}
+        return {one for one in words if one.startswith("config/")}
+
+    assert said("cured.py", f"{plan}.yaml") >= known
+    assert not said(
+        "as_found.py", f"{plan.replace('baseline', 'cured')}{'_cured' * (system == 'landmarks')}.yaml"
+    )
 
 
 def test_every_branch_of_the_physics_loss_is_named() -> None:

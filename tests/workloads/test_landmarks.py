@@ -18,7 +18,7 @@ import torch
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "workloads" / "landmarks"
-MODULES = ("data", "model", "train")
+MODULES = ("config", "data", "model", "as_found", "cured", "train")
 
 
 def train(modules: Modules, folder: Path, out: Path, *flags: str) -> list[dict[str, float]]:
@@ -78,7 +78,7 @@ def test_full_size_model_is_as_small_as_the_guide_says(modules: Modules) -> None
     """3.5 million parameters, 0.45 G multiply-adds (as the literature counts) for one 256 x 512 picture."""
     from torch.utils.flop_counter import FlopCounterMode
 
-    config = modules["train"].load_config(FOLDER / "configs" / "full.yaml")
+    config = modules["config"].load_config(FOLDER / "configs" / "full.yaml")
     with torch.device("meta"):
         model = modules["model"].LandmarkNet(**config["model"])
         images = torch.empty(1, 4, 256, 512)
@@ -93,7 +93,7 @@ def test_full_size_model_is_as_small_as_the_guide_says(modules: Modules) -> None
 def test_redrawn_targets_lose_every_positive_cell(modules: Modules, folder: Path) -> None:
     """X16: dropping the redrawing changes the loss; with identical targets it changes the time alone."""
     batch = batch_of(modules, folder)
-    redraw = modules["train"].generate_targets
+    redraw = modules["as_found"].generate_targets
     cells, offsets = batch["cells"], batch["cell_offsets"]
     subpixel, maps = redraw(cells, offsets, (16, 32), around_cells=False)
     assert (int(subpixel.eq(1).sum()), int(batch["heatmaps"].eq(1).sum())) == (0, 32)
@@ -110,7 +110,7 @@ def test_mask_pool_is_the_same_weights_slowly(modules: Modules, folder: Path) ->
     compact = {
         name: value[None] for name, value in modules["data"].CompactBatches(folder, "train")[0].items()
     }
-    expanded = modules["train"].expand(compact)
+    expanded = modules["cured"].expand(compact)
     assert torch.equal(expanded["weights"], batch["weights"])
     assert torch.equal(expanded["images"], batch["images"])
 
@@ -150,36 +150,37 @@ def without_workers(tmp_path: Path) -> Path:
 
 
 def test_configured_workers_reach_the_loader_of_guide_alone(modules: Modules, folder: Path) -> None:
-    parse, make = modules["train"].parse_args, modules["train"].make_loaders
-    config = modules["train"].load_config(FOLDER / "configs" / "cpu.yaml")
+    parse = modules["train"].parse_args
+    config = modules["config"].load_config(FOLDER / "configs" / "cpu.yaml")
     assert config["data"]["num_workers"] == 24
-    cpu = torch.device("cpu")
-    found, _ = make(parse(["--variant", "as_found"]), config, folder, cpu)
+    config["data"]["root"], cpu = folder, torch.device("cpu")
+    found, _ = modules["as_found"].make_loaders(parse(["--variant", "as_found"]), config, cpu)
     assert (found.num_workers, found.batch_size) == (2, 1)
     config["data"]["num_workers"] = 1  # torch warns of 24 on a small machine
-    guide, _ = make(parse(["--variant", "guide"]), config, folder, cpu)
+    guide, _ = modules["cured"].make_loaders(parse(["--variant", "guide"]), config, cpu)
     assert (guide.num_workers, guide.prefetch_factor) == (1, 4)
 
 
 def test_cured_reads_its_workers_from_its_own_file(modules: Modules, folder: Path) -> None:
     train = modules["train"]
     args, cpu = train.parse_args(["--variant", "cured", "--scale", "cpu"]), torch.device("cpu")
-    config = train.load_config(train.default_config(args))
+    config = modules["config"].load_config(train.default_config(args))
     assert config["data"]["num_workers"] == "auto"
-    loader, _ = train.make_loaders(args, config, folder, cpu)
+    config["data"]["root"] = folder
+    loader, _ = modules["cured"].make_loaders(args, config, cpu)
     assert loader.loader.sizing is not None
     config["data"].update(num_workers=1, prefetch_factor=3)
-    loader, _ = train.make_loaders(args, config, folder, cpu)
+    loader, _ = modules["cured"].make_loaders(args, config, cpu)
     assert (loader.loader.num_workers, loader.loader.prefetch_factor) == (1, 3)
 
 
 def test_ignored_settings_are_ignored_as_found_and_honoured_by_the_guide(modules: Modules) -> None:
-    parse, set_flags = modules["train"].parse_args, modules["train"].set_flags
-    config = modules["train"].load_config(FOLDER / "configs" / "full.yaml")
+    parse = modules["train"].parse_args
+    config = modules["config"].load_config(FOLDER / "configs" / "full.yaml")
     cudnn = torch.backends.cudnn
-    set_flags(parse(["--variant", "as_found"]), config)
+    modules["as_found"].set_flags(parse(["--variant", "as_found"]), config)
     assert (cudnn.deterministic, cudnn.benchmark) == (True, False)
-    set_flags(parse(["--variant", "guide"]), config)
+    modules["cured"].set_flags(parse(["--variant", "guide"]), config)
     assert (cudnn.deterministic, cudnn.benchmark, cudnn.allow_tf32) == (False, True, True)
 
 
@@ -335,7 +336,7 @@ def test_a_batch_that_does_not_fit_is_said(
 
 
 def test_the_compact_files_are_made_once_and_again_when_the_data_changes(modules: Modules, own: Path) -> None:
-    compact = modules["train"].compact
+    compact = modules["cured"].compact
     first, made = compact(own, "train")[1], (own / "train.baked").stat().st_ino
     compact(own, "val")
     assert compact(own, "train")[1].keys() == first.keys()

@@ -23,7 +23,7 @@ from torch.utils._pytree import tree_leaves
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "workloads" / "spikevid"
-MODULES = ("config", "data", "model", "perceptual", "loaders", "steps", "train")
+MODULES = ("config", "data", "model", "perceptual", "loaders", "steps", "as_found", "cured", "train")
 PLANS = FOLDER / "configs" / "deblur"
 #: What makes the variants the same training: one model, one order.
 SAME = (
@@ -410,7 +410,7 @@ def test_the_guides_first_two_rows_are_the_baseline_without_and_with_amp(
         settings = modules["train"].model_settings(args, config)
         found.append((settings, config.switch("TRAIN.AMP_ENABLED", True)))
     assert found[0][0] == found[1][0]
-    assert found[0][0]["depths"] == modules["train"].DEPTHS and found[0][0]["window"] == 8
+    assert found[0][0]["depths"] == modules["as_found"].DEPTHS and found[0][0]["window"] == 8
     assert [amp for _, amp in found] == [True, False]
 
 
@@ -424,7 +424,7 @@ def test_every_key_of_a_plan_is_read_or_reported(
     tiny = FOLDER / "configs" / "scales" / "tiny.yaml"
     config = modules["config"].Config([PLANS / f"vrt_spike_{plan}.yaml", tiny])
     modules["train"].Trainer(args, config, torch.device("cpu"))
-    modules["train"].crop_schedule(args, config)
+    modules["cured"].crop_schedule(config)
     modules["loaders"].make_loaders(args, config, folder, torch.device("cpu"), 32, {})
     in_train = {"TRAIN.EPOCHS", "DATA.ROOT"}
     as_found = {"DATA.CROP_SIZE"}

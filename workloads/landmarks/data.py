@@ -19,7 +19,8 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from torch.utils.data import Dataset
+import torch.distributed as dist
+from torch.utils.data import Dataset, DistributedSampler, RandomSampler, Subset
 from tqdm import tqdm
 
 STRIDE, SIGMA, RADIUS = 4, 2.0, 6
@@ -319,3 +320,11 @@ class CompactBatches(NpyBatches):
             "cells": torch.from_numpy(cells),
             "cell_offsets": torch.from_numpy(offsets),
         }
+
+
+def in_order(train_set, val_set, seed):
+    """The sampler of the training files, and the validation files of this rank."""
+    if not dist.is_initialized() or dist.get_world_size() == 1:
+        return RandomSampler(train_set, generator=torch.Generator().manual_seed(seed)), val_set
+    mine = range(dist.get_rank(), len(val_set), dist.get_world_size())
+    return DistributedSampler(train_set, seed=seed), Subset(val_set, mine)

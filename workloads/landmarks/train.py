@@ -4,12 +4,12 @@
     torchrun --nproc_per_node 2 train.py --variant cured --scale cpu
 
 ``as_found`` is the project as it was, ``guide`` has the six fixes of its optimisation guide, ``cured`` what
-measuring it proposes. Without ``--data`` synthetic data is made once and used again.
+measuring it proposes: ``as_found.py`` has the first, ``cured.py`` the other two. Without ``--data`` synthetic
+data is made once and used again.
 """
 
 import argparse
 import copy
-import difflib
 import json
 import os
 import sys
@@ -20,14 +20,14 @@ from pickle import UnpicklingError
 import numpy as np
 import torch
 import torch.distributed as dist
-import yaml
-from torch.nn import functional
 from torch.nn.parallel import DistributedDataParallel
-from torch.utils.data import DataLoader, DistributedSampler, RandomSampler, Subset
-from tqdm import tqdm
+from torch.utils.data import DistributedSampler
 
-from data import RADIUS, SCALES, SIGMA, STRIDE, CompactBatches, DataError, NpyBatches, make_data
-from model import LandmarkNet, decode_predictions, gather_offsets, to_pixels
+import as_found
+import cured
+from config import ConfigError, load_config
+from data import SCALES, DataError, make_data
+from model import LandmarkNet, decode_predictions, to_pixels
 
 HERE = Path(__file__).parent
 #: A landmark counts as found within this share of the picture's height.
@@ -37,10 +37,6 @@ PCK_RATIO = 0.05
 GUIDE = ("precomputed_targets", "configured_loader", "fast_flags", "accumulation", "non_blocking", "compile")
 CURE = ("compact", "bf16", "branchless_loss", "device_metrics", "foreach_ema", "fused_optimizer")
 PARTS = {"as_found": (), "guide": GUIDE, "cured": GUIDE + CURE}
-
-
-class ConfigError(ValueError):
-    """The configuration has a key nobody knows, or a value that cannot be meant."""
 
 
 def parse_args(argv=None):
@@ -75,229 +71,9 @@ def parse_args(argv=None):
     return args
 
 
-#: Sections and keys of a configuration.
-KEYS = {
-    "data": ("root", "num_workers", "prefetch_factor"),
-    "model": ("channels", "modules", "pyramid"),
-    "training": (
-        "epochs", "lr", "weight_decay", "restart_epochs", "ema_decay", "clip_grad_norm", "offset_weight",
-        "amp", "cudnn_benchmark", "gradient_accumulation_steps",
-    ),
-}  # fmt: skip
-#: The least that a count may be.
-COUNTS = {
-    "data": {"prefetch_factor": 1},
-    "training": {"epochs": 1, "restart_epochs": 1, "gradient_accumulation_steps": 1},
-}
-NUMBERS = ("lr", "weight_decay", "ema_decay", "clip_grad_norm", "offset_weight")
-
-
-def load_config(path):
-    """Read a YAML file with the sections and keys of ``KEYS``; no other key, none missing."""
-    try:
-        with open(path) as file:
-            config = yaml.safe_load(file)
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}") from None
-    require_keys(path, "", config, KEYS)
-    for section, keys in KEYS.items():
-        require_keys(path, f"{section}.", config[section], keys)
-        for key, least in COUNTS.get(section, {}).items():
-            value = config[section][key]
-            if type(value) is not int or value < least:
-                raise ConfigError(
-                    f"{path}: {section}.{key} is {value!r}: expected a whole number from {least}"
-                )
-    workers = config["data"]["num_workers"]
-    if workers != "auto" and (type(workers) is not int or workers < 0):
-        raise ConfigError(
-            f'{path}: data.num_workers is {workers!r}: expected a whole number from 0 or "auto"'
-        )
-    for key in NUMBERS:
-        if type(value := config["training"][key]) not in (int, float) or not np.isfinite(value):
-            hint = " (YAML wants a point: 3.0e-4)" if "e" in str(value) else ""
-            raise ConfigError(f"{path}: training.{key} is {value!r}: expected a number{hint}")
-    return config
-
-
 def default_config(args):
     """The file of the scale; cured has its own, as it asks for other workers."""
     return HERE / "configs" / f"{args.scale}{'_cured' if args.variant == 'cured' else ''}.yaml"
-
-
-def require_keys(path, section, found, known):
-    if not isinstance(found, dict):
-        raise ConfigError(f"{path}: {section or 'the file'} holds no keys")
-    for key in found:
-        if key not in known:
-            near = difflib.get_close_matches(str(key), known, n=1)
-            hint = f"did you mean {section}{near[0]}?" if near else f"known: {', '.join(known)}"
-            raise ConfigError(f"{path}: unknown key {section}{key}: {hint}")
-    if missing := [key for key in known if key not in found]:
-        raise ConfigError(f"{path}: {section}{missing[0]} is missing")
-
-
-def enabled(settings, key):
-    """Whether a switch is on, by ``true`` or by the name of a precision."""
-    return settings[key] in (True, "bf16")
-
-
-# -- targets and loss ---------------------------------------------------------------------------------------
-
-
-def generate_targets(cells, offsets, grid, around_cells):
-    """Heatmaps (B, 2, h, w) and offsets (B, 4, h, w) drawn anew: cell by cell, in every step.
-
-    A Gaussian stands at the landmark itself, between cells, so no cell of a heatmap is ever 1;
-    ``around_cells`` puts it on the cell, where the files have it.
-    """
-    height, width = grid
-    heatmaps = torch.zeros(len(cells), 2, height, width, device=cells.device)
-    maps = torch.zeros(len(cells), 4, height, width, device=cells.device)
-    for b in range(len(cells)):
-        for k in range(2):
-            centre = cells[b, k].float() if around_cells else cells[b, k] + offsets[b, k]
-            cx, cy = int(cells[b, k, 0]), int(cells[b, k, 1])
-            for y in range(max(0, cy - RADIUS), min(height, cy + RADIUS + 1)):
-                for x in range(max(0, cx - RADIUS), min(width, cx + RADIUS + 1)):
-                    square = (x - centre[0]) ** 2 + (y - centre[1]) ** 2
-                    heatmaps[b, k, y, x] = torch.exp(-square / (2 * SIGMA**2))
-            maps[b, 2 * k : 2 * k + 2, cy, cx] = offsets[b, k]
-    return heatmaps, maps
-
-
-def heatmap_loss(predicted, target, weights, branchless):
-    """Penalty-reduced focal loss: cells where the target is 1 are positive, those near them count less."""
-    predicted = predicted.clamp(1e-4, 1 - 1e-4)
-    positive = target.eq(1).float()
-    weights = weights[:, None]
-    near = (torch.log(predicted) * (1 - predicted) ** 2 * positive * weights).sum()
-    far = (torch.log(1 - predicted) * predicted**2 * (1 - target) ** 4 * weights).sum()
-    num_positive = positive.sum()
-    if branchless:
-        return -(near + far) / num_positive.clamp(min=1)
-    if num_positive == 0:
-        return -far
-    return -(near + far) / num_positive
-
-
-def compute_loss(args, config, outputs, batch):
-    """Return the loss and its two parts."""
-    cells, offsets = batch["cells"], batch["cell_offsets"]
-    if "precomputed_targets" in args.parts:
-        heatmaps = batch["heatmaps"]
-    else:
-        grid = outputs["heatmaps"].shape[-2:]
-        heatmaps, maps = generate_targets(cells, offsets, grid, args.identical_targets)
-        offsets = gather_offsets(maps, cells)
-    heat = heatmap_loss(outputs["heatmaps"], heatmaps, batch["weights"], "branchless_loss" in args.parts)
-    offset = functional.l1_loss(gather_offsets(outputs["offsets"], cells), offsets)
-    return heat + config["training"]["offset_weight"] * offset, heat, offset
-
-
-# -- setting up ---------------------------------------------------------------------------------------------
-
-
-def set_flags(args, config):
-    torch.backends.cudnn.deterministic = True
-    torch.backends.cudnn.benchmark = False
-    if "fast_flags" in args.parts:
-        torch.backends.cudnn.deterministic = False
-        torch.backends.cudnn.benchmark = config["training"]["cudnn_benchmark"]
-        torch.backends.cuda.matmul.allow_tf32 = True
-        torch.backends.cudnn.allow_tf32 = True
-
-
-def make_loaders(args, config, root, device):
-    """Return the training loader and the validation loader; an item of either is a whole file."""
-    if "compact" in args.parts:
-        train_set, val_set = compact(root, "train"), compact(root, "val")
-    else:
-        mask_pool = args.regression == "mask_pool"
-        train_set, val_set = (NpyBatches(root, mode, mask_pool) for mode in ("train", "val"))
-    rank, world_size = (dist.get_rank(), dist.get_world_size()) if dist.is_initialized() else (0, 1)
-    if world_size > 1:
-        sampler = DistributedSampler(train_set, seed=args.seed)
-        val_set = Subset(val_set, range(rank, len(val_set), world_size))
-    else:
-        sampler = RandomSampler(train_set, generator=torch.Generator().manual_seed(args.seed))
-    pin_memory = device.type == "cuda"
-    num_workers = config["data"]["num_workers"]
-    prefetch_factor = config["data"]["prefetch_factor"] if num_workers else None
-    options = {"num_workers": num_workers, "prefetch_factor": prefetch_factor, "pin_memory": pin_memory}
-    if "compact" in args.parts:
-        from hotloop.feed import DevicePrefetcher, Loader
-
-        train_loader = Loader(train_set, batch_size=1, sampler=sampler, **options)
-        val_loader = Loader(val_set, batch_size=1, num_workers=0, pin_memory=pin_memory)
-        return tuple(
-            DevicePrefetcher(loader, device, transform=expand) for loader in (train_loader, val_loader)
-        )
-    if "configured_loader" in args.parts:
-        if num_workers == "auto":  # hotloop.feed's; torch's loader wants a number
-            options["num_workers"] = len(os.sched_getaffinity(0))
-        train_loader = DataLoader(train_set, batch_size=1, sampler=sampler, **options)
-        return train_loader, DataLoader(val_set, batch_size=1, **options)
-    train_loader = DataLoader(train_set, batch_size=1, sampler=sampler, num_workers=2, pin_memory=pin_memory)
-    val_loader = DataLoader(val_set, batch_size=1, shuffle=False, num_workers=2, pin_memory=pin_memory)
-    return train_loader, val_loader
-
-
-def compact(root, mode):
-    """The files of a mode in a quarter of their bytes, made once beside them and mapped into memory."""
-    try:
-        from hotloop.feed import FeedError, StaleBakeError, bake
-    except ImportError:
-        raise ConfigError("compact needs hotloop.feed: pip install hotloop, or --ablate compact") from None
-
-    dataset = CompactBatches(root, mode)
-    out = Path(root, f"{mode}.baked")
-    options = {"source": [Path(root, "images", mode), Path(root, "labels", mode)], "num_workers": 0}
-    try:
-        try:
-            return bake(dataset, out, **options)
-        except StaleBakeError:
-            return bake(dataset, out, **options, overwrite=True)
-    except FeedError as error:
-        raise DataError(str(error)) from None
-
-
-def expand(batch):
-    """On the device: pictures as float, and the weights pooled from their padding channel."""
-    batch = {name: value.squeeze(0) for name, value in batch.items()}
-    images = batch["images"].permute(0, 3, 1, 2)  # channels last in memory
-    weights = functional.avg_pool2d(images[:, 3].float().div_(255), STRIDE)
-    return {**batch, "images": images.float().div_(255), "weights": weights}
-
-
-def to_device(batch, device, non_blocking):
-    """Move what a file held; the loader's own batch dimension goes."""
-    if batch["images"].dim() == 4:  # compact: expanded on the device already
-        return batch
-    batch = {name: value.to(device, non_blocking=non_blocking).squeeze(0) for name, value in batch.items()}
-    batch["images"] = batch["images"].to(memory_format=torch.channels_last)
-    return batch
-
-
-class EMA:
-    """A running average of the model, evaluated instead of it."""
-
-    def __init__(self, model, decay, foreach):
-        self.model = copy.deepcopy(model).eval().requires_grad_(False)
-        self.decay, self.foreach = decay, foreach
-
-    @torch.no_grad()
-    def update(self, model):
-        if self.foreach:
-            averages, values = list(self.model.parameters()), list(model.parameters())
-            torch._foreach_mul_(averages, self.decay)
-            torch._foreach_add_(averages, values, alpha=1 - self.decay)
-            torch._foreach_copy_(list(self.model.buffers()), list(model.buffers()))
-            return
-        for average, value in zip(self.model.parameters(), model.parameters(), strict=True):
-            average.mul_(self.decay).add_(value, alpha=1 - self.decay)
-        for average, value in zip(self.model.buffers(), model.buffers(), strict=True):
-            average.copy_(value)
 
 
 # -- running ------------------------------------------------------------------------------------------------
@@ -329,56 +105,13 @@ class StepLog:
             file.write(json.dumps(row) + "\n")
 
 
-def train_epoch(args, config, model, loader, optimizer, ema, device, log, epoch):
-    """Train on every file once; return the mean of loss, its two parts and the two errors in pixels."""
-    model.train()
-    settings = config["training"]
-    plain = model.module if isinstance(model, DistributedDataParallel) else model
-    non_blocking, on_device = "non_blocking" in args.parts, "device_metrics" in args.parts
-    group = settings["gradient_accumulation_steps"] if "accumulation" in args.parts else 1
-    if "bf16" in args.parts:
-        use_bf16 = enabled(settings, "amp") and device.type == "cuda"
-    else:
-        use_bf16 = settings["amp"] == "bf16"
-    totals = torch.zeros(5, device=device) if on_device else np.zeros(5)
-    log.start()
-    bar = tqdm(loader, desc=f"epoch {epoch + 1}", leave=False, disable=None)
-    for step, batch in enumerate(bar):
-        log.mark("data_wait")
-        batch = to_device(batch, device, non_blocking)
-        log.mark("h2d")
-        with torch.autocast(device.type, torch.bfloat16, enabled=use_bf16):
-            outputs = model(batch["images"])
-        loss, heat, offset = compute_loss(args, config, outputs, batch)
-        with torch.no_grad():
-            truth = to_pixels(batch["cells"], batch["cell_offsets"])
-            errors = (decode_predictions(outputs) - truth).norm(dim=2).mean(dim=0)
-        if on_device:
-            totals += torch.stack([loss.detach(), heat.detach(), offset.detach(), *errors])
-        else:
-            totals += [loss.item(), heat.item(), offset.item(), errors[0].item(), errors[1].item()]
-            bar.set_postfix(loss=f"{totals[0] / (step + 1):.4f}")
-        log.mark("fwd")
-        (loss / group).backward()
-        log.mark("bwd")
-        if (step + 1) % group == 0 or step + 1 == len(loader):
-            torch.nn.utils.clip_grad_norm_(model.parameters(), settings["clip_grad_norm"])
-            optimizer.step()
-            optimizer.zero_grad()
-            log.mark("opt")
-            ema.update(plain)
-        log.mark("other")
-        log.write(epoch * len(loader) + step, len(batch["images"]), loss.detach())
-        log.start()
-    return (totals / len(loader)).tolist()
-
-
 @torch.no_grad()
 def evaluate(model, loader, device):
     """Return (mean error in pixels, share of landmarks within PCK_RATIO of the picture's height)."""
     sums = torch.zeros(3, device=device, dtype=torch.float64)
     for batch in loader:
-        batch = to_device(batch, device, non_blocking=False)
+        if batch["images"].dim() == 5:  # whole files as found; compact ones come expanded on the device
+            batch = as_found.to_device(batch, device)
         truth = to_pixels(batch["cells"], batch["cell_offsets"])
         errors = (decode_predictions(model(batch["images"])) - truth).norm(dim=2)
         close = errors <= PCK_RATIO * batch["images"].shape[2]
@@ -437,10 +170,11 @@ def train(args):
     first_rank = not dist.is_initialized() or dist.get_rank() == 0
     torch.manual_seed(args.seed)
     np.random.seed(args.seed)
-    set_flags(args, config)
+    variant = as_found if args.variant == "as_found" else cured
+    variant.set_flags(args, config)
 
-    root = args.data or config["data"]["root"] or make_data(args.scale, args.seed)
-    train_loader, val_loader = make_loaders(args, config, root, device)
+    config["data"]["root"] = args.data or config["data"]["root"] or make_data(args.scale, args.seed)
+    train_loader, val_loader = variant.make_loaders(args, config, device)
     try:
         plain = LandmarkNet(**config["model"]).to(device, memory_format=torch.channels_last)
     except (TypeError, ValueError, RuntimeError, IndexError) as error:
@@ -450,8 +184,8 @@ def train(args):
         plain.parameters(), lr=settings["lr"], weight_decay=settings["weight_decay"], **fused
     )
     scheduler = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(optimizer, settings["restart_epochs"])
-    ema = EMA(plain, settings["ema_decay"], "foreach_ema" in args.parts)
-    parts = {"model": plain, "ema": ema.model, "optimizer": optimizer, "scheduler": scheduler}
+    average = copy.deepcopy(plain).eval().requires_grad_(False)  # evaluated instead of the model
+    parts = {"model": plain, "ema": average, "optimizer": optimizer, "scheduler": scheduler}
     first_epoch, best = resume(args.resume, parts, train_loader) if args.resume else (0, float("inf"))
     model = DistributedDataParallel(plain) if dist.is_initialized() else plain
     if "compile" in args.parts and device.type == "cuda":  # on a CPU it takes minutes to start
@@ -467,9 +201,11 @@ def train(args):
     for epoch in range(first_epoch, epochs):
         if isinstance(train_loader.sampler, DistributedSampler):
             train_loader.sampler.set_epoch(epoch)
-        values = train_epoch(args, config, model, train_loader, optimizer, ema, device, log, epoch)
+        values = variant.train_epoch(
+            args, config, model, average, train_loader, optimizer, device, log, epoch
+        )
         scheduler.step()
-        error, close = evaluate(ema.model, val_loader, device)
+        error, close = evaluate(average, val_loader, device)
         if not np.isfinite(values[0]):
             raise ConfigError(
                 f"{path}: the loss of epoch {epoch + 1} is {values[0]}: go on with --resume and a lower "
@@ -488,7 +224,7 @@ def train(args):
         order = getattr(train_loader.sampler, "generator", None)
         state = {
             "model": plain.state_dict(),
-            "ema": ema.model.state_dict(),
+            "ema": average.state_dict(),
             "optimizer": optimizer.state_dict(),
             "scheduler": scheduler.state_dict(),
             "order": order.get_state() if order else None,
@@ -498,7 +234,7 @@ def train(args):
         save_checkpoint(out / "last.pt", **state)
         if error < best:
             best = error
-            save_checkpoint(out / "best.pt", ema=ema.model.state_dict(), model_settings=config["model"])
+            save_checkpoint(out / "best.pt", ema=average.state_dict(), model_settings=config["model"])
     if writer:
         writer.close()
     if first_rank:

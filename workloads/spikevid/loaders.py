@@ -74,7 +74,7 @@ class Clips(Dataset):
         self.ends = list(accumulate(counts))
         if any(size < crop_size or crop_size % 16 for size in frames.size):
             raise ConfigError(
-                f"a crop of {crop_size} (DATA.TRAIN_CROP_SIZE) must be a multiple of 16 within {frames.size}"
+                f"a crop of {crop_size} (TRAIN_CROP_SIZE) must be a multiple of 16 within {frames.size}"
             )
 
     def __len__(self):
@@ -335,34 +335,26 @@ def make_loaders(args, config, root, device, crop_size, stores):
     train = {"batch_size": batch_size, "drop_last": config.switch("DATALOADER.DROP_LAST", True), **common}
     if len(sampler) < batch_size:
         raise ConfigError(f"{config.path}: TRAIN.BATCH_SIZE is {batch_size}: a rank has {len(sampler)} clips")
-    workers = {key: config.get(f"DATALOADER.{key}_WORKERS") for key in ("TRAIN", "VAL")}
     total = config.workers("DATALOADER.TOTAL_WORKERS", 2, world_size)
-    num_workers = {
-        key: total if value is None else config.workers(f"DATALOADER.{key}_WORKERS", value)
-        for key, value in workers.items()
-    }
     persistent = config.switch("DATALOADER.PERSISTENT_WORKERS", False)
-    ahead = {
-        key: {
-            "prefetch_factor": config.count(f"DATALOADER.{key}_PREFETCH_FACTOR", 2),
-            "persistent_workers": persistent,
-        }
-        if num_workers[key]
-        else {}
-        for key in ("TRAIN", "VAL")
-    }
+
+    def processes(workers, ahead):
+        """How many, by the names of their keys, and what goes with any."""
+        num_workers = total if config.get(workers) is None else config.workers(workers, 0)
+        if not num_workers:
+            return {"num_workers": 0}
+        depth = config.count(ahead, 2)
+        return {"num_workers": num_workers, "prefetch_factor": depth, "persistent_workers": persistent}
+
+    train.update(processes("DATALOADER.TRAIN_WORKERS", "DATALOADER.TRAIN_PREFETCH_FACTOR"))
+    val_processes = processes("DATALOADER.VAL_WORKERS", "DATALOADER.VAL_PREFETCH_FACTOR")
     val = {"batch_size": 1, "sampler": InOrder(clips[1]), **common}
     if "shared_bytes" not in args.parts:
-        train_loader = DataLoader(
-            clips[0], sampler=sampler, num_workers=num_workers["TRAIN"], **train, **ahead["TRAIN"]
-        )
-        val_loader = DataLoader(clips[1], num_workers=num_workers["VAL"], **val, **ahead["VAL"])
-        return train_loader, sampler, clips[0], val_loader
+        train_loader = DataLoader(clips[0], sampler=sampler, **train)
+        return train_loader, sampler, clips[0], DataLoader(clips[1], **val, **val_processes)
     from hotloop.feed import DevicePrefetcher, Loader
 
-    train_loader = Loader(
-        clips[0], sampler=sampler, num_workers=num_workers["TRAIN"], **train, **ahead["TRAIN"]
-    )
+    train_loader = Loader(clips[0], sampler=sampler, **train)
     val_loader = Loader(clips[1], num_workers=0, **val)
     return (
         DevicePrefetcher(train_loader, device, transform=Expand(frames[0], crop_size, device)),

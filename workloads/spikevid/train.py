@@ -5,12 +5,12 @@
     torchrun --nproc_per_node 2 train.py --variant cured --scale cpu
 
 ``as_found`` is the project as it was, ``guide`` has the fixes of its optimisation guide, ``cured`` what
-measuring it proposes. Without data of one's own synthetic data is made once and used again.
+measuring it proposes: see ``as_found.py`` and ``cured.py``. Without data of one's own synthetic data is made
+once and used again.
 """
 
 import argparse
 import contextlib
-import gc
 import io
 import json
 import os
@@ -25,6 +25,8 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from tqdm import tqdm
 
+import as_found
+import cured
 from config import FAMILIES, Config, ConfigError
 from data import SCALES, DataError, make_data
 from loaders import make_loaders
@@ -43,9 +45,7 @@ CURE = (
 )  # fmt: skip
 PARTS = {"as_found": (), "guide": GUIDE, "cured": GUIDE + CURE}
 
-#: Written into the code as found; ``live_keys`` reads the configuration instead.
-DEPTHS, WINDOW_SIZE = [8, 8, 8, 8, 4, 4, 4, 8], 8
-EMPTY_EVERY, MEMORY_EVERY = 200, 100
+MEMORY_EVERY = 100
 #: Pixels of a dry run's crop.
 DRY_CROP = 32
 
@@ -84,17 +84,17 @@ def plans(args):
     return plan, HERE / "configs" / "scales" / f"{args.scale}.yaml"
 
 
+def keys(args):
+    """Who says what the configuration is asked for."""
+    return cured if "live_keys" in args.parts else as_found
+
+
 # -- setting up ---------------------------------------------------------------------------------------------
 
 
 def model_settings(args, config):
     """Arguments of :class:`SpikeVRT` as the variant takes them."""
-    live = "live_keys" in args.parts
-    depths = config.counts("MODEL.VRT_DEPTHS", DEPTHS) if live else DEPTHS
-    if len(depths) < 8:
-        raise ConfigError(
-            f"{config.path}: MODEL.VRT_DEPTHS has {len(depths)} entries: stages 1-7, then Stage 8"
-        )
+    own = keys(args).model_settings(config)
     divisor = config.count("MODEL.DEPTH_DIVISOR", 1) * (2 if args.student else 1)
     dim, heads = config.count("MODEL.EMBED_DIM", 96), config.count("MODEL.NUM_HEADS", 6)
     chunks = {part: chunk_settings(config, part) for part in ("FUSE", "SPIKE_TSA")}
@@ -102,14 +102,12 @@ def model_settings(args, config):
         if dim % number:
             raise ConfigError(f"{config.path}: MODEL.{key} is {number}: MODEL.EMBED_DIM {dim} is no multiple")
     return {
+        **own,
         "dim": dim,
         "heads": heads,
-        "depths": [max(1, depth // divisor) for depth in depths],
-        "window": config.count("MODEL.WINDOW_SIZE", WINDOW_SIZE) if live else WINDOW_SIZE,
+        "depths": [max(1, depth // divisor) for depth in own["depths"]],
         "fuse": chunks["FUSE"],
         "spike_tsa": chunks["SPIKE_TSA"],
-        "checkpoint_attn": config.switch("MODEL.USE_CHECKPOINT_ATTN", True) if live else True,
-        "checkpoint_ffn": config.switch("MODEL.USE_CHECKPOINT_FFN", True) if live else True,
     }
 
 
@@ -122,23 +120,6 @@ def chunk_settings(config, part):
         "chunk_size": config.count(keys["CHUNK_SIZE"], 64),
         "chunk_shape": config.choice(keys["CHUNK_SHAPE"], "square", ("square", "rows")),
     }
-
-
-def crop_schedule(args, config):
-    """[(first epoch, crop size)], the first from epoch 0."""
-    if "live_keys" not in args.parts:
-        return [(0, config.count("DATA.CROP_SIZE", 256))]
-    size = config.count("DATA.TRAIN_CROP_SIZE", 256)
-    steps = config.get("DATA.CROP_SCHEDULE") or [[0, size]]
-    good = isinstance(steps, list) and all(
-        isinstance(step, list) and len(step) == 2 and all(type(n) is int and n >= 0 for n in step)
-        for step in steps
-    )
-    if not good or steps[0][0] != 0 or steps != sorted(steps):
-        raise ConfigError(
-            f"{config.path}: DATA.CROP_SCHEDULE is {steps!r}: expected [[0, 128], [40, 256]], epochs rising"
-        )
-    return [tuple(step) for step in steps]
 
 
 def make_optimizer(config, model):
@@ -203,13 +184,12 @@ class Trainer:
     def __init__(self, args, config, device):
         self.args, self.config, self.device = args, config, device
         self.first_rank = not dist.is_initialized() or dist.get_rank() == 0
-        live, cuda = "live_keys" in args.parts, device.type == "cuda"
-        self.amp = (config.switch("TRAIN.AMP_ENABLED", True) if live else True) and cuda
+        own = keys(args).training_settings(config, device)
+        self.amp, self.compile = own["amp"], own["compile"]
         self.settings = model_settings(args, config)
         self.plain = self.model = SpikeVRT(**self.settings).to(device)
         self.optimizer = make_optimizer(config, self.plain)
-        init_scale = config.number("TRAIN.AMP_INIT_SCALE", 2.0**16, 1.0) if live else 2.0**16
-        self.scaler = torch.amp.GradScaler(device.type, init_scale, enabled=self.amp)
+        self.scaler = torch.amp.GradScaler(device.type, own["init_scale"], enabled=self.amp)
         self.teacher = load_teacher(args, device)
         self.distill_weight = config.number("TRAIN.DISTILL_WEIGHT", 0.5) if args.student else 0.0
         self.perceptual_weight = config.number("TRAIN.PERCEPTUAL_WEIGHT", 0.0)
@@ -218,12 +198,10 @@ class Trainer:
             channels = config.count("TRAIN.PERCEPTUAL_CHANNELS", 64)
             self.perceptual = PerceptualLoss(channels, "kept_features" in args.parts).to(device)
         self.max_norm = config.number("TRAIN.MAX_GRAD_NORM", 1.0)
-        accumulate = "accumulation" in args.parts
-        self.group = config.count("TRAIN.GRADIENT_ACCUMULATION_STEPS", 1) if accumulate else 1
-        self.compile = config.choice("TRAIN.COMPILE_MODEL", False, (False, True, "blocks")) if live else False
+        self.group = cured.accumulation(config) if "accumulation" in args.parts else 1
         self.val_every = config.count("TRAIN.VAL_EVERY_STEPS", 1000)
         timing = config.switch("LOG.ENABLE_TIMING_LOG", True)
-        events = "device_timers" in args.parts and cuda
+        events = "device_timers" in args.parts and device.type == "cuda"
         self.timer = (DeviceTimer() if events else StageTimer()) if timing else None
         self.console_every = config.count("LOG.TIMING_CONSOLE_INTERVAL", 10)
         self.file_every = config.count("LOG.TIMING_FILE_INTERVAL", 50)
@@ -291,28 +269,6 @@ class Trainer:
             taught = self.teacher(batch["blur"], batch["voxel"])
         return loss + self.distill_weight * charbonnier(found.float(), taught.float())
 
-    def train_epoch(self, loader, val_loader):
-        """Train on every clip once; return the mean loss."""
-        self.begin()
-        asked = time.time()
-        for batch in self.progress(loader):
-            self.log.mark("data_wait")
-            self.data_time += time.time() - asked
-            self.train_step(self.to_device(batch), len(loader), val_loader)
-            asked = time.time()
-        return float(self.total) / len(loader)
-
-    def train_epoch_as_found(self, loader, val_loader):
-        """The same; its data time is that of the copy alone."""
-        self.begin()
-        for batch in self.progress(loader):
-            self.log.mark("data_wait")
-            start = time.time()
-            batch = self.to_device(batch)
-            self.data_time += time.time() - start
-            self.train_step(batch, len(loader), val_loader)
-        return float(self.total) / len(loader)
-
     def begin(self):
         self.model.train()
         self.total = torch.zeros((), device=self.device) if "device_loss" in self.args.parts else 0.0
@@ -367,10 +323,8 @@ class Trainer:
                     file.write(json.dumps({"step": self.step, **means}) + "\n")
         if self.step % MEMORY_EVERY == 0:
             self.say(memory_line(f"Step {self.step}"))
-        if "kept_allocator" not in self.args.parts and self.step % EMPTY_EVERY == 0:
-            gc.collect()
-            if self.device.type == "cuda":
-                torch.cuda.empty_cache()
+        if "kept_allocator" not in self.args.parts and self.step % as_found.EMPTY_EVERY == 0:
+            as_found.empty_caches(self.device)
 
     @torch.no_grad()
     def validate(self, loader):
@@ -429,7 +383,7 @@ def train(args):
     Path(args.out).mkdir(parents=True, exist_ok=True)
 
     trainer = Trainer(args, config, device)
-    schedule = crop_schedule(args, config)
+    schedule = keys(args).crop_schedule(config)
     precomputed = "shared_bytes" not in args.parts and bool(config.get("DATA.USE_PRECOMPUTED_VOXELS"))
     root = args.data or config.get("DATA.ROOT") or make_data(args.scale, args.seed, voxels=precomputed)
     if args.resume:
@@ -448,8 +402,8 @@ def train(args):
         if epoch == 0 or (args.resume and not sampler.epoch):
             announce(trainer, clips, crop_size)
         sampler.epoch = epoch
-        run = trainer.train_epoch if "honest_data_time" in args.parts else trainer.train_epoch_as_found
-        loss = run(train_loader, val_loader)
+        variant = cured if "honest_data_time" in args.parts else as_found
+        loss = variant.train_epoch(trainer, train_loader, val_loader)
         psnr_db, similarity = trainer.validate(val_loader)
         trainer.say(f"Epoch {epoch + 1}/{epochs} loss {loss:.5f} val {psnr_db:.2f} dB, SSIM {similarity:.4f}")
         trainer.show(loss=loss)
@@ -478,12 +432,11 @@ def dry(args):
     sys.path.append(str(Path(__file__).parents[1]))
     from dry_run import dry_run
 
-    plan, live = Config(plans(args), args.options), "live_keys" in args.parts
-    key = "DATA.TRAIN_CROP_SIZE" if live else "DATA.CROP_SIZE"
+    plan, key = Config(plans(args), args.options), keys(args).CROP
     whole, batch_size = plan.count(key, 256), plan.count("TRAIN.BATCH_SIZE", 1)
     crop, clip_len = min(whole, DRY_CROP), plan.count("DATA.CLIP_LEN", 5)
     small = (f"{key}={crop}", "TRAIN.BATCH_SIZE=1", "DATA.USE_RAM_CACHE=false", "DATALOADER.TOTAL_WORKERS=0")
-    args.options = [*args.options, *small, *(["DATA.CROP_SCHEDULE=null"] if live else [])]
+    args.options = [*args.options, *small, "DATA.CROP_SCHEDULE=null"]
 
     def begin(folder):
         sizes = (1, 1, clip_len, *SCALES[args.scale][3:])
@@ -506,14 +459,14 @@ def main(argv=None):
         if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             raise SystemExit(
                 f"error: torch.compile failed (torch {torch.__version__}): {str(error).splitlines()[0]}\n"
-                "hint: TRAIN.COMPILE_MODEL=false trains without it"
+                "hint: COMPILE_MODEL=false trains without it"
             ) from None
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         raise SystemExit(
             f"error: a batch does not fit: {str(error).splitlines()[0]}\n"
-            "hint: a smaller TRAIN.BATCH_SIZE or DATA.TRAIN_CROP_SIZE, MODEL.USE_CHECKPOINT_ATTN and _FFN; "
-            "TRAIN.GRADIENT_ACCUMULATION_STEPS keeps the effective batch (guide, cured)"
+            "hint: a smaller BATCH_SIZE or TRAIN_CROP_SIZE, USE_CHECKPOINT_ATTN and _FFN; "
+            "GRADIENT_ACCUMULATION_STEPS keeps the effective batch (guide, cured)"
         ) from None
     finally:
         if dist.is_initialized():

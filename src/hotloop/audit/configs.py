@@ -92,14 +92,13 @@ def _composed(node: Any, path: tuple[str, ...], seen: set[int]) -> Iterator[Entr
         for key, item in node.value:
             if isinstance(key, yaml.ScalarNode):
                 yield from _composed(item, (*path, key.value), seen)
-    elif isinstance(node, yaml.SequenceNode):
+    elif isinstance(node, yaml.SequenceNode) and any(isinstance(o, yaml.MappingNode) for o in node.value):
         for item in node.value:
             if isinstance(item, yaml.MappingNode):
                 yield from _composed(item, path, seen)
-    elif path and node.value and node.style not in ("|", ">"):
-        yield Entry(
-            key=".".join(path), name=path[-1], value=_scalar(node.value), line=node.start_mark.line + 1
-        )
+    elif path and node.value and getattr(node, "style", "") not in ("|", ">"):
+        value = _scalar(node.value if isinstance(node.value, str) else f"{len(node.value)} values")
+        yield Entry(key=".".join(path), name=path[-1], value=value, line=node.start_mark.line + 1)
 
 
 def _scalar(text: str) -> Any:
