@@ -32,10 +32,11 @@ SCRIPT = """
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--prefetch-factor", type=int, default=2)
+    parser.add_argument("--batch-size", type=int, default=10)
     options = parser.parse_args()
     config = yaml.safe_load(open("config.yaml"))
     workers = config["data"]["num_workers"]
-    loader = DataLoader(Slow(), batch_size=10, shuffle=True, num_workers=workers,
+    loader = DataLoader(Slow(), batch_size=options.batch_size, shuffle=True, num_workers=workers,
                         **({"prefetch_factor": options.prefetch_factor} if workers else {}))
     model = torch.nn.Linear(64, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -57,10 +58,10 @@ NO_LOADER = """
 """
 
 
-def record(folder: Path, script: str, num_workers: int = 1) -> Path:
+def record(folder: Path, script: str, *flags: str, num_workers: int = 1) -> Path:
     (folder / "train.py").write_text(dedent(script))
     (folder / "config.yaml").write_text(f"data:\n  num_workers: {num_workers}\n")
-    words = ["-m", "hotloop", "run", "--out", "run", "--", sys.executable, "train.py"]
+    words = ["-m", "hotloop", "run", "--out", "run", "--", sys.executable, "train.py", *flags]
     done = running.python(*words, folder=folder)
     assert done.returncode == 0, done.stderr
     return folder / "run"
@@ -126,6 +127,18 @@ def test_a_plan_stays_within_memory(run: Path, capsys: pytest.CaptureFixture[str
     document = plan(run, "--memory", tight, capsys=capsys)
     assert all(one["host_bytes"] <= int(tight) or not one["settings"] for one in document["plans"])
     assert max(one["num_workers"] for one in document["plans"]) < 64
+
+
+def test_another_batch_size_is_planned_beside_it(
+    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = ("--beside", str(record(tmp_path, SCRIPT, "--batch-size", "20")))
+    first, second = plan(run, *other, capsys=capsys)["choices"]
+    assert (first["words"], first["batch_samples"]) == ([], 10)
+    assert (second["words"], second["batch_samples"]) == (["--batch-size", "20"], 20)
+    assert second["device_bytes"] is None and second["host_bytes"] > 0
+    assert main(["plan", str(run), *other]) == 0
+    assert "\nchoice           plan" in (text := capsys.readouterr().out) and "\n--batch-size 20" in text
 
 
 def test_the_terminal_shows_all_four_in_eighty_columns(

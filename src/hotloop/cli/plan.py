@@ -5,7 +5,8 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from hotloop.cli import arguments
 from hotloop.cli.output import progress, terminal_width
@@ -35,18 +36,32 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.seconds,
         help="the step's own time there, without waiting: 12ms",
     )
+    words = "a run of another batch size, precision or model, planned as well: what each choice gives"
+    parser.add_argument("--beside", metavar="RUN", action="append", default=[], type=Path, help=words)
     arguments.add_json(parser, "the plans as JSON")
 
 
 def main(options: argparse.Namespace) -> int:
     """Returns 0 where there are plans."""
-    from hotloop.flow.examine import examine, read
     from hotloop.report.plan import render
+    from hotloop.tune.plans.document import choices
+
+    told, *others = [_planned(run, options) for run in (arguments.run_of(options.run), *options.beside)]
+    if others:
+        told["choices"] = choices([told, *others])
+    if options.json:
+        print(json.dumps(told, indent=1))
+    else:
+        sys.stdout.write(render(told, width=terminal_width()))
+    return 0
+
+
+def _planned(run: Path, options: argparse.Namespace) -> dict[str, Any]:
+    from hotloop.flow.examine import examine, read
     from hotloop.tune import plans
     from hotloop.tune.calibrate import calibrate
     from hotloop.tune.plans.document import document
 
-    run = arguments.run_of(options.run)
     examination = examine(read(run))
     evidence = examination.evidence
     if evidence is None:
@@ -55,12 +70,7 @@ def main(options: argparse.Namespace) -> int:
     machine = _machine(options, evidence)
     with progress("planning") as advance:
         made = plans.make(pipeline, machine, examination.findings, advance)
-    told = document(made, evidence.steps, examination.recording)
-    if options.json:
-        print(json.dumps(told, indent=1))
-    else:
-        sys.stdout.write(render(told, width=terminal_width()))
-    return 0
+    return document(made, evidence.steps, examination.recording)
 
 
 def _machine(options: argparse.Namespace, evidence: Evidence) -> Machine:

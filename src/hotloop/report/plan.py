@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hotloop import units
@@ -20,6 +20,7 @@ def render(document: Mapping[str, Any], *, width: int = 80) -> str:
             head,
             _table(document, width),
             *(_details(plan, said, document["cwd"], width) for plan in document["plans"]),
+            _choices(document.get("choices", ()), width),
             advice([text for text in document["doubts"] if text not in said], width),
         ]
     )
@@ -60,6 +61,16 @@ def _table(document: Mapping[str, Any], width: int) -> Section:
             ]
         )
     return table(rows, width, left=(0, 5, 7))
+
+
+def _choices(rows: Sequence[Mapping[str, Any]], width: int) -> Section:
+    said = [["choice", "plan", "batch", "samples/s", "host", "device"]]
+    for row in rows:
+        name = words.cut(words.command(row["words"]) or "this run", width - 58)
+        speed, device = row["samples_per_s"], row["device_bytes"]
+        sizes = [units.size(row["host_bytes"]), units.size(device) if device else "-"]
+        said.append([name, row["name"], f"{row['batch_samples']:g}", units.rate(speed or 0.0), *sizes])
+    return table(said, width, left=(0, 1)) if rows else []
 
 
 def _ratio(value: float) -> str:

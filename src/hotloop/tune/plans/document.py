@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from hotloop.footprint.training import device_memory
 from hotloop.measure.steps import Steps
 from hotloop.model import Prediction, Setup
 from hotloop.record.recording import Recording
@@ -18,10 +19,12 @@ def document(plans: Plans, steps: Steps, recording: Recording) -> dict[str, Any]
     """Schema 1. Seconds, bytes, samples per second; ``gain`` is over the run's own settings there."""
     pipeline = plans.pipeline
     cwd = next((one.first("process").get("cwd") for one in recording.ranks if one.pid == steps.pid), None)
+    device = device_memory(recording, recording.ranks[0])
     return {
         "schema": 1,
         "command": list(recording.command),
         "cwd": cwd,
+        "device_bytes": device["peak_bytes"] if device else None,
         "machine": asdict(plans.machine),
         "now": {
             **_settings(pipeline.recorded),
@@ -32,6 +35,22 @@ def document(plans: Plans, steps: Steps, recording: Recording) -> dict[str, Any]
         "plans": [_plan(plan, steps, recording.command) for plan in plans.plans],
         "doubts": list(plans.doubts),
     }
+
+
+def choices(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Other trainings, by the words of their command that the first lacks, each with its fastest plan."""
+    sure = ([one["now"], *(plan for plan in one["plans"] if plan["recommended"])] for one in documents)
+    best = [min(ways, key=lambda way: way["s_per_step"]) for ways in sure]
+    return [
+        {
+            "words": [word for word in one["command"] if word not in documents[0]["command"]],
+            "batch_samples": one["now"]["batch_samples"],
+            "device_bytes": one["device_bytes"],
+            "name": way.get("name", "now"),
+            **{key: way[key] for key in ("num_workers", "samples_per_s", "host_bytes")},
+        }
+        for one, way in zip(documents, best, strict=True)
+    ]
 
 
 def _plan(plan: Plan, steps: Steps, command: Sequence[str]) -> dict[str, Any]:
