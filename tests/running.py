@@ -179,7 +179,7 @@ def read_rows(path: Path) -> list[Row]:
         if kind == 0:
             break
         scale = 1000 if flags & LONG else 1
-        rows.append(Row(start, dur * scale, value, site, obj, extra, flags, KIND_NAMES[kind]))
+        rows.append(Row(start, dur * scale, value, site, obj, extra, flags & ~LONG, KIND_NAMES[kind]))
     return rows
 
 
