@@ -1,9 +1,10 @@
 """Words in another language, on their way out: code, JSON and recordings stay English.
 
 A catalogue (gettext) holds whole texts, and templates such as ``{n} steps, {a} in all``; a place whose name
-begins with n takes a number. What is put into a place is looked up in turn, so one sentence may be made of
-several; in a place whose name begins with x stands a name of the user's, which stays. A text that the
-catalogue lacks stays English.
+begins with n takes a number, one that begins with o a clause or nothing. What is put into a place is looked
+up in turn, so one sentence may be made of several; in a place whose name begins with x stands a name of the
+user's, which stays. Several sentences that are in no template together are looked up one by one. A text that
+the catalogue lacks stays English.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import gettext
 import html
 import os
 import re
+from collections import Counter
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -21,10 +23,12 @@ from hotloop.errors import UsageError
 #: Where the catalogues lie: ``LANGUAGE/LC_MESSAGES/hotloop.mo``, made of ``hotloop.po`` by ``make docs``.
 FOLDER: Final = Path(__file__).parent / "locale"
 
-_PLACE = re.compile(r"\{(\w+)\}")
-_NUMBER = r"[\d,.]+"
+_PLACE, _WORD = re.compile(r"\{(\w+)\}"), re.compile(r"\w+")
+#: What a place takes, by the first letter of its name.
+_TAKES = {"n": r"[\d,.]+", "o": "(?:[ ,:;(].*?)?"}
 #: Characters of a text that templates are tried on: with several places each takes time as a power of them.
-_LONGEST = 600
+_LONGEST = 900
+_SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Z])")
 #: Texts of a page: between tags, and in attributes that are read out or shown; not what is code.
 _QUIET = re.compile(r"(<(script|style|code|pre)\b.*?</\2>)", re.S)
 _TEXT = re.compile(
@@ -33,7 +37,8 @@ _TEXT = re.compile(
 
 _chosen: list[str] = []
 _texts: dict[str, str] = {}
-_templates: list[tuple[re.Pattern[str], str]] = []
+#: The rarest word of a template -> (rank, all its words, itself); what says most has the first rank.
+_templates: dict[str, list[tuple[int, set[str], str]]] = {}
 
 
 def choose(name: str = "") -> None:
@@ -51,14 +56,12 @@ def choose(name: str = "") -> None:
     for text, other in getattr(found, "_catalog", {}).items():
         if isinstance(text, str) and text:
             _texts[text] = other
-    for text in sorted(_texts, key=lambda one: -len(_PLACE.sub("", one))):  # what says most comes first
-        if _PLACE.search(text):
-            parts = _PLACE.split(text)
-            asks = "".join(
-                f"(?P<{part}>{_NUMBER if part[0] == 'n' else '.+?'})" if i % 2 else re.escape(part)
-                for i, part in enumerate(parts)
-            )
-            _templates.append((re.compile(asks, re.S), _texts[text]))
+    said_most = sorted(filter(_PLACE.search, _texts), key=lambda one: -len(_PLACE.sub("", one)))
+    words = [{one for one in _WORD.findall(_PLACE.sub("0", text)) if "0" not in one} for text in said_most]
+    often = Counter(word for of_one in words for word in of_one)
+    for rank, text in enumerate(said_most):
+        rarest = min(words[rank], key=lambda word: often[word], default="")
+        _templates.setdefault(rarest, []).append((rank, words[rank], text))
 
 
 def chosen() -> str:
@@ -69,12 +72,28 @@ def chosen() -> str:
 @lru_cache(maxsize=4096)
 def said(text: str) -> str:
     """A text in the language in use; a long one, which no template is made for, only as a whole."""
-    if text in _texts or len(text) > _LONGEST:
+    if text in _texts or not _texts or len(text) > _LONGEST:
         return _texts.get(text, text)
-    for asks, other in _templates:
-        if found := asks.fullmatch(text):
-            return _PLACE.sub(lambda place: _put(place[1], found[place[1]]), other)
-    return text
+    sentences = _SENTENCE.split(text)
+    others = list(map(said, sentences)) if len(sentences) > 1 else sentences
+    if all(one != other for one, other in zip(sentences, others, strict=True)):
+        return "".join(others)
+    words = {"", *_WORD.findall(text)}
+    near = sorted(one for word in words for one in _templates.get(word, ()) if one[1] <= words)
+    for _, _, template in near:
+        if found := _asks(template).fullmatch(text):
+            return _PLACE.sub(lambda place: _put(place[1], found[place[1]]), _texts[template])
+    return " ".join(others)
+
+
+@lru_cache(maxsize=1024)
+def _asks(template: str) -> re.Pattern[str]:
+    parts = _PLACE.split(template)
+    asks = (
+        f"(?P<{part}>{_TAKES.get(part[0], '.+?')})" if i % 2 else re.escape(part)
+        for i, part in enumerate(parts)
+    )
+    return re.compile("".join(asks), re.S)
 
 
 def _put(place: str, text: str) -> str:

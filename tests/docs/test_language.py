@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import ast
 import gettext
 import importlib
 import re
 from collections.abc import Iterator
+from itertools import product
+from pathlib import Path
 
 import pytest
 
@@ -18,6 +21,12 @@ from hotloop.phases import CLASSES
 from hotloop.remedy import catalogue
 from hotloop.report import words
 
+SOURCE = Path(language.__file__).parent
+#: Where findings get their sentences, but for the one file that holds other programs' words.
+RULES = [*(SOURCE / "diagnose").rglob("*.py"), *(SOURCE / "audit/rules").glob("*.py")]
+RULES.remove(SOURCE / "diagnose/failures.py")
+#: A word that is no part of a name, a path or a pattern; a sentence has three.
+WORD = re.compile(r"(?<![\w.=/-])[a-z]{2,}(?![\w.=(/])")
 LANGUAGES = sorted(path.name for path in language.FOLDER.iterdir())
 
 
@@ -38,6 +47,39 @@ def texts() -> Iterator[str]:
         parser = argparse.ArgumentParser()
         importlib.import_module(f"hotloop.cli.{verb.replace('-', '_')}").add_arguments(parser)
         yield from (said, *(action.help or "" for action in parser._actions))
+
+
+def sentences(node: ast.AST) -> Iterator[str]:
+    """The texts in a piece of source, with 7 in their places: a clause that may be empty is left out."""
+    match node:
+        case ast.Expr(ast.Constant()) | ast.Call(ast.Attribute(ast.Name("re"))):
+            return
+        case ast.Constant(str()) | ast.JoinedStr():
+            found = (re.sub(r"(?<=[\w)])\0+", "", text).replace("\0", "7") for text in filled(node))
+            yield from (one for one in found if len(WORD.findall(one)) >= 3 and not {*"\\|"} & {*one})
+        case _:
+            for child in ast.iter_child_nodes(node):
+                yield from sentences(child)
+
+
+def filled(node: ast.AST) -> list[str]:
+    match node:
+        case ast.Constant(str(text)):
+            return [text]
+        case ast.JoinedStr(values):
+            return ["".join(one) for one in product(*map(filled, values))]
+        case ast.FormattedValue(value):
+            return filled(value)
+        case ast.IfExp(_, body, other):
+            return filled(body) + filled(other)
+    return ["\0"]
+
+
+def test_what_rules_say_is_there_sentence_by_sentence(other: str) -> None:
+    found = {text: path.name for path in RULES for text in sentences(ast.parse(path.read_text()))}
+    assert len(found) > 400
+    own = {text: {text, text.lstrip()} for text in found}  # as a clause, or as a sentence behind another
+    assert {text: file for text, file in found.items() if {*map(language.said, own[text])} == own[text]} == {}
 
 
 def test_no_text_of_a_finding_remedy_verdict_or_help_is_missing(other: str) -> None:

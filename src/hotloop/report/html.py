@@ -112,8 +112,6 @@ def environment() -> Environment:
         "path": pass_context(lambda context, file: words.path(file, _cwd(context))),
         "written": pass_context(lambda context, by: words.written(by, _cwd(context))),
         "sentences": _sentences,
-        "advice": words.advice,
-        "title": lambda finding: words.title(finding) if language.chosen() else "",
         "python": code.python,
         "excerpt": code.excerpt,
         "page": code.page,

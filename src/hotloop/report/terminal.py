@@ -10,7 +10,7 @@ from rich.cells import set_cell_size
 from rich.text import Text
 
 from hotloop import units
-from hotloop.language import chosen, said
+from hotloop.language import said
 from hotloop.report import remaining, words
 from hotloop.report.absence import reasons
 from hotloop.report.words import PHASE_MARKS, SEVERITY_MARKS
@@ -45,8 +45,8 @@ def render(report: Report, *, width: int = 80, color: bool = False) -> str:
 def _head(report: Report, width: int) -> list[Text]:
     command = words.command(report["command"]) or words.NO_COMMAND
     exit_code = report["exit_code"]
-    end = {None: "no exit code", 0: ""}.get(exit_code, f"exit code {exit_code}")
-    command = words.cut(command, width - 9 - (len(end) + 2 if end else 0))
+    end = said({None: "no exit code", 0: ""}.get(exit_code, f"exit code {exit_code}"))
+    command = words.cut(command, width - 9 - (words.cells(end) + 2 if end else 0))
     first = Text.assemble(("hotloop  ", "bold"), (command, "dim"))
     if end:
         first = _justified(first, Text(end, "red"), width)
@@ -183,18 +183,18 @@ def _startup(report: Report, width: int) -> list[Text]:
         for part in startup["parts"]
         if part["in_training"] and part["seconds"] > 0.1 * startup["seconds"]
     )
-    return [Text(line, "dim") for line in words.wrap(said(text), width)]
+    return [Text(line, "dim") for line in words.wrap(text, width)]
 
 
 def _remaining(report: Report, width: int) -> list[str]:
     found = report.get("remaining")
-    return list(words.wrap(said(remaining.words(found)), width)) if found else []
+    return words.wrap(remaining.words(found), width) if found else []
 
 
 def _part(part: Mapping[str, Any]) -> str:
     where = part.get("where")
     at = f" (most of it at {where['file'].rpartition('/')[2]}:{where['line']})" if where else ""
-    return f"{part['name']} {units.duration(part['seconds'])}{at}"
+    return f"{said(part['name'])} {units.duration(part['seconds'])}{at}"
 
 
 def _findings(report: Report, width: int) -> list[Text]:
@@ -211,8 +211,7 @@ def _findings(report: Report, width: int) -> list[Text]:
         lines += [Text()] if lines else []
         names = list(reversed(info))
         for name in names[:_MAX_NOTED]:
-            text = words.title(info[name]) if chosen() else info[name]["message"]
-            lines += _labelled("noted", f"{name}: {text}", width)
+            lines += _labelled("noted", f"{name}: {said(info[name]['message'])}", width)
         if names[_MAX_NOTED:]:
             lines += _labelled("also noted", ", ".join(names[_MAX_NOTED:]), width)
     return lines
@@ -235,12 +234,9 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
         function = words.cut(function, max(width // 3, width - 3 - whole))
         at = words.place(where, report.get("cwd"), limit=width - 3 - words.cells(function))
         lines.append(Text.assemble("   ", (at, "cyan"), (function, "dim")))
-    if chosen():
-        lines += _hanging("   ", words.title(finding), width)
-    if chosen() or finding["message"][1:] not in report["verdict"]:  # else it is what the page begins with
+    if finding["message"][1:] not in report["verdict"]:  # else it is what the page begins with
         lines += _hanging("   ", finding["message"], width)
-    for advice in words.advice(finding):
-        lines += _hanging(("   > ", f"bold {colour}"), advice, width)
+    lines += _hanging(("   > ", f"bold {colour}"), finding["advice"], width)
     if (gain := finding["gain"]) and gain["measured"]:
         low, high = gain["ci95"]
         text = f"measured without it: {gain['ratio']:.2f} times as fast (95 %: {low:.2f} to {high:.2f})"
@@ -334,7 +330,7 @@ def _wrapped(parts: Sequence[str], width: int) -> list[Text]:
 def _hanging(mark: Piece, text: str, width: int, style: str = "") -> list[Text]:
     """Text behind ``mark``, following lines indented under it."""
     head = Text.assemble(mark)
-    wrapped = words.wrap(said(text), max(20, width - head.cell_len))
+    wrapped = words.wrap(text, max(20, width - head.cell_len))
     return [
         Text.assemble(" " * head.cell_len if i else head, (line, style)) for i, line in enumerate(wrapped)
     ]

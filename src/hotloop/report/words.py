@@ -13,7 +13,6 @@ from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
 from hotloop import language
-from hotloop.findings import ENTRIES
 from hotloop.foreign import clean as clean
 from hotloop.phases import PHASES
 
@@ -112,22 +111,24 @@ def cells(text: str) -> int:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Text broken into lines of at most ``width`` cells, between words or wide characters where it can be."""
-    whole = " ".join(clean(text).split())
+    """Text in the language in use, in lines of at most ``width`` cells, broken between words if possible."""
+    whole = " ".join(language.said(clean(text)).split())
     if _WIDE.search(whole):
         return _wrap_wide(whole, width)
     lines = Text(whole).wrap(get_console(), width)
     return [line.plain.rstrip() for line in lines if line]
 
 
-#: Characters of Chinese, Japanese and Korean, between which a line may end; closing marks stay behind them.
-_WIDE: Final = re.compile(r"[\u2e80-\u9fff\uac00-\ud7a3\uff00-\uff60][，。；：、！？）」』]*")
+#: Characters of Chinese, Japanese and Korean, between which a line may end.
+_EAST: Final = r"\u2e80-\u9fff\uac00-\ud7a3\uff00-\uff60"
+_WIDE: Final = re.compile(f"[{_EAST}]")
+#: What stays together: a word or one of these characters, with its brackets and the marks behind it.
+_PIECE: Final = re.compile(rf"\s+|[（「『]*(?:[^\s{_EAST}]+|[{_EAST}])[，。；：、！？）」』]*")
 
 
 def _wrap_wide(text: str, width: int) -> list[str]:
-    pieces = re.findall(rf"{_WIDE.pattern}|\s+|(?:(?!{_WIDE.pattern})\S)+", text)
     lines = [""]
-    for piece in pieces:
+    for piece in _PIECE.findall(text):
         while cells(lines[-1]) + cells(piece.rstrip()) > width:
             if not lines[-1]:  # longer than a line by itself
                 lines[-1] = set_cell_size(piece, width).rstrip()
@@ -139,26 +140,13 @@ def _wrap_wide(text: str, width: int) -> list[str]:
 
 
 def verdict(report: Mapping[str, Any]) -> str:
-    """The verdict in the language in use: in another than English with titles for what findings say."""
+    """The verdict in the language in use, with what a finding says put in as a sentence of its own."""
     whole = str(report["verdict"])
     for one in report["findings"] if language.chosen() else ():
         at = whole.find(one["message"][1:])
         if at > 0 and one["message"][1:]:
-            whole = whole[: at - 1] + title(one) + whole[at + len(one["message"]) - 1 :]
+            whole = whole[: at - 1] + language.said(one["message"]) + whole[at + len(one["message"]) - 1 :]
     return language.said(whole)
-
-
-def advice(finding: Mapping[str, Any]) -> list[str]:
-    """What to do: in another language than English in general first, then as this run has it."""
-    entry, given = ENTRIES.get(finding["id"]), language.said(str(finding["advice"]))
-    known = entry is None or not language.chosen() or given != finding["advice"]
-    return [given] if known or entry is None else [language.said(entry.advice), given]
-
-
-def title(finding: Mapping[str, Any]) -> str:
-    """What a finding says in general, which is known in every language."""
-    entry = ENTRIES.get(finding["id"])
-    return language.said(entry.title) if entry else str(finding["message"])
 
 
 def paint(text: str, code: str, color: bool) -> str:
