@@ -14,7 +14,7 @@ ROWS = re.findall(r"^\| (`.*?) \| (.*?) \| .*? \| .+ \|$", PAGE.read_text(), re.
 SCRIPT = """
     import importlib, json
     modules = "torch torch.utils.checkpoint torch.utils.tensorboard torch.distributed.checkpoint tqdm " \\
-              "argparse json yaml tomllib rich.live matplotlib.figure " \\
+              "argparse json yaml tomllib rich.progress matplotlib.figure " \\
               "matplotlib.backends.backend_agg hotloop.feed.engine hotloop.feed.cache.cache " \\
               "hotloop.feed.saving"
     for name in modules.split():

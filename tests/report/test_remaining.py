@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import running
 from tests.report.report_samples import findings, process, recording, steps
 
 from hotloop.measure.steps import LoaderUse
@@ -20,10 +22,28 @@ def config(key: str, meaning: str, value: int, *, given: bool = False) -> dict[s
     }  # fmt: skip
 
 
-def found(*configs: dict[str, Any], code: int = 130) -> dict[str, Any] | None:
-    one = process(num_workers=0)
-    one = replace(one, notes={**one.notes, "config": list(configs)})
-    return remaining(recording(1, exit_code=code), one, steps(loaders=(LOADER,)), findings())
+TEXT = """for run in range(3):
+    for epoch in tqdm(range(400)):
+        pass
+bar = tqdm(total=120000)
+for epoch in tqdm(range(400)):
+    for x in tqdm(loader): pass
+"""
+
+
+def found(*notes: dict[str, Any], code: int = 130) -> dict[str, Any] | None:
+    one, loader = process(num_workers=0), replace(LOADER, num_iterators=5)
+    more: dict[str, list[dict[str, Any]]] = {"source": [{"file": "/a/train.py", "text": TEXT}], "stack": []}
+    for note in notes:
+        more.setdefault(note["note"], []).append(note)
+        frames = [["/a/train.py", note.get("stack"), "<module>", 1]]
+        more["stack"].append({"id": note.get("stack"), "frames": frames, "library": ["tqdm.std:trange"]})
+    one = replace(one, notes={**one.notes, **more})
+    return remaining(recording(1, exit_code=code), one, steps(loaders=(loader,)), findings())
+
+
+def bar(line: int, count: int, total: int) -> dict[str, Any]:
+    return {"note": "bar", "stack": line, "count": count, "total": total}
 
 
 def test_epochs_and_steps_are_extrapolated_at_the_rate_of_the_run() -> None:
@@ -51,3 +71,34 @@ def test_nothing_is_said_where_the_whole_is_not_known() -> None:
     assert found(config("eval.epochs", "epochs", 400)) is None, "of something else"
     assert found(config("epochs", "epochs", 4)) is None, "all of it was done"
     assert found() is None
+
+
+def test_a_bar_that_counts_steps_or_epochs_says_it_where_nothing_else_does() -> None:
+    epochs, whole = bar(5, 4, 400), steps().span_s * 100
+    one, two = found(bar(6, 290, 300), epochs), found(bar(4, 1180, 120_000))
+    assert one is not None and one["planned"] == {"bar at train.py:5: total": 400}
+    assert two is not None and one["total_s"] == two["total_s"] == pytest.approx(whole)
+    said = found(config("epochs", "epochs", 400), epochs)
+    assert said is not None and said["planned"] == {"epochs": 400}
+    assert found(config("epochs", "epochs", 500), epochs) is None, "they contradict each other"
+    assert found(bar(2, 4, 400)) is None and found(bar(6, 1200, 9000)) is None, "made again and again"
+    assert found(bar(4, 700, 120_000)) is None, "it counts something else"
+
+
+def test_bars_of_tqdm_and_rich_are_followed(tmp_path: Path) -> None:
+    script = """
+        import torch
+        from rich.progress import Progress
+        from tqdm.auto import tqdm
+        p = torch.nn.Parameter(torch.zeros(2)); optimizer = torch.optim.SGD([p], lr=0.1)
+        with Progress() as progress:
+            task = progress.add_task("training", total=5000)
+            for epoch in tqdm(range(900), mininterval=0):
+                for i in tqdm(range(10), mininterval=0):
+                    p.sum().backward(); optimizer.step()
+                    progress.advance(task)
+    """
+    done = running.run_observed(script, folder=tmp_path, env={"HOTLOOP_STEPS": "45"})
+    bars = {note["total"]: note["count"] for note in {n["stack"]: n for n in done.notes["bar"]}.values()}
+    assert sorted(bars) == [0, 900, 5000], "the inner one is made again and again"
+    assert bars[900] == bars[5000] // 10 and 44 <= bars[5000] <= 50 and not done.notes.get("disabled")

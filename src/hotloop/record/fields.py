@@ -17,8 +17,8 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
         t id pid ppid parent_main_pid rank local_rank world_size line end_line col end_col func_line site
         where via loader iterator num_workers prefetch_factor batch_size len num_batches num_params depth
         steps arm number cycle first_step last_step warm epoch version count hits misses entries updates
-        start_ns end_ns opened_ns closed_ns ahead_ns exit_code cpu_count index open_files layout
-        compile.frames conv_ndim pcie_gen pcie_width pcie_gen_max pcie_width_max threads device_count
+        start_ns end_ns opened_ns closed_ns ahead_ns exit_code cpu_count index open_files bar.stack bar.total
+        layout compile.frames conv_ndim pcie_gen pcie_width pcie_gen_max pcie_width_max threads device_count
     """),
     (float, """
         bytes param_bytes trainable_bytes buffer_bytes num_trainable timeout seconds share wall_s start_unix_s
@@ -59,7 +59,7 @@ _NEEDED: Final = {
     **dict.fromkeys(("dataset_changed", "dataset_written"), "loader names"), "iterator": "id loader",
     "batch": "iterator", "unread": "loader unread", "config": "source key", "files": "files",
     "block": "name cycle steps mean_s? valid?", "intervention": "name", "leaves": "loader paths",
-    "trained": "of items", "checkpoint": "path layout", "cache": "id hits misses",
+    "trained": "of items", "checkpoint": "path layout", "cache": "id hits misses", "bar": "stack count total",
     "metric": "name count last?", "growth": "seconds steps lines types containers",
     "draws": "dataset generators", "kept": "dataset holder name entries bytes_each hits misses new",
 }  # fmt: skip

@@ -16,6 +16,7 @@ OBSERVERS: Final = (
     "observers.optimizers",
     "observers.transfers",
     "observers.calls",
+    "observers.bars",
     "observers.sockets",
     "observers.memory",
     "observers.growth",
