@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import PurePath
 from typing import Any
 
 from hotloop import units
@@ -66,10 +67,10 @@ def _table(document: Mapping[str, Any], width: int) -> Section:
 def _choices(rows: Sequence[Mapping[str, Any]], width: int) -> Section:
     said = [["choice", "plan", "batch", "samples/s", "host", "device"]]
     for row in rows:
-        name = words.cut(words.command(row["words"]) or "this run", width - 58)
-        speed, device = row["samples_per_s"], row["device_bytes"]
-        sizes = [units.size(row["host_bytes"]), units.size(device) if device else "-"]
-        said.append([name, row["name"], f"{row['batch_samples']:g}", units.rate(speed or 0.0), *sizes])
+        name = words.command(PurePath(word).name for word in row["words"]) or "this run"
+        speed, sizes = units.rate(row["samples_per_s"] or 0.0), (row["host_bytes"], row["device_bytes"])
+        known = [units.size(size) if size else "-" for size in sizes]
+        said.append([words.cut(name, width - 52), row["name"], f"{row['batch_samples']:g}", speed, *known])
     return table(said, width, left=(0, 1)) if rows else []
 
 
