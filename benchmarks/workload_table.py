@@ -11,6 +11,7 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import mean
 from typing import Any
 
 RESULTS = Path(__file__).parent / "results"
@@ -22,6 +23,8 @@ _FIGURES = re.compile(r"(<!-- figures: ([\w-]+) -->\n```\n)(?:(?!```).*\n)*(```\
 
 def table(result: Mapping[str, Any]) -> str:
     """Rates with spread and ratio, phases, losses and claims, in lines of at most 80 columns."""
+    if "quality" in result:
+        return "\n".join(_quality(result)) + "\n"
     return "\n".join([*_rates(result), "", *_phases(result["variants"]), "", *_rest(result)]) + "\n"
 
 
@@ -63,7 +66,27 @@ def _line(match: re.Match[str]) -> str:
     return " | ".join([match[1], *rates]) + " |"
 
 
+def _quality(result: Mapping[str, Any]) -> list[str]:
+    """PSNR by row, the mean over seeds, and how far the row is from the first, seed by seed."""
+    rows: Mapping[str, Mapping[str, Mapping[str, float]]] = result["quality"]
+    base = next(iter(rows.values()))
+    width = max(map(len, rows)) + 2
+    lines = [f"{'':<{width}}{'updates':>7}{'PSNR':>10}{'price':>10}{'by seed':>18}{'ms a step':>11}"]
+    for name, seeds in rows.items():
+        steps, found, ms = (mean(one[key] for one in seeds.values()) for key in ("steps", "psnr_db", "ms"))
+        prices = [one["psnr_db"] - base[seed]["psnr_db"] for seed, one in seeds.items() if seed in base]
+        each = ", ".join(f"{price:+.2f}" for price in prices)
+        lines.append(
+            f"{name:<{width}}{steps:>7,.0f}{found:>7.2f} dB{mean(prices):>+7.2f} dB{each:>18}{ms:>11.1f}"
+        )
+    machine = result["machine"]
+    told = f"{result['date']}, {machine['cores']} cores, {machine['device']}, torch {machine['torch']}"
+    return [*lines, "", told]
+
+
 def _command(result: Mapping[str, Any]) -> str:
+    if "quality" in result:
+        return f"$ python benchmarks/quality.py {result['workload']}"
     words = ["$ python benchmarks/workloads.py", result["workload"], "--scale", result["scale"]]
     words += ["--rounds", str(result["rounds"]), "--seconds", f"{result['turn_s']:g}"]
     variants = [row["variant"] for row in result["variants"]]
