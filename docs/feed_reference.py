@@ -7,7 +7,7 @@ import re
 from typing import Any
 
 from hotloop import feed
-from hotloop.feed.settings import SETTINGS
+from hotloop.feed.config import SETTINGS
 
 
 def page() -> str:

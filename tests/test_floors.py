@@ -36,30 +36,29 @@ IN_PROCESS = {
         __init__ start
     """,
     "hooks": """
-        __init__ dynamo imports registry wrapping
+        __init__ imports registry wrapping
     """,
     "state": """
         __init__ code generators identity modules snapshot stored
     """,
     "probe": """
-        __init__ batches callbacks configured counting deviceclock draws ending install kept marking places
-        probe process sampler window
+        __init__ batches counting draws ending install kept marking places probe process sampler window
     """,
     "probe/observers": """
         __init__ anomaly autograd calls compiling configs datasets device evidence growth
-        loader_construction loader_facts loaders memory module_facts modules open_files
+        loader_construction loader_facts loaders memory modules open_files
         optimizers profile settings sockets transfers unread workers
     """,
     "probe/evidence": """
-        __init__ caches checkpoints fingerprint handed inputs logged losses trained_state
+        __init__ fingerprint handed inputs logged losses trained_state
     """,
     "remedy/live": """
         __init__ applying arguments autocast checkpoint checkpointing collecting compiled
-        flags form loader memoize optimizer outermost packed persistent results ring rows shelf
+        flags form loader memoize optimizer packed persistent results ring rows
         throttled transfer trial
     """,
     "whatif/live": """
-        __init__ ahead arms blocks feeder schedule session sibling
+        __init__ arms blocks feeder schedule session sibling
     """,
     "record": "__init__ rows writer",
     "": "__init__ clock errors fast phases stats torch_facts",

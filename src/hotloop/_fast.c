@@ -2,7 +2,7 @@
 
    Rows    appends one 24-byte row to a mapped piece of the raw file   (in Python: record/writer.py, _row_function)
    Sites   finds the id of the call site a frame stands at, and of its stack   (in Python: probe/places.py, Places)
-   gather  copies rows that lie anywhere into one batch               (in Python: feed/rows.py, _gathered)
+   gather  copies rows that lie anywhere into one batch               (in Python: feed/collating.py, _gathered)
 
    Optional: where this does not compile or load, the Python of the same names does the same. Whatever is not the
    ordinary case (a number out of range, a full piece, code not seen before) is handed to Python. The interpreter

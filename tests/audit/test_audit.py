@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from hotloop.audit.audit import Audit, audit
 from hotloop.audit.program import Machine
-from hotloop.audit.render import github, sarif
-from hotloop.audit.render import json as as_json
+from hotloop.audit.render import as_github, as_json, as_sarif
 from hotloop.errors import UsageError
 from hotloop.report import audit as text
 
@@ -298,7 +297,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Audit:
 
 def test_sarif_has_what_the_standard_asks_for(everything: Audit) -> None:
     done = everything
-    document = json.loads(sarif.render(done))
+    document = json.loads(as_sarif(done))
     (run,) = document["runs"]
     assert document["version"] == "2.1.0"
     assert len(run["results"]) == len(done.findings)
@@ -312,7 +311,7 @@ def test_sarif_has_what_the_standard_asks_for(everything: Audit) -> None:
 
 
 def test_json_has_the_shape_of_the_contract(everything: Audit) -> None:
-    document = json.loads(as_json.render(everything))
+    document = json.loads(as_json(everything))
     assert document["schema"] == 1
     assert document["findings"]
     for finding in document["findings"]:
@@ -330,7 +329,7 @@ def test_text_stays_in_eighty_columns_and_prints_no_control_characters(tmp_path:
 def test_github_annotations_escape_what_would_end_them(tmp_path: Path) -> None:
     folder = tmp_path / "a,b"
     folder.mkdir()
-    lines = github.render(audited(folder, a=STEP.format(line="torch.cuda.empty_cache()"))).splitlines()
+    lines = as_github(audited(folder, a=STEP.format(line="torch.cuda.empty_cache()"))).splitlines()
     assert lines
     assert all(line.startswith(("::warning file=", "::error file=", "::notice file=")) for line in lines)
     assert all("a%2Cb" in line for line in lines)
@@ -352,7 +351,7 @@ def test_any_mixture_of_lines_is_audited_without_an_error(
     case = tmp_path_factory.mktemp("mixture") / "a.py"
     case.write_text("\n".join(lines))
     done = audit([case])
-    for render in (text.render, as_json.render, sarif.render, github.render):
+    for render in (text.render, as_json, as_github, as_sarif):
         render(done)
 
 

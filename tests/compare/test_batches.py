@@ -7,8 +7,7 @@ from dataclasses import replace
 from tests.compare.planted_runs import run
 
 from hotloop.compare.computed import content
-from hotloop.compare.run import run_of
-from hotloop.compare.trace import Trace
+from hotloop.compare.run import Trace, run_of
 
 
 def test_a_field_that_nothing_read_may_be_left_out() -> None:

@@ -93,10 +93,10 @@ def test_json_and_bad_input() -> None:
     assert found["runs"][0]["label"] == run("none").name, "no path where the last part tells them apart"
     alone = hotloop("compare", str(run("none")))
     assert (alone.returncode, "nothing to compare" in alone.stderr) == (2, True)
-    for words in ("much", "3", "1", "1000%", "-1%", "nan"):
+    for text in ("much", "3", "1", "1000%", "-1%", "nan"):
         with pytest.raises(ArgumentTypeError, match="write 3%"):
-            part(words)
-    assert [part(words) for words in ("3%", "0.03", "150%", "0")] == [0.03, 0.03, 1.5, 0.0]
+            part(text)
+    assert [part(text) for text in ("3%", "0.03", "150%", "0")] == [0.03, 0.03, 1.5, 0.0]
     limit = hotloop("compare", "a", "b", "--fail-if-slower", "3")
     assert (limit.returncode, "write 3%" in limit.stderr) == (2, True)
     strict = hotloop("compare", "a", "b", "--strict")

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from hotloop.compare.losses import seeded, unseeded
-from hotloop.compare.trace import TENSOR_FLOAT, Floats, Trace
+from hotloop.compare.run import TENSOR_FLOAT, Floats, Trace
 
 STEPS = np.arange(300.0)
 

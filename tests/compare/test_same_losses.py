@@ -7,8 +7,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from hotloop.compare.same_losses import same_losses
-from hotloop.compare.trace import Floats, Trace
+from hotloop.compare.losses import same_losses
+from hotloop.compare.run import Floats, Trace
 
 COURSE = 1 + 2 * np.exp(-0.1 * np.arange(32.0))
 

@@ -11,7 +11,7 @@ import pytest
 
 from hotloop.audit.rules import RULES
 from hotloop.cli.main import VERBS
-from hotloop.diagnose import discovery as running
+from hotloop.diagnose import evidence as running
 from hotloop.findings import ENTRIES
 
 ROOT = Path(__file__).resolve().parents[2]

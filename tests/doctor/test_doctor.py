@@ -13,9 +13,17 @@ from typing import Any
 import pytest
 
 from hotloop.cli.doctor import render
-from hotloop.doctor.checks import gpus, host, software, storage
-from hotloop.doctor.checks.storage import READ_BYTES, files_in, random_reads
-from hotloop.doctor.line import Line, Patient
+from hotloop.doctor.checks import (
+    READ_BYTES,
+    Line,
+    Patient,
+    files_in,
+    gpus,
+    host,
+    random_reads,
+    software,
+    storage,
+)
 
 GPU = {
     "index": 0, "name": "NVIDIA H200", "memory_bytes": 150 << 30, "driver": "570.1", "visible": True,
@@ -88,19 +96,19 @@ def test_bad_input_is_an_error_with_a_way_out(arguments: tuple[str, str]) -> Non
 
 
 def test_fewer_cores_than_the_machine_has(tmp_path: Path) -> None:
-    line = named(host.check(patient(tmp_path, cores=1.5, cpu_count=64)), "cores")
+    line = named(host(patient(tmp_path, cores=1.5, cpu_count=64)), "cores")
     assert line.state == "warn"
     assert "OMP_NUM_THREADS=1 " in line.advice
 
 
 def test_small_shared_memory_is_told_with_the_way_out(tmp_path: Path) -> None:
-    found = host.check(patient(tmp_path, shm_bytes=64 << 20, shm_free_bytes=64 << 20))
+    found = host(patient(tmp_path, shm_bytes=64 << 20, shm_free_bytes=64 << 20))
     assert "--shm-size" in named(found, "/dev/shm").advice
 
 
 @pytest.mark.parametrize(("kind", "state"), [("network", "warn"), ("nvme", "ok"), ("unknown", "unknown")])
 def test_kind_of_storage(tmp_path: Path, kind: str, state: str) -> None:
-    lines = storage.check(patient(tmp_path, storage={"kind": kind, "filesystem": "x", "free_bytes": 1 << 40}))
+    lines = storage(patient(tmp_path, storage={"kind": kind, "filesystem": "x", "free_bytes": 1 << 40}))
     assert named(lines, "data").state == state
 
 
@@ -126,7 +134,7 @@ def test_reads_are_counted_and_small_or_missing_files_left_out(tmp_path: Path) -
 def test_a_torch_that_cannot_use_the_gpu(
     tmp_path: Path, torch: Any, machine: Any, env: Any, words: str
 ) -> None:
-    line = named(software.check(patient(tmp_path, torch=torch, env=env, **machine)), "build")
+    line = named(software(patient(tmp_path, torch=torch, env=env, **machine)), "build")
     assert line.state == "bad"
     assert words in line.advice
 
@@ -142,7 +150,7 @@ def test_a_torch_that_cannot_use_the_gpu(
     ],
 )
 def test_a_gpu_that_is_held_back(tmp_path: Path, change: Any, name: str, state: str) -> None:
-    assert named(gpus.check(patient(tmp_path, gpus=[{**GPU, **change}])), name).state == state
+    assert named(gpus(patient(tmp_path, gpus=[{**GPU, **change}])), name).state == state
 
 
 def test_measured_rates_of_a_gpu(tmp_path: Path) -> None:
@@ -150,7 +158,7 @@ def test_measured_rates_of_a_gpu(tmp_path: Path) -> None:
         "name": "NVIDIA H200", "pinned_gb_per_s": 12.0, "pageable_gb_per_s": 5.0,
         "tflop_per_s": {"bfloat16": 790.0},
     }  # fmt: skip
-    lines = list(gpus.check(patient(tmp_path, torch={**TORCH, "devices": [device]}, gpus=[GPU])))
+    lines = list(gpus(patient(tmp_path, torch={**TORCH, "devices": [device]}, gpus=[GPU])))
     assert named(lines, "matrix product bfloat16").value == "790 TFLOP/s"
     assert named(lines, "host to device").state == "warn"  # 12 of 63 GB/s
 

@@ -11,7 +11,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from hotloop.feed.measuring import Fed
+from hotloop.feed.sizing import Fed
 from hotloop.feed.throughput import Method, Setting
 
 

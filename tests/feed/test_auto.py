@@ -17,8 +17,7 @@ from loader_datasets import Everything, Stream, assert_same
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
 from hotloop.feed import Loader
-from hotloop.feed.measuring import Fed
-from hotloop.feed.sizing import ONE_WORKER, Sizer
+from hotloop.feed.sizing import ONE_WORKER, Fed, Sizer
 from hotloop.feed.throughput import INLINE, Setting
 
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")

@@ -22,8 +22,8 @@ from hypothesis import strategies as st
 from test_bake import MEMORY, contents, described
 
 from hotloop.feed import Baked, BakeError, DamagedBakeError, bake
+from hotloop.feed.baking import crew as parts
 from hotloop.feed.baking import folder as folders
-from hotloop.feed.baking import part as parts
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 

@@ -15,10 +15,10 @@ import pytest
 from cache_samples import Squares, is_right
 
 from hotloop.feed import budget
-from hotloop.feed.cache import arena, rendezvous
+from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.dataset import cached
 from hotloop.feed.identity.fingerprint import Unknowable, digest_of
-from hotloop.launch import scratch
+from hotloop.launch import throwaway
 
 MIB = 1 << 20
 HERE = Path(__file__).parent
@@ -207,7 +207,7 @@ def test_a_killed_group_leaves_no_memory_and_no_process(meeting_place: Path) -> 
 def shared_memory() -> set[str]:
     """What has a name there, but for folders that runs elsewhere on the machine throw away."""
     names = {entry.name for entry in Path("/dev/shm").iterdir()}
-    return {name for name in names if "hotloop" in name and not scratch.is_ours(name)}
+    return {name for name in names if "hotloop" in name and not throwaway.is_ours(name)}
 
 
 def open_inodes() -> set[int]:
@@ -225,7 +225,7 @@ def open_inodes() -> set[int]:
 def test_short_memory_stops_growth_until_it_is_there_again(monkeypatch: pytest.MonkeyPatch) -> None:
     short = True
     monkeypatch.setattr(budget, "memory_is_short", lambda: short)
-    monkeypatch.setattr(arena, "_PAUSE_NS", 0)
+    monkeypatch.setattr("hotloop.feed.cache.shared._PAUSE_NS", 0)
     kept = cached(Squares(), 8 * MIB, shared=False)
     assert is_right(kept[3], 3)
     assert kept.stats().num_items == 0

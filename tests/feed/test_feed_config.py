@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from hotloop.feed.config import ConfigError, FeedConfig
+from hotloop.feed.config import BY_NAME, LOADER, SETTINGS, ConfigError, FeedConfig
 from hotloop.feed.loader import Loader
-from hotloop.feed.settings import BY_NAME, LOADER, SETTINGS
 
 #: The loader's part of the configuration one guide recommends, as written there.
 GUIDE = """

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from hotloop.feed.hitrate import Policy, expected_hit_rate
+from hotloop.feed.throughput import Policy, expected_hit_rate
 
 NUM_SAMPLES = 4_000
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "guides" / "hit-rate.md").read_text()

@@ -9,7 +9,7 @@ import torch
 from pipelines import Compose, Halve, Noise, Photos, to_float
 from torch.utils.data import IterableDataset
 
-from hotloop.feed import stage_costs
+from hotloop.feed import planning
 from hotloop.feed.planning import plan_cache
 
 
@@ -36,7 +36,7 @@ CLOCK = Clock()
 
 @pytest.fixture(autouse=True)
 def fake_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stage_costs, "time", CLOCK)
+    monkeypatch.setattr(planning, "time", CLOCK)
 
 
 class SlowPhotos(Photos):

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hotloop import fast
-from hotloop.feed.rows import gather
+from hotloop.feed.collating import gather
 
 SOURCE = np.random.default_rng(0).integers(0, 256, 9_000_001, np.uint8)
 

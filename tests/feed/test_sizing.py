@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from feed_simulation import COMPUTING, HEAVY, HUGE, SIX, WAITING, Simulation, Workload, mean_iteration_s
 
-from hotloop.feed.measuring import Fed
-from hotloop.feed.sizing import ONE_WORKER, Sizer
+from hotloop.feed.sizing import ONE_WORKER, Fed, Sizer
 from hotloop.feed.throughput import INLINE, BatchCost, Setting, iteration_s
 
 GIB = 1 << 30

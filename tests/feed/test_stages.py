@@ -14,7 +14,7 @@ from pipelines import Compose, ComposeModule, Halve, Noise, OneOf, Photos, Rando
 from torch.utils.data import Subset
 
 from hotloop.feed import randomness
-from hotloop.feed.comparing import differences, snapshot
+from hotloop.feed.layout import differences, snapshot
 from hotloop.feed.stages import StageError, find_pipeline, split_after
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from hotloop.fix.layout import with_keywords
+from hotloop.fix.edits import with_keywords
 from hotloop.source.code import Code
 from hotloop.source.text import decoded, edited, read
 

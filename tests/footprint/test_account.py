@@ -10,8 +10,7 @@ import pytest
 from tests.report.report_samples import full_steps
 
 from hotloop.diagnose.worker_memory import worker_memory
-from hotloop.footprint.account import account
-from hotloop.footprint.growing import growing
+from hotloop.footprint.account import account, growing
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
 
 MIB, GIB = 2**20, 2**30

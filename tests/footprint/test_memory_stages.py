@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hotloop.errors import UsageError
-from hotloop.footprint.budgets import budgets, chosen, document, fits
-from hotloop.footprint.stages import Dataset, parse_stage
+from hotloop.footprint.budgets import Dataset, budgets, chosen, document, fits, parse_stage
 
 GB = 10**9
 LIVE = "live=2*float32[720,1280,3]+float32[32,720,1280]"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from hotloop.launch import system
-from hotloop.launch.gpu import Gpus
+from hotloop.launch.machine import Gpus
 
 
 class NVMLError(Exception):

@@ -8,7 +8,7 @@ import pytest
 
 from hotloop import cgroups
 from hotloop.launch import machine, mounts
-from hotloop.launch.gpu import is_visible
+from hotloop.launch.machine import is_visible
 
 
 def test_facts_are_plain_json_and_name_the_parts_the_rules_read() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hotloop.launch.output import last_words
+from hotloop.launch.command import last_words
 
 TORCHRUN = """Loading snapshot
 [rank1]: Traceback (most recent call last):

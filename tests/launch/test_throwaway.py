@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 
 from hotloop.errors import UsageError
-from hotloop.launch import scratch as scratches
 from hotloop.launch import throwaway as room
+from hotloop.launch import throwaway as scratches
 from hotloop.launch.command import Outcome, run_command
 from hotloop.launch.guard import Guard
 from hotloop.launch.throwaway import Refused, Throwaway, prepare

@@ -9,7 +9,7 @@ import pytest
 
 from hotloop.logs.analyze import Analysis, analyze
 from hotloop.logs.averages import judged, reconstructed
-from hotloop.logs.changes import segments
+from hotloop.logs.pauses import segments
 
 
 def noisy(levels: list[tuple[int, float]], noise: float, seed: int = 0) -> np.ndarray:

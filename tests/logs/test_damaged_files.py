@@ -17,7 +17,7 @@ from tests.logs.written import FORMATS, a_run
 
 from hotloop.errors import UsageError
 from hotloop.logs.analyze import analyze
-from hotloop.logs.part import Part
+from hotloop.logs.log import Part
 from hotloop.report.analysis import render
 
 GOOD = "".join(f"step {i} loss 0.5 time {0.3:.3f}s data_time 0.2s\n" for i in range(200)).encode()

@@ -9,7 +9,7 @@ import pytest
 from tqdm import tqdm
 
 from hotloop.logs.analyze import analyze
-from hotloop.logs.part import Part
+from hotloop.logs.log import Part
 
 
 def part_of(folder: Path, text: str) -> Part:

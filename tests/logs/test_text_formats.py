@@ -9,7 +9,7 @@ import pytest
 from tests.logs.written import FORMATS, STEPS, a_run, key_value
 
 from hotloop.logs.analyze import Analysis, analyze
-from hotloop.logs.part import Part
+from hotloop.logs.log import Part
 
 
 def analyzed(folder: Path, text: str | bytes | Iterable[str], name: str = "train.log") -> Analysis:

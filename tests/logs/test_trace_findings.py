@@ -10,7 +10,7 @@ from tests.logs.kineto import A100, NCCL, V100, Machine
 
 from hotloop.findings import Finding
 from hotloop.logs.analyze import analyze as analyze_all
-from hotloop.logs.part import Part
+from hotloop.logs.log import Part
 from hotloop.logs.trace import analyze
 
 HALF = "sm80_xmma_gemm_bf16bf16_bf16f32_f32_tn_n_tilesize128x128x64"

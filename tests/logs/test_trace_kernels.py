@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from hotloop.logs.trace.kernels import family, is_plain_float32, on_tensor_cores, short_name
+from hotloop.logs.trace.causes import family, is_plain_float32, on_tensor_cores, short_name
 
 ATEN = "void at::native::"
 NAMES = {

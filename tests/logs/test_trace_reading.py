@@ -13,7 +13,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from tests.logs.kineto import BASE_US, Machine, kineto_text
 
-from hotloop.logs.trace import analyze, is_trace, stream
+from hotloop.logs import reading as stream
+from hotloop.logs.trace import analyze, is_trace
 from hotloop.logs.trace.table import Trace, nanoseconds, read_trace
 
 

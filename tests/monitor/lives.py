@@ -39,7 +39,7 @@ while not os.path.exists("stop") and time.monotonic() - begun < 90:
         optimizer.step()
 """
 
-#: Samples of a GPU as ``launch.gpu`` has them.
+#: Samples of a GPU as ``launch.machine`` has them.
 GPU = {
     "gpu0_util_ratio": 0.45, "gpu0_memory_bytes": 12 << 30, "gpu0_memory_total_bytes": 80 << 30,
     "gpu0_power_w": 210.0, "gpu0_power_limit_w": 300.0, "gpu0_temperature_c": 61, "gpu0_sm_clock_mhz": 1410,

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.running import run_observed
 
-from hotloop.probe.configured import line_of
+from hotloop.probe.observers.configs import line_of
 from hotloop.torch_facts import known_values, meaning_of, value_for
 
 NAMES = {

@@ -8,7 +8,7 @@ from itertools import pairwise
 import pytest
 from tests.probe.simulated_device import Event, Simulation
 
-from hotloop.probe.deviceclock import POOL, TIGHT_NS, DeviceClock
+from hotloop.probe.observers.device import POOL, TIGHT_NS, DeviceClock
 from hotloop.record.rows import BACKWARD, FETCH, FORWARD, LOG, OPTIMIZER, SYNC
 
 #: A device less than this behind the host has drained.

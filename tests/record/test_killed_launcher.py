@@ -19,9 +19,10 @@ import os, sys
 sys.path.insert(0, sys.argv[2])
 from pathlib import Path
 import crafted
-from hotloop.record import rows as r, intake
+from hotloop.record import rows as r
+from hotloop.record import store
 from hotloop.record.store import Store
-intake.ENOUGH_ROWS = 1  # store at every tick
+store.ENOUGH_ROWS = 1  # store at every tick
 folder = Path(sys.argv[1])
 store = Store(folder)
 store.begin(["x"], {})

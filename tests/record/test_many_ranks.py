@@ -8,7 +8,6 @@ import crafted
 import numpy as np
 import pytest
 
-from hotloop.flow import ranks
 from hotloop.flow.examine import build_report, examine
 from hotloop.record import rows as r
 from hotloop.record.read import open_recording
@@ -47,11 +46,11 @@ def test_ranks_measured_in_children_make_the_same_report(
     run: Path, monkeypatch: pytest.MonkeyPatch, dies: bool
 ) -> None:
     expected = json.render(build_report(examine(open_recording(run))))
-    monkeypatch.setattr(ranks, "_MANY_ROWS", 0)
-    monkeypatch.setattr(ranks, "usable_cores", lambda: 2.0)
+    monkeypatch.setattr("hotloop.flow.examine._MANY_ROWS", 0)
+    monkeypatch.setattr("hotloop.flow.examine.usable_cores", lambda: 2.0)
     monkeypatch.setattr("threading.active_count", lambda: 1)
     if dies:
-        monkeypatch.setattr(ranks, "_begin", lambda *_: __import__("os")._exit(9))
+        monkeypatch.setattr("hotloop.flow.examine._begin", lambda *_: __import__("os")._exit(9))
     assert json.render(build_report(examine(open_recording(run, room=0)))) == expected
 
 
@@ -59,7 +58,7 @@ def test_of_many_ranks_those_that_stand_out_are_read_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in {"_WHOLE_ROWS": 0, "_GLIMPSE": 100, "_WHOLE_RANKS": 2}.items():
-        monkeypatch.setattr(ranks, name, value)
+        monkeypatch.setattr(f"hotloop.flow.examine.{name}", value)
     monkeypatch.setattr("hotloop.record.schema.CHUNK_ROWS", 32)
     store = Store(tmp_path / "run")
     store.begin(["torchrun", "train.py"], {"cores": 2.0})

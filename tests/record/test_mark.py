@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from hotloop.record.mark import is_own, mark
+from hotloop.record.runfile import is_own, mark
 
 
 def test_only_ones_own_command_has_ones_mark(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from hotloop.record import rows as r
-from hotloop.record.owners import Facts, assign
+from hotloop.record.raw import Facts, assign
 from hotloop.record.recording import ROW_DTYPE
 
 

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from hotloop.errors import RecordingError
-from hotloop.record import assembly
+from hotloop.record import read
 from hotloop.record import rows as r
 from hotloop.record.fields import parse_note
 from hotloop.record.read import open_recording
@@ -233,8 +233,8 @@ def test_rows_are_sorted_in_runs_as_they_would_be_at_once(late: list[int], at_on
     backwards = rows[::-1]
     wanted = backwards[np.argsort(backwards["start"], kind="stable")]
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(assembly, "_SORT_ROWS", at_once)
-        np.testing.assert_array_equal(assembly._sorted([rows.copy()] if len(rows) else [], None), wanted)
+        patch.setattr(read, "_SORT_ROWS", at_once)
+        np.testing.assert_array_equal(read._sorted([rows.copy()] if len(rows) else [], None), wanted)
 
 
 def test_iterators_that_were_not_noted_are_like_the_one_before_of_their_loader(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from hotloop.record.spill import IN_MEMORY, empty_rows, release
+from hotloop.record.recording import IN_MEMORY, empty_rows, release
 
 
 def in_a_file(array: np.ndarray[Any, Any]) -> bool:

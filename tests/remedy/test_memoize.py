@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from hotloop.remedy import catalogue
 from hotloop.remedy.live import packed
 from hotloop.remedy.live.memoize import Memoize
-from hotloop.remedy.live.shelf import Shelf
+from hotloop.remedy.live.results import Shelf
 
 CALLS: list[Any] = []
 called = CALLS.append  # not seen by what looks at what a function reads

@@ -10,8 +10,7 @@ from chromium import Chromium, find
 from report_samples import STEP, findings, recording, steps
 
 from hotloop.compare.comparison import Group, compare
-from hotloop.compare.run import Run
-from hotloop.compare.trace import trace_of
+from hotloop.compare.run import Run, trace_of
 from hotloop.report import comparison_html
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from report_samples import empty, full, healthy
 
-from hotloop.report import code, html
+from hotloop.report import html
 
 VOID = {"meta", "link", "br"}
 
@@ -106,7 +106,7 @@ def test_it_says_what_the_report_says(page: Page) -> None:
 
 
 def test_the_line_of_a_finding_is_marked_in_its_source() -> None:
-    excerpt = code.excerpt({"first": 7, "lines": ["    a = 1", "    b = '<'"]}, 8)
+    excerpt = html.excerpt({"first": 7, "lines": ["    a = 1", "    b = '<'"]}, 8)
     marked = re.search(r'<span class="row hit">(.*?)\n', excerpt)
     assert marked and "&lt;" in marked.group(1) and ">8 <" in marked.group(1)
 
@@ -140,8 +140,8 @@ def test_the_page_of_a_rule_reads_inside_the_report(monkeypatch: pytest.MonkeyPa
         "  two\n- three\n\n```python\nx = 1\n\ny = 2\n```\n\n| a | b |\n|---|---|\n| 1 | `2` |\n\n"
         "See docs and [torch](https://pytorch.org)."
     )
-    monkeypatch.setattr(code.pages, "page", lambda _: text)
-    found = Page(code.page("input/slow-sample"))
+    monkeypatch.setattr(html.pages, "page", lambda _: text)
+    found = Page(html.page_of("input/slow-sample"))
     assert found.wrong == [] and found.words() == (
         "One line of text and <b>more</b>. When it is wrong one two three x = 1 y = 2 a b 1 2 "
         "See docs and torch ."

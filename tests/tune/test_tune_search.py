@@ -15,7 +15,7 @@ import pytest
 from known_pipelines import pipeline
 from tuning_bench import STEPS, Scenario, finding, launcher, tune
 
-from hotloop.compare.trace import Trace
+from hotloop.compare.run import Trace
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.measure.steps import Interval
 from hotloop.model.pipeline import EpochCost

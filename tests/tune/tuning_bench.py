@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from hotloop.compare.trace import Trace
+from hotloop.compare.run import Trace
 from hotloop.diagnose.evidence import Evidence, evidence_of
 from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding

@@ -59,9 +59,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Returns 1 where ``--fail-on`` is reached, else 0."""
+    from hotloop.audit import render
     from hotloop.audit.audit import SEVERITIES, audit
     from hotloop.audit.program import Machine
-    from hotloop.audit.render import github, json, sarif
     from hotloop.launch.machine import usable_cores
     from hotloop.report import audit as text
 
@@ -76,16 +76,16 @@ def main(options: argparse.Namespace) -> int:
             hint="give the files of the training",
         )
     if options.sarif:
-        publish(options.sarif, sarif.render(done))
+        publish(options.sarif, render.as_sarif(done))
     if options.json:
-        sys.stdout.write(json.render(done, run["settings"] if run else None))
+        sys.stdout.write(render.as_json(done, run["settings"] if run else None))
     elif options.github:
-        sys.stdout.write(github.render(done))
+        sys.stdout.write(render.as_github(done))
     else:
         color = takes_color(sys.stdout)
         if run:
             sys.stdout.write(
-                text.configured(json.configured(run["settings"]), run["cwd"] or "", width=terminal_width())
+                text.configured(render.configured(run["settings"]), run["cwd"] or "", width=terminal_width())
             )
         sys.stdout.write(text.render(done, width=terminal_width(), color=color))
     if options.fail_on is None:

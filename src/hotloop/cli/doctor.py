@@ -12,7 +12,7 @@ from pathlib import Path
 
 from hotloop.cli import arguments
 from hotloop.cli.output import say, takes_color, terminal_width
-from hotloop.doctor.line import Line
+from hotloop.doctor.checks import Line
 from hotloop.report.words import paint
 
 _MARKS = {

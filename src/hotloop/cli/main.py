@@ -70,7 +70,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         say("interrupted")
         return 130
     except OSError as error:
-        print(f"error: {shown(f'{error.strerror or error}{_file(error)}')}", file=sys.stderr)
+        of = f": {error.filename}" if error.filename is not None else ""
+        print(f"error: {shown(f'{error.strerror or error}{of}')}", file=sys.stderr)
         silence(sys.stdout)  # it may be what could not be written
         return 3
     except Exception as error:  # Python's own exit code for these is 1, which means that a check said no
@@ -126,10 +127,6 @@ codecs.register_error("hotloop", _escaped)
 
 def _nowhere() -> TextIO:
     return open(os.devnull, "w")  # noqa: PTH123 - for as long as the process lives
-
-
-def _file(error: OSError) -> str:
-    return f": {error.filename}" if error.filename is not None else ""
 
 
 def _module(verb: str) -> str:

@@ -15,7 +15,7 @@ from hotloop.cli.output import terminal_width
 from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
-    from hotloop.footprint.stages import Dataset
+    from hotloop.footprint.budgets import Dataset
 
 _USAGE = """hotloop memory [--json] RUN
        hotloop memory RUN --num-samples N [--num-workers N] [--num-ranks N] [--memory SIZE] ...
@@ -88,7 +88,7 @@ def _numbers(options: argparse.Namespace) -> dict[str, Any]:
 def _with_numbers(run: Path, options: argparse.Namespace, numbers: dict[str, Any]) -> int:
     """The dataset of a run as it would be with other numbers."""
     from hotloop.flow.examine import examine, read
-    from hotloop.footprint.recorded import dataset
+    from hotloop.footprint.account import dataset
 
     seen = examine(read(run))
     found = dataset(seen.recording, seen.lead)
@@ -136,7 +136,7 @@ def _write_run(report: dict[str, Any], options: argparse.Namespace, to: TextIO) 
 
 
 def _from_shapes(options: argparse.Namespace) -> int:
-    from hotloop.footprint.stages import Dataset, parse_stage
+    from hotloop.footprint.budgets import Dataset, parse_stage
 
     stages = tuple(map(parse_stage, options.stage))
     return _of_dataset(Dataset(stages=stages, **{"num_samples": 0, **_numbers(options)}), options)

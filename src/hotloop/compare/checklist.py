@@ -14,13 +14,12 @@ from hotloop import foreign
 from hotloop.compare.expectation import Expectation, Limit
 from hotloop.compare.items import Item, passed, unmeasured
 from hotloop.compare.losses import ema, learned_at_least
-from hotloop.compare.run import Run
+from hotloop.compare.run import Floats, Run
 from hotloop.compare.speed import Speed, crowd, per_s, samples_per_s
-from hotloop.compare.trace import Floats
 from hotloop.errors import UsageError
 from hotloop.measure.others import span_s
 from hotloop.record.recording import Process
-from hotloop.record.totals import device_peak, resident, sampled
+from hotloop.record.samples import device_peak, resident, sampled
 from hotloop.units import duration, rate, share, size
 
 #: Samples of the system that a mean is told from.
@@ -188,10 +187,6 @@ def _cores(run: Run, processes: Iterable[Process]) -> list[float]:
     return found
 
 
-def _cpu_main(run: Run) -> float | None:
-    return max(_cores(run, run.recording.ranks), default=None)
-
-
 def _cpu_worker(run: Run) -> float | None:
     found = _cores(run, (worker for rank in run.recording.ranks for worker in rank.workers))
     return float(np.mean(found)) if found else None
@@ -239,7 +234,8 @@ _MEASURED: Final[Mapping[str, tuple[Callable[[Run], float | None], Callable[[flo
         "too few samples while it trained",
     ),
     "cpu_main": (
-        _cpu_main, lambda one: f"{share(one)} of a core, the busiest training process",
+        lambda run: max(_cores(run, run.recording.ranks), default=None),
+        lambda one: f"{share(one)} of a core, the busiest training process",
         "too few samples while it trained",
     ),
     "cpu_worker": (

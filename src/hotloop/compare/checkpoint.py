@@ -11,8 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hotloop.compare.items import Item, passed, unmeasured
-from hotloop.compare.run import Run
-from hotloop.compare.trace import Trace
+from hotloop.compare.run import Run, Trace
 from hotloop.record.recording import Note
 
 _LOAD_WITHIN_S: Final = 120.0

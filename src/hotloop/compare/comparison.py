@@ -13,7 +13,7 @@ from hotloop.compare.run import Run, how_it_failed
 from hotloop.compare.speed import NOT_ALONE, Speed, crowd, per_s, samples_per_s, speed
 from hotloop.measure.blocks import block_means
 from hotloop.phases import PHASES
-from hotloop.record.totals import device_peak
+from hotloop.record.samples import device_peak
 from hotloop.stats import standard_error, t95
 
 #: A phase that moved by less than this part of the first run's step is not told.

@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 
 from hotloop.compare.items import Check
-from hotloop.compare.trace import Batches, Trace
+from hotloop.compare.run import Batches, Trace
 from hotloop.record.recording import Note
 
 

@@ -12,9 +12,8 @@ from hotloop.compare.checklist import checklist, finite_loss
 from hotloop.compare.checkpoint import checkpoint
 from hotloop.compare.expectation import Expectation
 from hotloop.compare.items import Check, Item, Parity, passed, unmeasured
-from hotloop.compare.run import Run, ended_on_purpose, how_it_failed
+from hotloop.compare.run import Run, Trace, ended_on_purpose, how_it_failed
 from hotloop.compare.speed import NOT_ALONE, Speed, crowd, speed
-from hotloop.compare.trace import Trace
 from hotloop.errors import UsageError
 
 Effect = Literal["exact", "numeric", "semantic"]

@@ -9,7 +9,7 @@ from hotloop.diagnose.python_work import python_in_model
 from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES
 from hotloop.record.recording import Recording
-from hotloop.record.totals import device_peak
+from hotloop.record.samples import device_peak
 
 _MOST_GPUS = 32
 

@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import Any
 
 from hotloop.doctor import probe
-from hotloop.doctor.checks import gpus, host, software, storage
-from hotloop.doctor.line import Line, Patient
+from hotloop.doctor.checks import Line, Patient, gpus, host, software, storage
 from hotloop.errors import UsageError
 from hotloop.launch import machine
-from hotloop.launch.gpu import Gpus
+from hotloop.launch.machine import Gpus
 
 _PATIENCE_S = 180.0
 
@@ -37,7 +36,7 @@ def examine(data: Path, *, python: str = sys.executable, quick: bool = False) ->
     patient = Patient(
         machine=facts, torch=ask_torch(python, quick=quick), environment=os.environ, data=data, quick=quick
     )
-    return [line for part in (host, storage, software, gpus) for line in part.check(patient)]
+    return [line for part in (host, storage, software, gpus) for line in part(patient)]
 
 
 def ask_torch(python: str, *, quick: bool) -> dict[str, Any]:

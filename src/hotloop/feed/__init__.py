@@ -15,10 +15,10 @@ if TYPE_CHECKING:
     from hotloop.feed.baking import bake as bake
     from hotloop.feed.budget import memory_budget as memory_budget
     from hotloop.feed.budget import usable_cores as usable_cores
+    from hotloop.feed.cache.cache import CacheStats as CacheStats
     from hotloop.feed.cache.cache import SampleCache as SampleCache
     from hotloop.feed.cache.dataset import CachedDataset as CachedDataset
     from hotloop.feed.cache.dataset import cached as cached
-    from hotloop.feed.cache.statistics import CacheStats as CacheStats
     from hotloop.feed.config import ConfigError as ConfigError
     from hotloop.feed.config import FeedConfig as FeedConfig
     from hotloop.feed.converting import stacked as stacked
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from hotloop.feed.errors import NotPlainError as NotPlainError
     from hotloop.feed.errors import StaleBakeError as StaleBakeError
     from hotloop.feed.errors import WorkerError as WorkerError
-    from hotloop.feed.hitrate import expected_hit_rate as expected_hit_rate
     from hotloop.feed.loader import Loader as Loader
     from hotloop.feed.planning import CachePlan as CachePlan
     from hotloop.feed.planning import plan_cache as plan_cache
@@ -41,6 +40,7 @@ if TYPE_CHECKING:
     from hotloop.feed.saving import wait_for_saves as wait_for_saves
     from hotloop.feed.schedule import ScaledLR as ScaledLR
     from hotloop.feed.stages import split_after as split_after
+    from hotloop.feed.throughput import expected_hit_rate as expected_hit_rate
 
 #: Where every public name lives.
 _EXPORTS = {
@@ -50,14 +50,12 @@ _EXPORTS = {
         "background": "Background",
         "baking": "Baked bake",
         "budget": "memory_budget usable_cores",
-        "cache.cache": "SampleCache",
+        "cache.cache": "CacheStats SampleCache",
         "cache.dataset": "CachedDataset cached",
-        "cache.statistics": "CacheStats",
         "config": "ConfigError FeedConfig",
         "converting": "stacked",
         "determinism": "check_deterministic",
         "errors": "BakeError CacheError DamagedBakeError FeedError NotPlainError StaleBakeError WorkerError",
-        "hitrate": "expected_hit_rate",
         "loader": "Loader",
         "planning": "CachePlan plan_cache",
         "prefetch": "DevicePrefetcher",
@@ -65,6 +63,7 @@ _EXPORTS = {
         "saving": "async_save wait_for_saves",
         "schedule": "ScaledLR",
         "stages": "split_after",
+        "throughput": "expected_hit_rate",
     }.items()
     for name in names.split()
 }

@@ -68,8 +68,9 @@ class Background(Generic[T]):
             self._pool = ThreadPoolExecutor(1, "hotloop-background")
             self._generator.manual_seed(int(torch.empty((), dtype=torch.int64).random_()))
         while len(self._ready) <= self._depth:
-            how = torch.is_grad_enabled(), _stream()
-            self._ready.append(self._pool.submit(_made, self._make, self._generator, *how))
+            stream = torch.cuda.current_stream() if torch.cuda.is_initialized() else None
+            grad = torch.is_grad_enabled()
+            self._ready.append(self._pool.submit(_made, self._make, self._generator, grad, stream))
         return self._ready.popleft().result()
 
     def __iter__(self) -> Iterator[T]:
@@ -109,10 +110,6 @@ class _Drawing(TorchFunctionMode):  # type: ignore[misc]
 def _made(make: Callable[[], T], generator: torch.Generator, grad: bool, stream: Any) -> T:
     with torch.set_grad_enabled(grad), torch.cuda.stream(stream), _Drawing(generator):
         return make()
-
-
-def _stream() -> Any:
-    return torch.cuda.current_stream() if torch.cuda.is_initialized() else None
 
 
 def _on_the_host(args: Any, kwargs: Any) -> bool:

@@ -14,10 +14,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from hotloop.feed import randomness
-from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.holdings import held_generators, left_as_it_was
-from hotloop.feed.layout import Encoded
-from hotloop.feed.pipelines.pipeline import WHOLE, Pipeline
+from hotloop.feed.layout import Encoded, differences, snapshot
+from hotloop.feed.pipelines import WHOLE, Pipeline
 from hotloop.feed.stages import find_pipeline
 
 #: Leaves named in one reason; the rest is counted.

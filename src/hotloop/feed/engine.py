@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import sys
 import time
 from collections import deque
 from typing import Any, Final
@@ -13,7 +14,6 @@ from torch.utils.data import _utils as torch_utils
 from torch.utils.data import dataloader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
-from hotloop.feed import pinning
 from hotloop.feed.errors import WorkerError
 from hotloop.feed.iterating import Iterating
 from hotloop.feed.memory import Mapping
@@ -21,6 +21,54 @@ from hotloop.feed.packing import unpack
 from hotloop.feed.ring import SPARE_SLOTS, Ring
 from hotloop.feed.worker import BATCH, EPOCH, EXHAUSTED, TASK, Reply, Setup
 from hotloop.feed.workers import Arrivals, Member, Task, Workers
+
+
+class PinnedMapping(Mapping):
+    """A window whose pages are locked for CUDA: tensors on it are ``is_pinned()``, copies need not wait.
+
+    Where CUDA refuses (``RLIMIT_MEMLOCK``, no more pages), ``is_pinned`` stays false and the window is plain.
+    """
+
+    is_pinned = False
+
+    def __init__(self, descriptor: int, num_bytes: int, *, offset: int = 0, writable: bool = True) -> None:
+        super().__init__(descriptor, num_bytes, offset=offset, writable=writable)
+        self._owner = os.getpid()
+        self.is_pinned = int(torch.cuda.cudart().cudaHostRegister(self.address, num_bytes, 0)) == 0
+        if not self.is_pinned:
+            _forget_error()
+
+    def __del__(self) -> None:
+        if self.is_pinned and self._owner == os.getpid() and not sys.is_finalizing():
+            self.is_pinned = False
+            torch.cuda.synchronize()  # a copy may still be reading; windows are replaced rarely
+            torch.cuda.cudart().cudaHostUnregister(self.address)
+        super().__del__()
+
+
+def _forget_error() -> None:
+    """CUDA remembers what it refused until somebody asks: let it not be blamed on the next kernel."""
+    try:
+        torch.zeros(1, device="cuda")
+    except RuntimeError:
+        pass
+
+
+def last_copy() -> Any:
+    """An event that passes when the current stream's copies so far are done.
+
+    The stream is the one that is current where a batch's last reference goes. Whoever copies on another
+    stream holds the batch until its copy is done (``DevicePrefetcher`` does).
+    """
+    event = torch.cuda.Event()
+    event.record()
+    return event
+
+
+def can_pin(device: str | None) -> bool:
+    """Whether slots can be pinned for the accelerator in use; others get torch's own pinned copies."""
+    return device in ("cuda", None) and torch.cuda.is_available()
+
 
 #: Whoever put something else in its place wants to see every batch.
 _TORCHS: Final = vars(dataloader)
@@ -48,10 +96,10 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._in_order = bool(getattr(loader, "in_order", True))
         self._failure: WorkerError | None = None
         self._hung = False
-        pins = self._pin_memory and pinning.can_pin(self._pin_memory_device)
+        pins = self._pin_memory and can_pin(self._pin_memory_device)
         self._ring = Ring(
-            map_slot=pinning.PinnedMapping if pins else Mapping,
-            last_copy=pinning.last_copy if pins else None,
+            map_slot=PinnedMapping if pins else Mapping,
+            last_copy=last_copy if pins else None,
             debug=loader.debug,
         )
         self._open()

@@ -31,7 +31,9 @@ _ENDS = (
 
 def held_generators(dataset: Any) -> dict[str, bytes]:
     """The states of the random generators it holds, by path (``dataset.transform.rng``)."""
-    return {path: pickle.dumps(generator_state(value)) for path, value in _generators(dataset)}
+    return {
+        path: pickle.dumps(generator_state(value)) for path, value in _walk(dataset) if is_generator(value)
+    }
 
 
 def _walk(dataset: Any) -> Iterator[tuple[str, Any]]:
@@ -84,10 +86,6 @@ def _put_back(container: Any, before: Any) -> None:
 
 def _parts(container: Any) -> list[Any]:
     return [*container, *container.values()] if isinstance(container, dict) else [*container]
-
-
-def _generators(dataset: Any) -> list[tuple[str, Any]]:
-    return [(path, value) for path, value in _walk(dataset) if is_generator(value)]
 
 
 def _children(path: str, value: Any) -> Iterator[tuple[str, Any]]:

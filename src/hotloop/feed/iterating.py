@@ -3,13 +3,103 @@
 from __future__ import annotations
 
 import contextlib
-from typing import Any
+import pickle
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from typing import Any, Final
 
 import torch
+from torch.utils.data import _utils as torch_utils
+from torch.utils.data.dataloader import _SingleProcessDataLoaderIter
 
+from hotloop.feed import randomness
 from hotloop.feed.errors import FeedError
-from hotloop.feed.reading import Reading, as_sized
-from hotloop.feed.resume import Position, beginning_again
+from hotloop.feed.memory import keep_freed_memory
+from hotloop.feed.reading import Reader, Reading, as_sized
+from hotloop.feed.worker import sample_seed
+
+VERSION: Final = 4
+
+
+class Position:
+    """Where an iterator is: how many batches of its epoch it has handed out, in order.
+
+    Made where an epoch begins, before the first index is drawn; the loader keeps the latest one.
+    """
+
+    def __init__(self, loader: Any, base_seed: int, epoch: int) -> None:
+        self.num_given = 0
+        self.is_over = False
+        self._of = {"base_seed": base_seed, "epoch": epoch}
+        self._start = _Start(loader)
+        loader._position = self
+
+    def state(self) -> dict[str, Any]:
+        """Plain data: numbers, lists and uint8 tensors."""
+        return {**self._of, "num_given": self.num_given, "start": self._start.state}
+
+
+class _Start:
+    """The random states and the samplers' own at the beginning of an epoch."""
+
+    def __init__(self, loader: Any) -> None:
+        self._random = randomness.capture()
+        self._generators = [one.get_state() for one in generators_of(loader)]
+        self._samplers = [_sampler_state(one) for one in _samplers_of(loader)]
+
+    @cached_property
+    def state(self) -> dict[str, Any]:
+        """What the states of all positions of the epoch share; ``torch.load`` takes it without asking."""
+        data = pickle.dumps((self._random, self._samplers), pickle.HIGHEST_PROTOCOL)
+        return {
+            "random": torch.frombuffer(bytearray(data), dtype=torch.uint8),
+            "generators": self._generators,
+        }
+
+
+@contextmanager
+def beginning_again(loader: Any, start: dict[str, Any]) -> Iterator[None]:
+    """The random states of the epoch's beginning while its indices are drawn again; then this process's own.
+
+    Generators the loader or its sampler was given stay where the drawing leaves them.
+    """
+    random, samplers = pickle.loads(start["random"].numpy().tobytes())  # nosec B301
+    with randomness.preserved():
+        randomness.restore(random._replace(cuda=()))
+        for generator, found in zip(generators_of(loader), start["generators"], strict=True):
+            generator.set_state(found)
+        for sampler, found in zip(_samplers_of(loader), samplers, strict=True):
+            _restore_sampler(sampler, found)
+        yield
+
+
+def generators_of(loader: Any) -> list[torch.Generator]:
+    """The generators given to the loader and its samplers, each once."""
+    found = [loader.generator, *(getattr(one, "generator", None) for one in _samplers_of(loader))]
+    return list({id(one): one for one in found if isinstance(one, torch.Generator)}.values())
+
+
+def _samplers_of(loader: Any) -> list[Any]:
+    found = [loader.batch_sampler, loader.sampler, getattr(loader.batch_sampler, "sampler", None)]
+    return list({id(one): one for one in found if one is not None}.values())
+
+
+def _sampler_state(sampler: Any) -> dict[str, Any]:
+    """A sampler's own state: what its ``state_dict`` says, and the epoch it was set to."""
+    state = {}
+    if hasattr(sampler, "state_dict") and hasattr(sampler, "load_state_dict"):
+        state["own"] = sampler.state_dict()
+    if hasattr(sampler, "set_epoch") and hasattr(sampler, "epoch"):
+        state["epoch"] = sampler.epoch
+    return state
+
+
+def _restore_sampler(sampler: Any, state: dict[str, Any]) -> None:
+    if "own" in state:
+        sampler.load_state_dict(state["own"])
+    if "epoch" in state and sampler.epoch != state["epoch"]:
+        sampler.set_epoch(state["epoch"])
 
 
 class Iterating:
@@ -82,3 +172,55 @@ class Iterating:
                     ) from None
                 self._position.num_given += 1
         self._num_yielded = resumed["num_given"]
+
+
+def may_be_local(loader: Any) -> bool:
+    """Whether a batch made in the training process is the same as one made in a worker."""
+    return loader.seed_by == "worker" and loader.worker_init_fn is None and not loader.timeout
+
+
+def local_reader(
+    reading: Reading, *, watch: Callable[[Iterator[Any]], Iterator[Any]] | None = None
+) -> Reader:
+    """Reads batches in this process, whose heap keeps the memory of those that were freed."""
+    keep_freed_memory()
+    return Reader(
+        reading, out=lambda num_bytes: None, around=lambda collate, samples: collate(samples), watch=watch
+    )
+
+
+class InlineIterator(Iterating, _SingleProcessDataLoaderIter):  # type: ignore[misc]
+    """Torch's single-process iterator with a position to resume from."""
+
+    def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
+        self._seeds = loader.seed_by == "sample"
+        self._reader = local_reader(self._reading(loader), watch=self._watch if self._seeds else None)
+        self._begin_epoch(loader)
+        if resumed:
+            self._sampler_iter = iter(self._index_sampler)
+            self._skip(resumed)
+
+    def _next_data(self) -> Any:
+        try:
+            index = self._draw()
+            self._first = self._count(index)
+            self._position.num_given += 1  # one that cannot be had counts too: what comes next is after it
+            with randomness.preserved() if self._seeds else contextlib.nullcontext():
+                data = self._reader.read(index)
+        except StopIteration:
+            self._end_epoch()
+            raise
+        if self._pin_memory:
+            return torch_utils.pin_memory.pin_memory(data, self._pin_memory_device)
+        return data
+
+    def _count(self, index: Any) -> int:
+        """The number of the batch's first sample in the epoch."""
+        first = self._num_samples
+        self._num_samples += len(index) if self._auto_collation else 1
+        return int(first)
+
+    def _watch(self, indices: Iterator[Any]) -> Iterator[Any]:
+        for position, index in enumerate(indices):
+            randomness.seed_all(sample_seed(self._base_seed, self._epoch, self._first + position))
+            yield index

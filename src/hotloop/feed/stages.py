@@ -14,16 +14,16 @@ from typing import Any
 from torch.utils.data import Subset
 
 from hotloop.feed import randomness
-from hotloop.feed.comparing import differences, snapshot
 from hotloop.feed.errors import FeedError
 from hotloop.feed.holdings import left_as_it_was
-from hotloop.feed.pipelines.composed import find_composed
-from hotloop.feed.pipelines.pipeline import (
+from hotloop.feed.layout import differences, snapshot
+from hotloop.feed.pipelines import (
     WHOLE,
     Pipeline,
     Remaining,
     SubsetPipeline,
     as_it_is,
+    find_composed,
 )
 
 __all__ = ["WHOLE", "Pipeline", "Remaining", "StageError", "find_pipeline", "split_after"]

@@ -14,7 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from statistics import NormalDist
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, get_args
 
 Method = Literal["inline", "process"]
 
@@ -121,3 +121,29 @@ def _lognormal(spread: float) -> tuple[float, ...]:
     mean = sum(values) / len(values)
     random.Random(7).shuffle(values)
     return tuple(value / mean for value in values)
+
+
+Policy = Literal["keep", "lru"]
+
+
+def expected_hit_rate(policy: Policy, fraction: float) -> float:
+    """The share of reads of shuffled epochs that a warm cache answers.
+
+    Args:
+        policy: ``keep`` (fill, then never evict, as :func:`cached` does) or ``lru`` (evict what was not
+            used for longest).
+        fraction: of the dataset that fits into the cache, in [0, 1].
+
+    The first epoch, when the cache is empty, hits nothing: over E epochs the mean is (E - 1) / E of this.
+
+    Raises:
+        ValueError: an argument is out of range.
+    """
+    if not 0 <= fraction <= 1:
+        raise ValueError(f"fraction must be in [0, 1], not {fraction}")
+    if policy not in get_args(Policy):
+        raise ValueError(f"policy must be 'keep' or 'lru', not {policy!r}")
+    if policy == "keep" or fraction in (0, 1):
+        return float(fraction)
+    # A hit if fewer than cN others came between: u (1 - v) > 1 - c, with u and v uniform.
+    return fraction + (1 - fraction) * math.log1p(-fraction)

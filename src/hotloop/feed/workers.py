@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import signal
 import time
+from collections.abc import Iterable
 from typing import Any, Final
 
 from torch.utils.data import _utils as torch_utils
 
-from hotloop.feed import death
+from hotloop import cgroups
 from hotloop.feed.channel import Life, Link, connect
 from hotloop.feed.errors import WorkerError
-from hotloop.feed.ring import MOST_WORKERS, STARTING, STOP, Ring, Slot
+from hotloop.feed.ring import COLLATING, FETCHING, MOST_WORKERS, STARTING, STOP, Ring, Slot
 from hotloop.feed.worker import Reply, Setup, run
 
 #: How often a silent worker is looked at, should its pipe not have ended.
@@ -107,7 +110,7 @@ class Workers:
         self._poll = select.poll()
         self._by_descriptor: dict[int, Member] = {}
         self._life = Life()
-        self._oom_kills = death.count_oom_kills()
+        self._oom_kills = count_oom_kills()
 
     def _arrived(self, member: Member, reply: Reply) -> None:
         raise NotImplementedError
@@ -129,7 +132,7 @@ class Workers:
         try:
             member = _started(self._context, self._setup, number, self._life)
         except OSError as error:
-            raise death.not_started(number, error) from error
+            raise not_started(number, error) from error
         self._join(member)
         return member
 
@@ -166,7 +169,7 @@ class Workers:
         if deadline is not None and time.monotonic() >= deadline:
             self._hung = True
             task = self._task_info[min(self._task_info)]
-            raise death.timed_out(self._timeout, task.worker, self._task_info, self._ring.progress)
+            raise timed_out(self._timeout, task.worker, self._task_info, self._ring.progress)
 
     def _take_in(self, member: Member) -> None:
         for message in member.link.receive():
@@ -175,7 +178,7 @@ class Workers:
             self._fail(member)
 
     def _fail(self, member: Member) -> None:
-        self._failure = death.explain(member, self._task_info.values(), self._ring.progress, self._oom_kills)
+        self._failure = explain(member, self._task_info.values(), self._ring.progress, self._oom_kills)
         self._shutdown_workers()
         raise self._failure
 
@@ -209,3 +212,94 @@ class Workers:
         """End the workers at once, whatever they are at."""
         self._hung = True
         self._shutdown_workers()
+
+
+# Why a worker is gone
+
+
+def explain(member: Any, tasks: Iterable[Any], progress: Any, oom_kills: int) -> WorkerError:
+    """The error for a worker whose process is gone. ``oom_kills``: :func:`count_oom_kills` before."""
+    member.process.join(5.0)
+    code = member.process.exitcode
+    hint = None
+    if code is None:
+        cause = "closed its pipe"
+    elif code >= 0:
+        cause = f"exited unexpectedly with code {code}"
+        hint = "the dataset, collate_fn or worker_init_fn ended the process (os._exit, sys.exit)"
+    else:
+        cause = f"was killed by {_name(-code)}"
+        if code == -signal.SIGKILL:
+            if count_oom_kills() > oom_kills:
+                cause += ": the kernel's out-of-memory killer of this control group"
+                hint = "lower num_workers, prefetch_factor or batch_size, or give the job more memory"
+            else:
+                hint = "somebody sent it, or the machine ran out of memory (see dmesg)"
+        elif code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT):
+            hint = "native code in the dataset crashed; run with num_workers=0 and python -X faulthandler"
+    by_number = {task.number: task for task in tasks}
+    doing = place_of(member.number, by_number, progress)
+    error = WorkerError(
+        f"DataLoader worker {member.number} (pid {member.pid}) {cause} while {doing}", hint=hint
+    )
+    task = by_number.get(progress[1 + 2 * member.number])
+    error.index = None if task is None or task.reply is not None else task.index
+    return error
+
+
+def timed_out(timeout: float, member: Any, tasks: dict[int, Any], progress: Any) -> WorkerError:
+    """The error for a batch that did not come from ``member`` within ``timeout`` seconds."""
+    doing = place_of(member.number, tasks, progress)
+    return WorkerError(
+        f"DataLoader timed out after {timeout} seconds: "
+        f"worker {member.number} (pid {member.pid}) was {doing}",
+        hint="raise timeout if that is slow by nature; py-spy dump --pid shows where a worker stands",
+    )
+
+
+def not_started(number: int, error: OSError) -> WorkerError:
+    """The error for a worker that could not be started."""
+    hint = None
+    if error.errno in (errno.EMFILE, errno.ENFILE):
+        hint = "a worker takes four descriptors: raise the limit (ulimit -n) or lower num_workers"
+    elif error.errno in (errno.EAGAIN, errno.ENOMEM):
+        hint = (
+            "raise the limit on processes (ulimit -u, the cgroup's pids.max) or memory, or lower num_workers"
+        )
+    return WorkerError(f"worker {number} could not be started: {error}", hint=hint)
+
+
+def place_of(worker: int, tasks: dict[int, Any], progress: Any) -> str:
+    """What a worker was busy with, in words."""
+    task, place = progress[1 + 2 * worker], progress[2 + 2 * worker]
+    if place == STARTING:
+        return "starting (worker_init_fn or unpickling the dataset)"
+    if place == COLLATING:
+        return f"collating batch {task}"
+    if place == FETCHING:
+        return f"fetching batch {task}{_samples(tasks.get(task))}"
+    if place >= 0:
+        try:
+            return f"reading sample {tasks[task].index[place]!r} (number {place} of batch {task})"
+        except (KeyError, IndexError, TypeError):
+            return f"reading sample number {place} of batch {task}"
+    return "waiting for work"
+
+
+def _samples(task: Any) -> str:
+    if task is None:
+        return ""
+    text = repr(task.index)
+    return f" (samples {text if len(text) <= 200 else text[:200] + '...'})"
+
+
+def count_oom_kills() -> int:
+    """How many processes of this control group the kernel has killed for memory; 0 where it does not say."""
+    return cgroups.oom_kills() or 0
+
+
+def _name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

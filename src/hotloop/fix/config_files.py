@@ -103,14 +103,10 @@ def in_command(text: Text, option: str, raw: str) -> tuple[int, int]:
     """Where a script of shell commands gives an option this value. Raises Cannot."""
     name = re.escape(option)
     given = re.compile(rf"""(?<![\w-]){name}(?:=|[ \t]*\\\r?\n[ \t]*|[ \t]+)(["']?)([^\s"';|&\\]+)\1""")
-    found = [m for m in given.finditer(text.text) if "#" not in _line_before(text.text, m.start())]
+    found = [m for m in given.finditer(text.text) if "#" not in text.text[: m.start()].rpartition("\n")[2]]
     if len(found) == 1 and found[0].group(2) == raw:
         return found[0].span(2)
     raise Cannot(f"{option} {raw} is not written plainly in {text.path.name}", str(text.path))
-
-
-def _line_before(text: str, at: int) -> str:
-    return text[text.rfind("\n", 0, at) + 1 : at]
 
 
 def scripts(command: tuple[str, ...], cwd: Path) -> Iterator[Path]:

@@ -13,8 +13,7 @@ from typing import Final
 
 from hotloop.clock import now_ns
 from hotloop.flow.course import Course, Followed
-from hotloop.launch.gpu import is_visible
-from hotloop.launch.machine import oom_kills, oom_kills_since
+from hotloop.launch.machine import is_visible, oom_kills, oom_kills_since
 from hotloop.record.samples import Samples
 from hotloop.units import duration, rate, share
 

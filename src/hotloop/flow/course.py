@@ -17,8 +17,8 @@ import numpy.typing as npt
 from hotloop.foreign import clean
 from hotloop.measure.loop import SERIALIZERS, TORCH_PHASES
 from hotloop.record import rows as r
-from hotloop.record.intake import Member
 from hotloop.record.recording import Note, durations_ns
+from hotloop.record.store import Member
 from hotloop.stats import median
 
 #: Rows that come although nothing moves on.

@@ -11,9 +11,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from hotloop.compare.run import run_of
-from hotloop.compare.same_losses import STEPS, SameLosses, same_losses
-from hotloop.compare.trace import Trace
+from hotloop.compare.losses import STEPS, SameLosses, same_losses
+from hotloop.compare.run import Trace, run_of
 from hotloop.errors import UsageError
 from hotloop.fix import check
 from hotloop.fix import patch as patches
@@ -25,7 +24,7 @@ from hotloop.flow.observe import observe_quietly
 from hotloop.launch.command import Outcome
 from hotloop.launch.guard import Guard
 from hotloop.model import Pipeline, Setup, gain
-from hotloop.record.mark import is_own
+from hotloop.record.runfile import is_own
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect

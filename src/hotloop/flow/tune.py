@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hotloop.compare.trace import Trace, trace_of
+from hotloop.compare.run import Trace, trace_of
 from hotloop.flow.examine import Examination, examine, read
 from hotloop.flow.observe import new_run_folder, observe_quietly, throwing_away
 from hotloop.launch.guard import Guard

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import signal
+import sys
 import types
 from collections.abc import Callable
 from contextlib import nullcontext
@@ -210,3 +211,29 @@ class Hooks:
             else:
                 setattr(owner, name, own)
         self._patched.clear()
+
+
+def frame_evaluation() -> Callable[[Any], Any]:
+    """Sets dynamo's frame evaluation of this thread, and returns what it was; None is plain Python.
+
+    A sample is taken between two bytecodes: inside a compiled region dynamo would compile the standard
+    library's functions that it calls.
+    """
+    module = sys.modules.get("torch._C._dynamo.eval_frame")
+    return getattr(module, "set_eval_frame", lambda _: None)
+
+
+def keep_out(hooks: Hooks) -> None:
+    """Have dynamo skip hotloop's files from the moment it is imported, the way it skips torch's."""
+
+    def skip(trace_rules: Any) -> None:
+        before = list(trace_rules.SKIP_DIRS)
+        trace_rules.add("hotloop")
+
+        def restore() -> None:
+            trace_rules.SKIP_DIRS[:] = before
+            trace_rules._recompile_re()
+
+        hooks.at_undo(restore)
+
+    hooks.on_import("torch._dynamo.trace_rules", skip, "dynamo")

@@ -157,14 +157,10 @@ def _template(source: str) -> FunctionType:
     return function
 
 
-def _never() -> bool:
-    return False
-
-
 def _is_compiling() -> Callable[[], bool]:
     """Dynamo replaces it by True while tracing; outside it is the cheapest function there can be."""
     compiler = getattr(sys.modules.get("torch"), "compiler", None)
-    return getattr(compiler, "is_dynamo_compiling", None) or _never
+    return getattr(compiler, "is_dynamo_compiling", None) or (lambda: False)
 
 
 def _tensor_file() -> str:

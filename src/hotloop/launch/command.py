@@ -10,21 +10,26 @@ it (hotloop does not kill itself with the same signal: it has a report to write)
 
 from __future__ import annotations
 
+import ctypes
 import os
+import re
+import select
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic, perf_counter_ns, time
-from typing import IO, Final
+from time import monotonic, perf_counter_ns, sleep, time
+from types import FrameType, TracebackType
+from typing import IO, Any, Final, Self
 
 from hotloop.errors import UsageError
-from hotloop.launch.orphans import Orphans
-from hotloop.launch.signals import PASSED_ON, GroupSentinel, Signals
+from hotloop.launch.guard import end
+from hotloop.launch.system import children
 
 _TICK_S: Final = 0.5
 #: A second SIGTERM this close to the first is the same: it would end a command that is saving by its first.
@@ -35,6 +40,92 @@ _OURS: Final = frozenset(
     f"HOTLOOP_{name}"
     for name in ("RAW", "SRC", "STEPS", "UNTIL", "PROFILE", "MEMORY", "APPLY", "PATCH", "WHAT_IF", "DRAWS")
 )
+
+
+#: Passed on to the command. Batch systems announce the end of a job with SIGUSR1 or SIGUSR2.
+PASSED_ON: Final = (
+    signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2,
+)  # fmt: skip
+#: How long the kernel may take to end the silent process.
+_SILENT_S: Final = 0.1
+
+
+class Signals:
+    """Catches ``PASSED_ON`` and SIGCHLD inside of a ``with``; of the main thread.
+
+    Caught, not blocked: a blocked signal goes to any thread of a library that does not block it. What was
+    ignored when hotloop started (``nohup``) stays ignored.
+    """
+
+    def __enter__(self) -> Self:
+        self._waiting: deque[int] = deque()
+        self._pipe = os.pipe()
+        for one in self._pipe:
+            os.set_blocking(one, False)
+        self._fd_before = signal.set_wakeup_fd(self._pipe[1], warn_on_full_buffer=False)
+        self._before: dict[int, Any] = {}
+        for number in (signal.SIGCHLD, *PASSED_ON):
+            handler = signal.getsignal(number)
+            if number == signal.SIGCHLD or handler not in (signal.SIG_IGN, None):
+                self._before[number] = signal.signal(number, _caught)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        signal.set_wakeup_fd(self._fd_before)
+        for one in self._pipe:
+            os.close(one)
+
+    def next(self, timeout_s: float) -> int:
+        """The next signal, 0 when none came. The same one sent many times at once is one."""
+        if not self._waiting and select.select([self._pipe[0]], [], [], timeout_s)[0]:
+            with suppress(BlockingIOError):
+                self._waiting.extend(dict.fromkeys(os.read(self._pipe[0], 65536)))
+        return self._waiting.popleft() if self._waiting else 0
+
+
+def _caught(_number: int, _frame: FrameType | None) -> None:
+    """The number is in the pipe."""
+
+
+class GroupSentinel:
+    """Whether a signal that reached hotloop was meant for its whole process group: the command has it then.
+
+    Nothing in a signal tells. So a silent process sits in the same group: when a signal ends it too, the
+    group was meant. Passing that signal on would give the command a second Ctrl-C in the middle of its
+    clean-up. The silent process ends with hotloop, however that ends.
+    """
+
+    def __init__(self) -> None:
+        # Reads until hotloop's end of the pipe closes; no core file when SIGQUIT ends it.
+        command = ["/bin/sh", "-c", "ulimit -c 0; exec cat"]
+        nowhere = subprocess.DEVNULL
+        self._process: subprocess.Popen[bytes] | None = None
+        with suppress(OSError):  # no room for one more process
+            self._process = subprocess.Popen(
+                command, env={"PATH": os.defpath}, stdin=subprocess.PIPE, stdout=nowhere, stderr=nowhere
+            )
+
+    def was_hit(self, number: int) -> bool:
+        """Whether the whole group got this signal, which hotloop has just received, or one like it before."""
+        if self._process is None:  # the terminal's signals reach the group, others come alone
+            return number in (signal.SIGINT, signal.SIGQUIT)
+        try:
+            return self._process.wait(_SILENT_S) == -number
+        except subprocess.TimeoutExpired:
+            return False
+
+    @property
+    def pid(self) -> int:
+        """Of the silent process, 0 where there is none."""
+        return self._process.pid if self._process is not None else 0
+
+    def close(self) -> None:
+        """End the silent process."""
+        if self._process is not None:
+            self._process.kill()  # stopped, it would not read the end of its pipe
+            self._process.communicate()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,3 +282,75 @@ class _Wait:
         except Exception as error:
             self.on_tick = None
             self.warnings.append(f"hotloop stopped watching the system: {type(error).__name__}: {error}")
+
+
+_PR_SET_CHILD_SUBREAPER: Final = 36
+#: What cleans up after the command, such as multiprocessing's resource tracker, may take so long; killed
+#: processes have gone within the second.
+_GRACE_S: Final = 1.0
+_GONE_WITHIN_S: Final = 5.0
+
+
+class Orphans:
+    """Inside of its ``with`` hotloop is the parent of whatever loses its own, on Linux: a run whose writes
+    are thrown away, and a trial, leave no daemon behind. A namespace of processes would do as well, and give
+    every process another pid than samples and raw files name it by.
+    """
+
+    def __enter__(self) -> Self:
+        self._ours = {*children(os.getpid())}
+        self._adopts = sys.platform == "linux" and not _adopt(1)
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        if self._adopts:
+            _adopt(0)
+
+    def left(self, ours: Iterable[int]) -> list[int]:
+        """The adopted that live; of those that ended nothing stays. ``ours``: children of hotloop itself."""
+        if not self._adopts:
+            return []
+        found = [pid for pid in children(os.getpid()) if pid not in self._ours and pid not in ours]
+        return [pid for pid in found if not _ended(pid)]
+
+    def end(self, ours: Iterable[int]) -> None:
+        """End them and all below them, those last that end by themselves."""
+        begin = monotonic()
+        while (left := self.left(ours)) and monotonic() - begin < _GONE_WITHIN_S:
+            for pid in left if monotonic() - begin > _GRACE_S else ():
+                end(pid)
+            sleep(0.01)
+
+
+def _adopt(whether: int) -> int:
+    return int(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, whether, 0, 0, 0))
+
+
+def _ended(pid: int) -> bool:
+    with suppress(ChildProcessError):
+        return os.waitpid(pid, os.WNOHANG)[0] == pid
+    return True
+
+
+#: torchrun ends with an error of its own and a table, whatever a rank raised before.
+_OF_TORCHRUN: Final = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
+_RAISED: Final = re.compile(r"(?:^|[\s.])\w*(?:Error|Exception|Interrupt|Exit): \S")
+#: What a traceback in the end says was raised, in its first line: a few more are hints.
+_TRACED: Final = re.compile(
+    r"Traceback \(most recent call last\):\n(?:[ \t].*\n)+(\S.*)(?:\n(?!.*Traceback \(most).*){0,6}\Z"
+)
+_MOST: Final = 200
+
+
+def last_words(output: str) -> str:
+    """What a traceback in the end says was raised, else the last line that says something.
+
+    Where torchrun tells of it, what a rank raised.
+    """
+    own, launched, _ = output.partition(_OF_TORCHRUN)
+    said = [line.strip() for line in own.splitlines() if any(letter.isalnum() for letter in line)]
+    raised = [line for line in said if _RAISED.search(line)] if launched else []
+    traced = _TRACED.search(own) if not launched else None
+    if traced:
+        return traced[1].strip()[:_MOST]
+    return next(iter([*raised[-1:], *said[-1:]]), "")[:_MOST]

@@ -3,7 +3,7 @@
 Keys of ``facts``: cores (usable: affinity and cgroup quota together, may be fractional), cpu_count,
 cpu_model, ram_bytes, memory_limit_bytes (cgroup; absent without a limit), shm_bytes,
 shm_free_bytes, open_files (of a process; absent without a limit), storage {path, kind, filesystem, device,
-free_bytes} of the working folder, gpus (list, see ``launch.gpu``), oom_kills (while the command ran, see
+free_bytes} of the working folder, gpus (list, see ``launch.machine``), oom_kills (while the command ran, see
 ``oom_kills``), kernel, os, python, hostname.
 """
 
@@ -14,13 +14,13 @@ import platform
 import resource
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
 import psutil
 
 from hotloop import cgroups
-from hotloop.launch.gpu import Gpus
 from hotloop.launch.mounts import storage
 
 
@@ -99,4 +99,84 @@ _FACTS: Final[dict[str, Callable[[], Any]]] = {
     "os": platform.system,
     "python": platform.python_version,
     "hostname": platform.node,
+}
+
+
+#: Asks NVML about the GPU with this handle.
+Question = Callable[[Any, Any], Any]
+
+
+class Gpus:
+    """The machine's GPUs, through NVML: none without a driver; what it does not answer is left out."""
+
+    def __init__(self) -> None:
+        import pynvml
+
+        self._nvml = pynvml
+        self._handles: list[Any] = []
+        with suppress(pynvml.NVMLError):
+            pynvml.nvmlInit()
+            numbers = range(pynvml.nvmlDeviceGetCount())
+            self._handles = [pynvml.nvmlDeviceGetHandleByIndex(number) for number in numbers]
+
+    def _ask(self, question: Question, handle: Any) -> Any:
+        try:
+            return question(self._nvml, handle)
+        except (self._nvml.NVMLError, AttributeError, OSError):
+            return None
+
+    def facts(self) -> list[dict[str, Any]]:
+        """One dictionary per GPU, empty without a driver."""
+        return [self._facts_of(index, handle) for index, handle in enumerate(self._handles)]
+
+    def _facts_of(self, index: int, handle: Any) -> dict[str, Any]:
+        known = {name: self._ask(question, handle) for name, question in _GPU_FACTS.items()}
+        visible = is_visible(index, known["uuid"], os.environ.get("CUDA_VISIBLE_DEVICES"))
+        found = {"index": index, **known, "visible": visible}
+        return {name: value for name, value in found.items() if value is not None}
+
+    def sample(self) -> dict[str, float]:
+        """Columns ``gpuN_...`` of ``launch.system`` for this moment."""
+        found: dict[str, float] = {}
+        for index, handle in enumerate(self._handles):
+            for name, question in _GPU_SAMPLES.items():
+                value = self._ask(question, handle)
+                if value is not None:
+                    found[f"gpu{index}_{name}"] = float(value)
+        return found
+
+
+def is_visible(index: int, uuid: str | None, visible_devices: str | None) -> bool:
+    """Whether CUDA_VISIBLE_DEVICES lets a run see a GPU; its entries are numbers or the starts of UUIDs."""
+    if visible_devices is None:
+        return True
+    for entry in (part.strip() for part in visible_devices.split(",")):
+        if entry == str(index) or (entry.startswith("GPU-") and uuid is not None and uuid.startswith(entry)):
+            return True
+        if not entry or entry == "-1":  # CUDA stops reading at the first invalid entry
+            return False
+    return False
+
+
+_GPU_FACTS: Final[dict[str, Question]] = {
+    "uuid": lambda nvml, gpu: nvml.nvmlDeviceGetUUID(gpu),
+    "name": lambda nvml, gpu: nvml.nvmlDeviceGetName(gpu),
+    "memory_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total,
+    "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
+    "power_limit_max_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerManagementLimitConstraints(gpu)[1] / 1e3,
+    "pcie_width": lambda nvml, gpu: nvml.nvmlDeviceGetCurrPcieLinkWidth(gpu),
+    "pcie_gen_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkGeneration(gpu),
+    "pcie_width_max": lambda nvml, gpu: nvml.nvmlDeviceGetMaxPcieLinkWidth(gpu),
+    "compute_capability": lambda nvml, gpu: ".".join(map(str, nvml.nvmlDeviceGetCudaComputeCapability(gpu))),
+    "driver": lambda nvml, _: nvml.nvmlSystemGetDriverVersion(),
+}
+_GPU_SAMPLES: Final[dict[str, Question]] = {
+    "util_ratio": lambda nvml, gpu: nvml.nvmlDeviceGetUtilizationRates(gpu).gpu / 100,
+    "memory_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).used,
+    "memory_total_bytes": lambda nvml, gpu: nvml.nvmlDeviceGetMemoryInfo(gpu).total,
+    "power_w": lambda nvml, gpu: nvml.nvmlDeviceGetPowerUsage(gpu) / 1e3,
+    "power_limit_w": lambda nvml, gpu: nvml.nvmlDeviceGetEnforcedPowerLimit(gpu) / 1e3,
+    "sm_clock_mhz": lambda nvml, gpu: nvml.nvmlDeviceGetClockInfo(gpu, nvml.NVML_CLOCK_SM),
+    "temperature_c": lambda nvml, gpu: nvml.nvmlDeviceGetTemperature(gpu, nvml.NVML_TEMPERATURE_GPU),
+    "throttle_reasons": lambda nvml, gpu: nvml.nvmlDeviceGetCurrentClocksThrottleReasons(gpu),
 }

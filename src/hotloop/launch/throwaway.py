@@ -1,6 +1,6 @@
 """A run that cannot touch the user's files: it reads them as they are, and what it writes is thrown away.
 
-On Linux the command gets a mount namespace of its own (``launch.within``) in which every folder that can be
+On Linux the command gets a mount namespace of its own (``launch.mounts``) in which every folder that can be
 written is covered by an overlay: the real folder below, an empty one above it that takes what is written,
 changed, deleted. The run folder and the caches of libraries are bound through and stay what they are, as do
 /dev, /dev/shm and /run; what is mounted below those is covered, and a command whose files lie in one of them
@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import getpass
 import json
 import os
@@ -25,11 +26,59 @@ from pathlib import Path
 from typing import Any, Final
 
 from hotloop.errors import HotloopError
-from hotloop.launch import scratch as scratches
 from hotloop.launch.guard import LEAST_DISK_BYTES
-from hotloop.launch.mounts import Mount, mount_of, mounts
-from hotloop.launch.within import REFUSED
+from hotloop.launch.mounts import REFUSED, Mount, mount_of, mounts
 from hotloop.units import size
+
+_NAME: Final = "hotloop-throwaway-"
+
+
+def places() -> dict[Path, int]:
+    """Where one can be made, with the bytes that are free there: the most first, memory last."""
+    shared = Path("/dev/shm")
+    found = {}
+    for path in dict.fromkeys(Path(name).resolve() for name in ("/var/tmp", tempfile.gettempdir(), shared)):
+        with contextlib.suppress(OSError):
+            if os.access(path, os.W_OK):
+                found[path] = shutil.disk_usage(path).free
+    return dict(sorted(found.items(), key=lambda item: (item[0] == shared, -item[1])))
+
+
+def is_ours(name: str) -> bool:
+    """Whether a folder of this name is a scratch folder: it may be gone at any time."""
+    return name.startswith(_NAME)
+
+
+def make_scratch(folder: Path) -> tuple[Path, int]:
+    """A new folder and the handle that locks it. Raises OSError, also where a sweep came between the two."""
+    new = tempfile.mkdtemp(prefix=_NAME, dir=folder)
+    lock = os.open(new, os.O_RDONLY | os.O_DIRECTORY)
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    return Path(new).resolve(strict=True), lock
+
+
+def sweep(folder: Path) -> None:
+    """Remove what a killed hotloop left: nobody holds its lock. Pids tell nothing across containers.
+
+    Anybody may put anything in a shared folder: only real folders of this user count.
+    """
+    for path in folder.glob(f"{_NAME}*"):
+        with contextlib.suppress(OSError):
+            handle = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+            try:
+                if os.fstat(handle).st_uid == os.getuid():
+                    fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    remove_scratch(path)
+            finally:
+                os.close(handle)
+
+
+def remove_scratch(scratch: Path) -> None:
+    """All of it, folders without permission too: the kernel leaves some, and so may a script."""
+    for words in (("rm", "-rf"), ("chmod", "-R", "u+rwx"), ("rm", "-rf")):  # however deep the folders are
+        if scratch.exists():
+            subprocess.run([*words, "--", str(scratch)], stderr=subprocess.DEVNULL, check=False)
+
 
 _CHILD: Final = Path(__file__).with_name("within.py")
 #: Libraries' caches, written in every run, and expensive to fill again.
@@ -74,7 +123,7 @@ class Throwaway:
 
     def close(self) -> None:
         """Drop all of it."""
-        scratches.remove(self.scratch)
+        remove_scratch(self.scratch)
         os.close(self.lock)
 
 
@@ -90,16 +139,16 @@ def prepare(
     new = {path.resolve(): data for path, data in (instead or {}).items()}
     needed = [*_needed(command), *(path.parent for path in new)]
     kept = _kept(keep, needed)
-    places = scratches.places()
-    roomy = [folder for folder, free in places.items() if free >= LEAST_DISK_BYTES]
+    room = places()
+    roomy = [folder for folder, free in room.items() if free >= LEAST_DISK_BYTES]
     if not roomy:
-        known = ", ".join(f"{folder} has {size(free)}" for folder, free in places.items()) or "none was found"
+        known = ", ".join(f"{folder} has {size(free)}" for folder, free in room.items()) or "none was found"
         raise Refused(
             f"no temporary folder with {size(LEAST_DISK_BYTES)} free: {known}; TMPDIR can name another"
         )
     why = ""
     for folder in roomy:
-        scratches.sweep(folder)
+        sweep(folder)
         try:
             return _room(folder, kept, needed, new)
         except Refused as refused:
@@ -111,7 +160,7 @@ def prepare(
 
 def _room(folder: Path, kept: Sequence[Path], needed: Sequence[Path], new: Mapping[Path, bytes]) -> Throwaway:
     """One in a temporary folder; raises Refused, OSError."""
-    scratch, lock = scratches.make(folder)
+    scratch, lock = make_scratch(folder)
     try:
         # Layers of their own: those of the attempt may be in use a moment longer than it.
         plan = _plan(scratch, "try", kept, needed)
@@ -121,7 +170,7 @@ def _room(folder: Path, kept: Sequence[Path], needed: Sequence[Path], new: Mappi
             room.put(path, data)
         return room
     except BaseException:
-        scratches.remove(scratch)
+        remove_scratch(scratch)
         os.close(lock)
         raise
 
@@ -227,7 +276,7 @@ def _around(folder: Path, scratch: Path, mounted: set[Path], needed: Sequence[Pa
     with contextlib.suppress(PermissionError):  # what cannot be listed stays read-only
         children = sorted(folder.iterdir())
     for child in children:
-        if child.is_symlink() or not _is_folder(child) or child in mounted or scratches.is_ours(child.name):
+        if child.is_symlink() or not _is_folder(child) or child in mounted or is_ours(child.name):
             continue
         found += _around(child, scratch, mounted, needed) if scratch.is_relative_to(child) else [child]
     return found

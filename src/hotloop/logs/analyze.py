@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import warnings
 from collections.abc import Callable, Iterable, Sequence
@@ -14,18 +15,17 @@ import numpy as np
 from hotloop import foreign
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
-from hotloop.logs import histories, recognize, tables, trace
-from hotloop.logs.log import Log
-from hotloop.logs.part import Change, Part, Point, Source
+from hotloop.logs import histories, trace
+from hotloop.logs.histories import is_events
+from hotloop.logs.log import Change, Log, Part, Point, Source
 from hotloop.logs.rates import settle
 from hotloop.logs.reading import BAD, head
-from hotloop.logs.rules import ranks, resources, training, trend
-from hotloop.logs.shapes import compiled
-from hotloop.logs.text import Read, read_text
+from hotloop.logs.rules import resources, training
+from hotloop.logs.text import Read, compiled, read_text
 from hotloop.logs.words import changed_along, recognized, sections, verdict
 
 _RULES: Final = (
-    training.losses, trend.check, resources.data, resources.memory, training.pauses, resources.device
+    training.losses, training.trends, resources.data, resources.memory, training.pauses, resources.device
 )  # fmt: skip
 #: What reads a file of a kind; all else is text.
 _READERS: Final = {
@@ -34,8 +34,8 @@ _READERS: Final = {
     "JSON history": histories.read_json,
     "CSV history": histories.read_csv,
     "nvidia-smi csv": histories.read_csv,
-    "nvidia-smi dmon": tables.read_table,
-    "iostat -x": tables.read_table,
+    "nvidia-smi dmon": histories.read_table,
+    "iostat -x": histories.read_table,
 }
 _ORDER: Final = ("high", "medium", "low", "info")
 _MAX_POINTS: Final = 400
@@ -107,7 +107,7 @@ def analyze(
             logs.append(log)
             parts.append(part_of(log, source))
     findings = [finding for part in parts for finding in part.findings]
-    findings += ranks.check(logs, traces)
+    findings += training.uneven_ranks(logs, traces)
     findings = _sorted(findings)
     return Analysis(parts=tuple(parts), findings=tuple(findings), verdict=_overall(parts, findings))
 
@@ -127,7 +127,7 @@ def part_of(log: Log, source: Source) -> Part:
 
 
 def _read(path: Path, pattern: re.Pattern[bytes] | None) -> tuple[Log, Source]:
-    kind = "text" if pattern is not None else recognize.kind_of(path)
+    kind = "text" if pattern is not None else kind_of(path)
     if kind == "text":
         read = read_text(path, pattern)
         kind = _text_kind(path, read)
@@ -149,7 +149,7 @@ def _text_kind(path: Path, read: Read) -> str:
         return "binary"
     if not read.streams:
         return "text, nothing recognized"
-    return f"{recognize.framework(head(path))} log"
+    return f"{framework(head(path))} log"
 
 
 def _files(paths: Sequence[Path]) -> tuple[list[Path], list[Part]]:
@@ -226,3 +226,92 @@ def _overall(parts: Sequence[Part], findings: Sequence[Finding]) -> str:
     if findings and findings[0].severity != "info":
         return findings[0].message
     return said[0].verdict if said else "Nothing was recognized."
+
+
+# Which format a file has
+
+
+#: Frameworks by what only their lines have; the first that fits names the log.
+_FRAMEWORKS: Final = tuple(
+    (name, re.compile(pattern))
+    for name, pattern in (
+        ("mmengine", rb"(?:Epoch|Iter)\(train\) +\["),
+        ("mmcv", rb" - INFO - (?:Epoch|Iter) \["),
+        ("detectron2", rb"d2\.utils\.events"),
+        ("Megatron-LM", rb"elapsed time per iteration \(ms\)"),
+        ("torchtitan", rb"\[titan\]|\btps: [\d,]+ .*\bmfu:"),
+        ("fairseq", rb"\btrain_inner\b"),
+        ("timm", rb"Train: \d+ \[ *\d+/\d+ \( *\d+%\)\]"),
+        ("Ultralytics", rb"GPU_mem +\w+_loss|gpu_mem +box"),
+        ("Lightning", rb"\bv_num=|LOCAL_RANK: \d+ - CUDA_VISIBLE"),
+        ("Hugging Face Trainer", rb"\{'(?:loss|train_runtime|eval_loss)': "),
+        ("nanoGPT", rb"iter \d+: loss [\d.naif]+, time"),
+        ("MetricLogger (torchvision)", rb"eta: .* time: [\d.]+ +data: [\d.]+"),
+        ("torch examples", rb"Epoch: \[\d+\]\[ *\d+/\d+\]\s+Time"),
+        ("Swin", rb"Train: \[\d+/\d+\]\[\d+/\d+\]"),
+        ("Paddle", rb"reader_cost"),
+        ("Keras", rb"\d+/\d+ (?:\[[=>.]+\]|\xe2\x94\x81+) - "),
+        ("tqdm", rb"\|[^|\n]*\| [\d.]+[kMG]?/[\d.]+[kMG]? \[\d+:\d\d"),
+        ("key=value", rb"\b\w+=[-+\d.]+[ ,;\t]+\w+=[-+\d.]"),
+    )
+)
+
+
+def kind_of(path: Path) -> str:
+    """``text`` or one of the kinds of ``analyze``."""
+    if is_events(path):
+        return "TensorBoard events"
+    text = head(path)
+    lines = [line for line in text.splitlines()[:50] if line.strip()]
+    if not lines:
+        return "text"
+    first = lines[0].lstrip()
+    if first.startswith((b"{", b"[")):
+        return _json_kind(lines) or "text"
+    return histories.table_kind(text) or _table_kind(lines)
+
+
+def _json_kind(lines: list[bytes]) -> str | None:
+    objects = sum(1 for line in lines if _is_object(line))
+    if objects and objects >= 0.5 * len(lines):
+        return "JSON lines"
+    first = lines[0].strip()
+    opening = first in (b"{", b"[", b"[{") or re.match(rb'\{\s*"[^"]+"\s*:', first) or first.startswith(b"[{")
+    return "JSON history" if opening else None
+
+
+def _is_object(line: bytes) -> bool:
+    try:
+        return isinstance(json.loads(line), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _table_kind(lines: list[bytes]) -> str:
+    header = lines[0]
+    delimiter = max(b",", b";", b"\t", key=header.count)
+    names = header.split(delimiter)
+    if any(name.strip().startswith((b"utilization.gpu", b"power.draw", b"memory.used")) for name in names):
+        return "nvidia-smi csv"
+    if len(names) < 2 or any(_is_number(name) or re.search(rb"[:=]\s*\S", name) for name in names):
+        return "text"
+    rows = [line.split(delimiter) for line in lines[1:20]]
+    fitting = [row for row in rows if len(row) == len(names) and sum(map(_is_cell, row)) >= 0.6 * len(names)]
+    return "CSV history" if rows and len(fitting) >= 0.5 * len(rows) else "text"
+
+
+def _is_number(text: bytes) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_cell(text: bytes) -> bool:
+    return not text.strip() or _is_number(text.strip(b' "\r').replace(b",", b".", 1))
+
+
+def framework(text: bytes) -> str:
+    """The framework whose lines these are, ``text`` where none is known."""
+    return next((name for name, pattern in _FRAMEWORKS if pattern.search(text)), "text")

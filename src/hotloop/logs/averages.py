@@ -13,7 +13,7 @@ from typing import Final, Literal
 
 import numpy as np
 
-from hotloop.logs.streams import Floats, Ints
+from hotloop.logs.meanings import Floats, Ints
 
 Verdict = Literal["instant", "cumulative", "constant-numerator", "unknown"]
 

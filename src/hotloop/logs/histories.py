@@ -5,21 +5,112 @@ from __future__ import annotations
 import csv
 import json
 import re
+import struct
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 
-from hotloop.logs import tensorboard
-from hotloop.logs.clocks import moment
-from hotloop.logs.meanings import evaluating, role_of
+from hotloop.logs.meanings import Floats, Stream, evaluating, role_of
 from hotloop.logs.pauses import Piece
-from hotloop.logs.reading import chunks
-from hotloop.logs.shapes import number as number_of
-from hotloop.logs.shapes import worth_reading
-from hotloop.logs.streams import Floats, Stream
-from hotloop.logs.text import Read, note_losses
+from hotloop.logs.reading import Damage, chunks, opened
+from hotloop.logs.text import Read, note_losses, worth_reading
+from hotloop.logs.text import number as number_of
+from hotloop.logs.tokens import moment
+
+_LONGEST: Final = 256 * 2**20
+
+
+def is_events(path: Path) -> bool:
+    """Whether a file starts as event files do: with a frame that holds their version."""
+    with opened(path) as file:
+        return b"\x1a\x0dbrain.Event:" in file.read(64)
+
+
+def events(path: Path, damage: Damage) -> Iterator[tuple[int, float, float, dict[str, float]]]:
+    """Number, wall time, step and scalars by tag of each event."""
+    with opened(path) as file:
+        for number, message in _frames(file, damage):
+            damage.lines = number
+            try:
+                yield number, *_event(message)
+            except (ValueError, IndexError, struct.error):
+                damage.skipped += 1
+
+
+def _frames(file: IO[bytes], damage: Damage) -> Iterator[tuple[int, bytes]]:
+    number = 0
+    while start := file.read(12):
+        number += 1
+        length = struct.unpack("<Q", start[:8])[0] if len(start) == 12 else 0
+        message = file.read(length + 4) if length <= _LONGEST else b""
+        damage.num_bytes += len(start) + len(message)
+        if len(start) < 12 or len(message) < length + 4:
+            damage.skipped += 1
+            damage.note("truncated" if length <= _LONGEST else f"damaged after {number - 1:,} events")
+            return
+        yield number, message[:-4]
+
+
+def _event(message: bytes) -> tuple[float, float, dict[str, float]]:
+    wall_s, step, scalars = 0.0, 0.0, {}
+    for field, value in _fields(message):
+        if field == 1 and isinstance(value, bytes):
+            wall_s = struct.unpack("<d", value)[0]
+        elif field == 2 and isinstance(value, int):
+            step = float(value)
+        elif field == 5 and isinstance(value, bytes):
+            found = (_scalar(one) for number, one in _fields(value) if number == 1 and isinstance(one, bytes))
+            scalars = {tag: scalar for tag, scalar in found if scalar is not None}
+    return wall_s, step, scalars
+
+
+def _scalar(message: bytes) -> tuple[str, float | None]:
+    """The tag of a summary's value, and its number where it is one."""
+    tag, scalar = "", None
+    for field, value in _fields(message):
+        if field == 1 and isinstance(value, bytes):
+            tag = value.decode("utf-8", "replace")
+        elif field == 2 and isinstance(value, bytes):
+            scalar = struct.unpack("<f", value)[0]
+    return tag, scalar
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
+    """Field numbers and values of a protobuf message; ValueError where it is none."""
+    at, end = 0, len(message)
+    while at < end:
+        key, at = _varint(message, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = _varint(message, at)
+            yield key >> 3, value
+            continue
+        if kind == 2:
+            size, at = _varint(message, at)
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+        else:
+            raise ValueError("no protobuf")
+        if at + size > end:
+            raise ValueError("cut short")
+        yield key >> 3, message[at : at + size]
+        at += size
+
+
+def _varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > 63:
+            raise ValueError("no varint")
+
 
 _NUMBER: Final = re.compile(r"\s*([-+]?[\d.,]+(?:[eE][-+]?\d+)?)")
 _DECODER: Final = json.JSONDecoder()
@@ -203,7 +294,7 @@ def read_csv(path: Path, read: Read) -> Read:
 def read_events(path: Path, read: Read) -> Read:
     """TensorBoard's event files: what is written at one step is one record."""
     rows, records = _Rows(read), list[tuple[int, Record]]()
-    for number, wall_s, step, values in tensorboard.events(path, read.damage):
+    for number, wall_s, step, values in events(path, read.damage):
         if records and records[-1][1]["step"] == step and not records[-1][1].keys() & values:
             records[-1] = records[-1][0], {**records[-1][1], **values}
             continue
@@ -213,3 +304,53 @@ def read_events(path: Path, read: Read) -> Read:
         records.append((number, {"step": step, "timestamp": wall_s, **values}))
     rows.add(records)
     return read
+
+
+# Tables of system tools
+
+
+_IOSTAT: Final = {"%util": ("disk_util", 0.01), "await": ("await", 0.001), "r_await": ("read_await", 0.001),
+    "w_await": ("write_await", 0.001)}  # fmt: skip
+_DMON: Final = {"sm": ("gpu_util", 0.01), "pwr": ("power", 1.0), "gtemp": ("temperature", 1.0),
+    "fb": ("device_bytes", 2.0**20)}  # fmt: skip
+#: The head of each kind of table, what the file is called, its columns, and the name of a row.
+_HEADS: Final = (
+    (re.compile(rb"(?m)^Device:? .*%util\s*$"), "iostat -x", _IOSTAT, "{}"),
+    (re.compile(rb"(?m)^# *gpu .*\bsm\b"), "nvidia-smi dmon", _DMON, "GPU {}"),
+)
+
+
+def table_kind(text: bytes) -> str | None:
+    """Which tool's table a text begins with."""
+    return next((name for head, name, _, _ in _HEADS if head.search(text)), None)
+
+
+def read_table(path: Path, read: Read) -> Read:
+    """One stream per device; the first report of ``iostat`` is over the time since the boot, no sample."""
+    streams: dict[str, Stream] = {}
+    names: list[bytes] = []
+    form, reports = _HEADS[0], 0
+    for chunk in chunks(path, read.damage):
+        for number, line in enumerate(chunk.body[1:].split(b"\n"), chunk.first_line):
+            heads = [one for one in _HEADS if one[0].match(line)]
+            cells = line.lstrip(b"# ").split()
+            if heads:
+                form, names, reports = heads[0], cells, reports + 1
+            elif names and len(cells) == len(names) and not line.startswith(b"#") and len(streams) < 256:
+                if form[1] == "iostat -x" and reports == 1:
+                    continue
+                name = form[3].format(cells[0].decode("utf-8", "replace")[:40])
+                known = [(form[2][key.decode()], cell) for key, cell in zip(names, cells, strict=True)
+                         if key.decode("ascii", "replace") in form[2]]  # fmt: skip
+                row = {role: np.array([_number(cell) * factor]) for (role, factor), cell in known}
+                streams.setdefault(name, Stream(name=name)).add({**row, "line": np.array([float(number)])})
+    read.streams = list(streams.values())
+    return read
+
+
+def _number(cell: bytes) -> float:
+    """NaN for a dash, and for what is no number; a decimal comma is one."""
+    try:
+        return float(cell.replace(b",", b"."))
+    except ValueError:
+        return float("nan")

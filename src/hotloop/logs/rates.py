@@ -9,8 +9,7 @@ from typing import Final
 import numpy as np
 
 from hotloop.logs.averages import Verdict, blocks, judged, reconstructed, resolution_s
-from hotloop.logs.meanings import PHASE_ROLES
-from hotloop.logs.streams import Floats, Ints, Stream
+from hotloop.logs.meanings import PHASE_ROLES, Floats, Ints, Stream
 
 _SAMPLES: Final = {"img", "image", "imgs", "images", "sample", "samples", "examples", "ex", "clip", "frames"}
 _AS_PRINTED: Final = "rates as printed"

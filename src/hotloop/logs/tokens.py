@@ -4,10 +4,56 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final, Literal
 
-from hotloop.logs.clocks import CLOCK
 from hotloop.logs.meanings import evaluating, normal, role_of
+
+#: A time of day, behind its date where it has one.
+CLOCK: Final = rb"(?:\d{4}[-/]\d\d[-/]\d\d[ T_]|\d\d[-/]\d\d |[IWE]\d{4} )?\d\d:\d\d:\d\d(?:[.,]\d+)?"
+_CLOCK: Final = re.compile(CLOCK)
+_TIME: Final = re.compile(rb"(\d\d):(\d\d):([\d.,]+)$")
+_DURATION: Final = re.compile(rb"(?:(\d{1,5}) ?(?:days?|d),? ?)?(?:(\d{1,6}):)?(\d{1,9}):(\d\d(?:\.\d+)?)$")
+_DIGITS: Final = re.compile(rb"\d+")
+
+
+def moment(text: bytes) -> float:
+    """Seconds since 1970, or since an unknown midnight, of the first clock in a text; NaN without one."""
+    found = _CLOCK.search(text)
+    time = _TIME.search(found[0]) if found else None
+    if found is None or time is None:
+        return float("nan")
+    hours, minutes, seconds = int(time[1]), int(time[2]), float(time[3].replace(b",", b"."))
+    if hours > 23 or minutes > 59:
+        return float("nan")
+    return _midnight(found[0][: time.start()]) + hours * 3600 + minutes * 60 + seconds
+
+
+@lru_cache(maxsize=4096)
+def _midnight(day: bytes) -> float:
+    """Of ``2026-11-21 ``, ``11-21 ``, ``I1121 `` or of no day at all; NaN of no date (13th month)."""
+    parts = [int(part) for part in _DIGITS.findall(day)]
+    if day[:1] in b"IWE" and len(parts) == 1:
+        parts = [2000, parts[0] // 100, parts[0] % 100]
+    elif len(parts) == 2:
+        parts = [2000, *parts]
+    elif not parts:
+        parts = [2000, 1, 1]
+    try:
+        return datetime(*parts, tzinfo=UTC).timestamp()  # type: ignore[misc,arg-type]
+    except (ValueError, TypeError):
+        return float("nan")
+
+
+def duration_s(text: bytes) -> float:
+    """``1 day, 0:12:33`` or ``00:45`` in seconds, NaN for anything else."""
+    match = _DURATION.match(text.strip())
+    if not match:
+        return float("nan")
+    days, hours, minutes, seconds = match.groups()
+    return int(days or 0) * 86400.0 + int(hours or 0) * 3600.0 + int(minutes) * 60.0 + float(seconds)
+
 
 Kind = Literal["clock", "duration", "pair", "number", "inverse"]
 _KINDS: Final[tuple[Kind, ...]] = ("clock", "duration", "pair", "number")
@@ -209,3 +255,70 @@ def _mode(line: bytes, tokens: list[Token]) -> str:
         return "train"
     words = line[max(0, first.start - 32) : first.start].decode("utf-8", "replace")
     return "evaluation" if evaluating(words) else "train"
+
+
+# Progress bars of tqdm, and of what is built on it: Lightning, Ultralytics, Hugging Face
+
+
+#: Description, counts, elapsed, rate with its unit: ``Epoch 3:  45%|##  | 450/1000 [00:45<00:55, 10.0it/s``,
+#: without the bar in notebooks; ``450it [00:45, 10.0it/s`` where the total is not known.
+_BAR: Final = re.compile(
+    rb"(?P<head>[^|]*?)(?:\|[^|]*\| *|(?<=%) +|(?= ?\d))(?<![\d.])(?P<step>[\d.]+)(?P<scale>[kMGT]?)"
+    rb"(?:/(?P<total>[\d.]+)(?P<scales>[kMGT]?)| ?[a-z]{2,8})"
+    rb" +\[(?P<elapsed>[\d:]+)(?P<left><[^,\]]*)?"
+    rb"(?:, *(?:\?|(?P<rate>[\d.]+)) ?(?P<unit>[^,\]\s]*))?(?P<postfix>.*)"
+)
+_LOSS: Final = re.compile(rb"(?<![a-z])(?:train[_/])?loss(?:_step)?=(?P<loss>[^,\s\]]+)")
+_NUMBER: Final = re.compile(r"\d+(?:\.\d+)?(?:e[-+]\d+)?[KMGT]?")
+_EPOCH: Final = re.compile(rb"(?i)(?:epoch|ep)\D{0,3}(?P<epoch>\d+)|^\s*(?P<first>\d+)/\d+\s")
+_SCALE: Final = {b"": 1.0, b"k": 1e3, b"M": 1e6, b"G": 1e9, b"T": 1e12}
+
+
+def read_bar(line: bytes) -> ReadLine | None:
+    """The numbers of an update of a bar, None for any other line."""
+    bar = _BAR.match(line)
+    if bar is None or not (bar["left"] or b"/" in (bar["unit"] or b"")):
+        return None
+    unit = bar["unit"] or b""
+    inverse = unit.startswith(b"s/")
+    scaled = unit[:1] if unit[:1] in _SCALE and unit[1:2].isalpha() else b""
+    tokens = [
+        _bar_token(bar, "step", factor=_SCALE[bar["scale"]]),
+        _bar_token(bar, "total", factor=_SCALE[bar["scales"] or b""]),
+        _bar_token(bar, "elapsed", kind="duration"),
+        _bar_token(bar, "rate", "bar_rate", factor=_SCALE[scaled], kind="inverse" if inverse else "number"),
+    ]
+    epoch = _EPOCH.search(bar["head"])
+    if epoch is not None:
+        tokens.append(_bar_token(epoch, "epoch" if epoch["epoch"] else "first", "epoch"))
+    loss = _LOSS.search(line, bar.start("postfix"))
+    if loss is not None and re.fullmatch(rb"[-+]?[\d.,]+(?:e[-+]?\d+)?|[-+]?(?:nan|inf)", loss["loss"]):
+        tokens.append(_bar_token(loss, "loss"))
+    name = _description(bar["head"])
+    return ReadLine(
+        line=line,
+        tokens=tuple(token for token in tokens if token is not None),
+        mode="evaluation" if evaluating(f"{name} ") else "train",
+        name=name,
+        unit=_counted(unit),
+    )
+
+
+def _bar_token(
+    match: re.Match[bytes], group: str, role: str = "", *, factor: float = 1.0, kind: Kind = "number"
+) -> Token | None:
+    if match[group] is None:
+        return None
+    start, end = match.span(group)
+    return Token(start=start, end=end, kind=kind, roles=((role or group, factor),))
+
+
+def _description(head: bytes) -> str:
+    """A description without its percentage and its numbers."""
+    own = head.removesuffix(b"%").rstrip(b"0123456789").rstrip(b" \t\r\f\v:")
+    return _NUMBER.sub("#", own.decode("utf-8", "replace")).strip()[:80]
+
+
+def _counted(unit: bytes) -> str:
+    text = unit.decode("utf-8", "replace")
+    return text.removesuffix("/s").removeprefix("s/").lstrip("kMGT") or "it"

@@ -8,12 +8,10 @@ import numpy as np
 
 from hotloop import units
 from hotloop.findings import Finding
-from hotloop.logs.changes import LEAST_VALUES, level
-from hotloop.logs.log import Log
-from hotloop.logs.meanings import PHASE_ROLES
-from hotloop.logs.part import Section
+from hotloop.logs.log import Log, Section
+from hotloop.logs.meanings import PHASE_ROLES, Floats
+from hotloop.logs.pauses import LEAST_VALUES, level
 from hotloop.logs.rates import Series
-from hotloop.logs.streams import Floats
 
 _ROLES = {
     "time": "step time", "data_time": "data time", "rate": "steps/s", "sample_rate": "samples/s",

@@ -58,8 +58,7 @@ from hotloop.measure.steps import Floats, Steps
 from hotloop.measure.window import module_costs
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
-from hotloop.record.recording import Process
-from hotloop.record.spill import IN_MEMORY, release
+from hotloop.record.recording import IN_MEMORY, Process, release
 
 #: Warm-up is at most this share of the steps, and at most this many.
 WARM_UP_RATIO = 0.10

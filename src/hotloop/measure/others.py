@@ -14,7 +14,7 @@ import numpy.typing as npt
 
 from hotloop.measure.steps import Steps
 from hotloop.record.recording import Process, Recording
-from hotloop.record.totals import at_times, total
+from hotloop.record.samples import at_times, total
 
 Floats = npt.NDArray[Any]
 

@@ -12,8 +12,7 @@ import numpy.typing as npt
 
 from hotloop.measure.spans import OWNERS, of_kind
 from hotloop.measure.stepping import Stepping
-from hotloop.record.recording import Process
-from hotloop.record.spill import release
+from hotloop.record.recording import Process, release
 
 #: Rows in which a step's begin is looked for, most recent first.
 _LOOK_BACK: Final = (1 << 14, 1 << 18)

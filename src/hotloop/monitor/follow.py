@@ -20,10 +20,10 @@ from hotloop.errors import RecordingError
 from hotloop.monitor.samples import Samples
 from hotloop.record import raw, runfile
 from hotloop.record import rows as row
-from hotloop.record.assembly import assembled
 from hotloop.record.bucket import files_of
 from hotloop.record.fields import is_count, parse_note
-from hotloop.record.owners import Facts
+from hotloop.record.raw import Facts
+from hotloop.record.read import assembled
 from hotloop.record.recording import ROW_DTYPE, Note, Recording, last_ns
 from hotloop.record.schema import reading, unpack
 

@@ -19,7 +19,7 @@ import numpy as np
 
 from hotloop.errors import told
 from hotloop.foreign import clean
-from hotloop.logs.changes import level, segments
+from hotloop.logs.pauses import level, segments
 from hotloop.monitor.diagnosis import Reporter, diagnosed
 from hotloop.monitor.follow import Followed, Follower, Point
 from hotloop.monitor.system import charts, gpus, machine, processes

@@ -8,7 +8,7 @@ import os
 from typing import Any
 
 from hotloop.clock import now_ns
-from hotloop.hooks.dynamo import keep_out
+from hotloop.hooks.registry import keep_out
 from hotloop.probe import process
 from hotloop.probe.observers import OBSERVERS
 from hotloop.probe.probe import Probe

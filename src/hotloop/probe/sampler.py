@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from hotloop import fast
 from hotloop.clock import now_ns
-from hotloop.hooks.dynamo import frame_evaluation
+from hotloop.hooks.registry import frame_evaluation
 from hotloop.probe.ending import ending
 from hotloop.record.rows import SAMPLE
 

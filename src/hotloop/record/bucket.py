@@ -15,11 +15,9 @@ import numpy.typing as npt
 
 from hotloop.record import schema
 from hotloop.record.fields import is_count, parse_note
-from hotloop.record.owners import Facts
-from hotloop.record.raw import Observed, sound
-from hotloop.record.recording import Later, last_ns
+from hotloop.record.raw import Facts, Observed, sound
+from hotloop.record.recording import Later, empty_rows, in_turn, last_ns, release
 from hotloop.record.rows import ITER
-from hotloop.record.spill import empty_rows, in_turn, release
 
 Index = npt.NDArray[np.int64]
 _INDEX: Final = "SELECT seq, num_rows, start_ns, end_ns FROM chunks WHERE process=? ORDER BY seq"

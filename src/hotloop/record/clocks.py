@@ -14,8 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.record import rows as r
-from hotloop.record.recording import Process, Recording, durations_ns
-from hotloop.record.spill import in_turn
+from hotloop.record.recording import Process, Recording, durations_ns, in_turn
 
 #: Collectives that every rank leaves together, the surest first. On an accelerator only a barrier holds up
 #: the host.

@@ -5,19 +5,34 @@ killed. Nothing is written.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
+
+import numpy as np
+import numpy.typing as npt
 
 from hotloop.errors import RecordingError
 from hotloop.record import nodes, raw, runfile
-from hotloop.record.assembly import assembled
 from hotloop.record.bucket import files_of, read_bucket
-from hotloop.record.raw import Observed
-from hotloop.record.recording import Recording
-from hotloop.record.samples import read_samples
-from hotloop.record.spill import IN_MEMORY
+from hotloop.record.raw import Observed, Seat, assign
+from hotloop.record.recording import (
+    IN_MEMORY,
+    ROW_DTYPE,
+    InForce,
+    Later,
+    Note,
+    Process,
+    Recording,
+    durations_ns,
+    empty_rows,
+    in_turn,
+    release,
+)
+from hotloop.record.rows import ITER
+from hotloop.record.samples import Columns, read_samples
 
 #: So many rows of a recording lie in memory (100 MB).
 _ROOM: Final = 4 * IN_MEMORY
@@ -84,3 +99,137 @@ def _merged(folder: Path, run: Mapping[str, Any], warnings: list[str], room: int
         raise damaged[0]
     warnings += [error.message for error in damaged]
     return nodes.merged(assembled(folder, run, (), ({}, {}), warnings), read)
+
+
+# What was found, put together
+
+
+#: Rows are sorted in runs of this many.
+_SORT_ROWS: Final = 1 << 16
+_NEVER: Final = (1 << 64) - 1
+
+
+def assembled(
+    folder: Path | None,
+    run: Mapping[str, Any],
+    observed: Sequence[Observed],
+    sampled: tuple[Columns, dict[int, Columns]],
+    warnings: Sequence[str],
+) -> Recording:
+    """The recording of a run (``runfile``) that left these processes and samples."""
+    warnings = list(warnings)
+    if bad := sum(one.bad_notes for one in observed):
+        warnings.append(f"{bad} notes could not be read, or not all of them")
+    seats = assign(one.facts for one in observed)
+    if lost := sum(seat.role == "worker" and seat.owner is None for seat in seats.values()):
+        warnings.append(f"{lost} loader workers could not be matched to a training process and are left out")
+    ranks: list[Process] = []
+    workers: dict[str, list[Process]] = {}
+    for one in sorted(observed, key=lambda one: (one.facts.role != "worker", one.facts.start_ns)):
+        seat = seats[one.facts.key]
+        if seat.role == "main" or seat.owner:
+            mine = workers.setdefault(seat.owner or one.facts.key, [])
+            process = _process(one, seat, mine if seat.role == "main" else (), folder)
+            (ranks if seat.role == "main" else mine).append(process)
+    start_ns = run.get("start_ns") or min((one.facts.start_ns for one in observed), default=0)
+    last_ns = max((one.end_ns or one.facts.last_ns for one in observed), default=start_ns)
+    wall_s, patch = run.get("wall_s"), run.get("patch")
+    # Of a run whose launcher was killed nobody knows what of a patch it met.
+    files = tuple((patch or {}).get("files") or ())
+    met = (patch or {}).get("met")
+    return Recording(
+        folder=folder,
+        command=tuple(run.get("command") or ()),
+        exit_code=run.get("exit_code"),
+        wall_s=float(wall_s) if wall_s is not None else max(0, last_ns - start_ns) / 1e9,
+        start_ns=start_ns,
+        start_unix_s=float(run.get("start_unix_s") or 0.0),
+        ranks=tuple(sorted(ranks, key=lambda process: (process.rank, process.start_ns))),
+        machine=run.get("machine") or {},
+        system=sampled[0],
+        process_system=sampled[1],
+        warnings=tuple(dict.fromkeys(warnings)),
+        complete=bool(run.get("complete")),
+        without_torch=tuple(run.get("without_torch") or ()),
+        torch_failed=tuple(run.get("torch_failed") or ()),
+        cwd=run.get("cwd") or "",
+        mark=run.get("mark") or "",
+        patch=InForce(files=files, met=files if met is None else tuple(met)) if patch is not None else None,
+    )
+
+
+def _process(one: Observed, seat: Seat, workers: Sequence[Process], folder: Path | None) -> Process:
+    notes: dict[str, list[Note]] = {}
+    for note in one.notes:
+        notes.setdefault(note["note"], []).append(note)
+    facts = one.facts
+    rows = _sorted(one.rows, folder)
+    if iterators := _iterators(notes.get("iterator", []), rows):
+        notes["iterator"] = iterators
+    if introduced := notes.get("process"):  # it is written again when a process joins a group
+        joined = {name: introduced[-1].get(name) for name in ("rank", "local_rank", "world_size")}
+        notes["process"] = [{**introduced[0], **joined}]
+    return Process(
+        pid=facts.pid,
+        ppid=facts.ppid,
+        role=seat.role,
+        rank=seat.rank,
+        start_ns=facts.start_ns,
+        end_ns=max(one.end_ns or 0, facts.last_ns, facts.start_ns),
+        rows=cast(Any, rows if one.later is None else _later(one.later, folder)),
+        notes=notes,
+        workers=tuple(workers),
+        cuts=(0,) if one.tail else (),
+    )
+
+
+def _iterators(notes: list[Note], rows: npt.NDArray[Any]) -> list[Note]:
+    """A note for every iterator: of one like the one before it, of its loader, there is only the row."""
+    noted = [note["id"] for note in notes]
+    rest: list[Note] = []
+    for piece in in_turn(rows):
+        made = piece[(piece["kind"] == ITER) & ~np.isin(piece["obj"], noted)]
+        stops = made["start"].astype(np.int64) + durations_ns(made)
+        columns = (stops, made["obj"], made["value"], made["site"])
+        for t, number, loader, site in zip(*(column.tolist() for column in columns), strict=True):
+            rest.append({"t": t, "id": number, "loader": loader, "site": site})
+    if not rest:
+        return notes
+    latest: dict[int, Note] = {}
+    found: list[Note] = []
+    for note in sorted([*notes, *rest], key=lambda note: note.get("t") or 0):
+        known = latest.get(note["loader"], {"note": "iterator", "workers": []})
+        latest[note["loader"]] = whole = note if "note" in note else {**known, **note}
+        found.append(whole)
+    return found
+
+
+def _later(written: Later, folder: Path | None) -> Later:
+    return replace(written, read=lambda index: _sorted([written.read(index)], folder))
+
+
+def _sorted(pieces: list[npt.NDArray[Any]], folder: Path | None) -> npt.NDArray[Any]:
+    """Rows by start; of two that start together the later written is the outer one and comes first."""
+    num_rows = sum(map(len, pieces))
+    if not num_rows:
+        return np.zeros(0, ROW_DTYPE)
+    rows = pieces[0] if len(pieces) == 1 else np.concatenate(pieces, out=empty_rows(num_rows, folder))
+    starts = rows["start"]
+    blocks = range(0, len(rows), _SORT_ROWS)
+    lowest = []
+    for at in blocks:
+        lowest.append(int(starts[at : at + _SORT_ROWS].min()))
+        release(rows)
+    after = [*np.minimum.accumulate(lowest[::-1])[::-1][1:].tolist(), _NEVER]
+    done = 0  # rows before this one are where they belong
+    for at, least in zip(blocks, after, strict=True):
+        # A row is written when it closes, so nearly all are in place: an outer one is a little late.
+        end = at + _SORT_ROWS if at - done < _SORT_ROWS else len(rows)
+        waiting = np.concatenate([rows[at:end][::-1], rows[done:at]])
+        waiting = waiting[np.argsort(waiting["start"], kind="stable")]
+        rows[done : done + len(waiting)] = waiting
+        release(rows)
+        done += int(np.searchsorted(waiting["start"], np.uint64(least))) if end < len(rows) else len(waiting)
+        if done == len(rows):
+            break
+    return rows

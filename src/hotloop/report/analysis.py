@@ -7,7 +7,7 @@ from typing import Final
 
 from hotloop import units
 from hotloop.logs.analyze import Analysis
-from hotloop.logs.part import Change, Part, Phase
+from hotloop.logs.log import Change, Part, Phase
 from hotloop.report import words
 
 _BLOCKS: Final = "▁▂▃▄▅▆▇█"
@@ -35,8 +35,9 @@ def render(analysis: Analysis, *, width: int = 80, color: bool = False) -> str:
 def _part(part: Part, width: int, color: bool) -> list[str]:
     source = part.source
     skipped = f", {source.skipped:,} damaged" if source.skipped else ""
+    counted = "events" if "events" in source.kind or "trace" in source.kind else "lines"
     tail = (
-        f"  {source.kind}, {source.lines:,} {_counted(source.kind)}{skipped}"
+        f"  {source.kind}, {source.lines:,} {counted}{skipped}"
         if source.kind != "unreadable"
         else "  unreadable"
     )
@@ -54,10 +55,6 @@ def _part(part: Part, width: int, color: bool) -> list[str]:
         lines += ["", f"  {section.title}"]
         lines += [f"    {words.cut(words.clean(line), width - 4)}" for line in section.lines]
     return lines
-
-
-def _counted(kind: str) -> str:
-    return "events" if "events" in kind or "trace" in kind else "lines"
 
 
 def _throughput(part: Part, width: int) -> list[str]:

@@ -10,7 +10,7 @@ from markupsafe import Markup
 
 from hotloop import __version__, units
 from hotloop.logs.analyze import Analysis
-from hotloop.logs.part import Part
+from hotloop.logs.log import Part
 from hotloop.report import charts, html, words
 
 _MAX_PARTS: Final = 40

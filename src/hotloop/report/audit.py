@@ -23,7 +23,7 @@ def render(audit: Audit, *, width: int = 80, color: bool = False) -> str:
 
 
 def configured(rows: Sequence[Mapping[str, Any]], cwd: str, *, width: int = 80) -> str:
-    """The rows of ``audit.render.json.configured`` as a table; one line of words where there are none."""
+    """The rows of ``audit.render.configured`` as a table; one line of words where there are none."""
     if not rows:
         return "This run read no configured value that hotloop knows.\n\n"
     cells = [["  setting", "configured", "in effect", "where"]]

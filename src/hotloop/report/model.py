@@ -18,15 +18,13 @@ from hotloop.measure.startup import IN_TRAINING, SETUP
 from hotloop.measure.steps import Interval, Steps
 from hotloop.phases import PHASES
 from hotloop.record import rows as row
-from hotloop.record.recording import Process, Recording
-from hotloop.record.spill import in_turn
-from hotloop.report import flame, loaders, ranks, system, words
+from hotloop.record.recording import Process, Recording, in_turn
+from hotloop.report import excerpts, flame, ranks, system, words
 from hotloop.report import next as next_
 from hotloop.report.excerpts import Sources
 from hotloop.report.histogram import histogram
 from hotloop.report.remaining import remaining
-from hotloop.report.series import series
-from hotloop.report.throughput import throughput
+from hotloop.report.series import series, throughput
 from hotloop.report.values import plain
 from hotloop.report.waterfall import waterfall
 from hotloop.whatif.estimate import WhatIf, estimate
@@ -262,8 +260,8 @@ def _details(main: Steps | None, sources: Sources) -> dict[str, Any]:
         lists = ("lines", "loaders", "modules", "evaluations", "checkpoints", "interruptions")
         return {**{name: [] for name in lists}, "sites": {}, "device": None, "facts": {}}
     return {
-        "lines": [loaders.line(item, main, sources) for item in main.lines[:_MAX_LINES]],
-        "loaders": [loaders.loader(item, main, sources) for item in main.loaders],
+        "lines": [excerpts.line(item, main, sources) for item in main.lines[:_MAX_LINES]],
+        "loaders": [excerpts.loader(item, main, sources) for item in main.loaders],
         "sites": _sites(main, sources),
         "modules": main.modules[:_MAX_MODULES],
         "evaluations": [_interval(item) for item in main.evaluations[:_MAX_INTERVALS]],

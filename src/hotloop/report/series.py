@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
+from hotloop.compare.speed import samples_per_step
+from hotloop.measure.blocks import block_means, steady_seconds
 from hotloop.measure.steps import Floats, Steps
 from hotloop.phases import COLUMN, PHASES
 from hotloop.report.values import rounded
+from hotloop.stats import half_width
 
 #: A chart of 1000 pixels cannot show more, and the page stays small.
 MAX_POINTS: Final = 300
@@ -26,7 +30,8 @@ def series(steps: Steps | None, offset_s: float = 0.0) -> dict[str, Any]:
     if steps is None or steps.num_steps == 0:
         return {}
     end = max(float(steps.wall_s), float(steps.end_s[-1]), float(steps.span[1]))
-    edges = np.linspace(0.0, end, _num_bins(steps.num_steps) + 1)
+    # Fewer bins than steps would be smooth to no purpose; far more than steps repeat themselves.
+    edges = np.linspace(0.0, end, int(np.clip(4 * steps.num_steps, 24, MAX_POINTS)) + 1)
     width = float(edges[1])
     known = bool(np.isfinite(steps.samples).any())
     return {
@@ -47,11 +52,6 @@ def thinned(values: Floats, num_points: int = MAX_POINTS) -> Floats:
         return np.asarray(values, float)
     groups = np.array_split(np.asarray(values, float), num_points)
     return np.array([np.nanmean(group) if np.isfinite(group).any() else np.nan for group in groups])
-
-
-def _num_bins(num_steps: int) -> int:
-    # Fewer bins than steps would be smooth to no purpose; far more than steps repeat themselves.
-    return int(np.clip(4 * num_steps, 24, MAX_POINTS))
 
 
 def _spread(steps: Steps, edges: Floats, values: npt.NDArray[Any]) -> Floats:
@@ -92,4 +92,36 @@ def _loss(steps: Steps) -> dict[str, Any] | None:
         "step": rounded(at, 6),
         "value": rounded(values),
         "num_non_finite": int((~np.isfinite(steps.losses)).sum()),
+    }
+
+
+def throughput(lead: Steps | None, ranks: Sequence[Steps]) -> dict[str, Any]:
+    """Steady steps and samples per second, each with its 95 % interval.
+
+    ``ci95`` belongs to ``steps_per_s``, ``samples_ci95`` to ``samples_per_s``. Samples are summed over all
+    ranks. ``overall_steps_per_s`` is over the whole training span.
+    """
+    empty = {
+        "steps_per_s": 0.0,
+        "samples_per_s": None,
+        "ci95": None,
+        "samples_ci95": None,
+        "overall_steps_per_s": 0.0,
+    }
+    if lead is None or lead.num_steps == 0:
+        return empty
+    seconds = steady_seconds(lead)
+    step_s = float(seconds.mean())
+    if step_s <= 0:
+        return empty
+    half = half_width(block_means(seconds))
+    ci95 = [1 / (step_s + half), 1 / (step_s - half)] if half < step_s else None
+    each = samples_per_step(ranks)
+    samples = each / step_s if each else None
+    return {
+        "steps_per_s": 1 / step_s,
+        "samples_per_s": samples,
+        "ci95": ci95,
+        "samples_ci95": [bound * each for bound in ci95] if each and ci95 else None,
+        "overall_steps_per_s": lead.num_steps / lead.span_s if lead.span_s > 0 else 0.0,
     }

@@ -12,10 +12,9 @@ import numpy as np
 
 from hotloop.footprint.account import account
 from hotloop.measure.steps import Floats, Steps
-from hotloop.record.recording import Recording
+from hotloop.record.recording import Recording, in_turn
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, U16_MAX
-from hotloop.record.spill import in_turn
-from hotloop.record.totals import device_peak, resident, sampled, total
+from hotloop.record.samples import device_peak, resident, sampled, total
 from hotloop.report.series import thinned
 from hotloop.report.values import rounded
 

@@ -12,8 +12,7 @@ from rich.text import Text
 from hotloop import units
 from hotloop.language import said
 from hotloop.report import remaining, words
-from hotloop.report.absence import reasons
-from hotloop.report.words import PHASE_MARKS, SEVERITY_MARKS
+from hotloop.report.words import PHASE_MARKS, SEVERITY_MARKS, reasons
 
 #: A text, or a text and its rich style.
 Piece = str | Text | tuple[str, str]

@@ -8,8 +8,8 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, Final
 
-from hotloop.compare.same_losses import STEPS
-from hotloop.compare.trace import Trace
+from hotloop.compare.losses import STEPS
+from hotloop.compare.run import Trace
 from hotloop.errors import CheckFailed
 from hotloop.tune.candidate import Limits
 from hotloop.tune.journal import Journal

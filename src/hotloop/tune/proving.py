@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from hotloop.compare.same_losses import STEPS, SameLosses, same_losses
+from hotloop.compare.losses import STEPS, SameLosses, same_losses
 from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.trial import Arm, edited, effect_of, spell
 

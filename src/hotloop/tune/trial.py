@@ -9,13 +9,13 @@ from typing import Any, Final, Literal
 
 import numpy as np
 
-from hotloop.compare.trace import Trace
+from hotloop.compare.run import Trace
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding
 from hotloop.fix.in_force import InForce
 from hotloop.measure.steps import Steps
 from hotloop.phases import COLUMN
-from hotloop.record.totals import device_peak
+from hotloop.record.samples import device_peak
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import Effect
 

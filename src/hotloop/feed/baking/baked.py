@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import operator
 import os
+import resource
+import zlib
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,14 +17,12 @@ from numpy.typing import NDArray
 from torch.utils.data import Dataset, default_collate
 
 from hotloop.feed.baking import manifest as manifests
-from hotloop.feed.baking.checks import check_sizes
-from hotloop.feed.baking.files import NOTHING, Files
+from hotloop.feed.baking.manifest import CHECKSUMS, Manifest, Table, damaged
 from hotloop.feed.baking.schema import Schema, is_odd, join, loose_leaves
-from hotloop.feed.batching import Batch, batch_dtype, empty, filled
-from hotloop.feed.collating import Out
+from hotloop.feed.collating import Batch, Out, batch_dtype, empty, filled, gather
 from hotloop.feed.errors import BakeError, StaleBakeError
 from hotloop.feed.identity import fingerprint as fingerprints
-from hotloop.feed.rows import gather
+from hotloop.feed.memory import Mapping
 from hotloop.feed.tree import Structure
 
 Verify = Literal["none", "lazy", "full"]
@@ -206,3 +206,146 @@ def _reopened(path: str, verify: Verify, checksums_crc: int, trust: bool, _: Str
             hint="open it again in the process that started this one",
         )
     return baked
+
+
+# The bytes of the parts
+
+
+NOTHING = np.empty(0, np.uint8)
+
+
+class Files:
+    """Read-only maps of all files of a bake. No descriptor stays open; the maps outlive a replaced bake.
+
+    With ``checked`` a sample is compared with its checksum when it is first asked for.
+    """
+
+    def __init__(self, folder: Path, manifest: Manifest, *, checked: bool) -> None:
+        self._folder, self._manifest = folder, manifest
+        self._widths = [table.row_bytes for table in tables(manifest)]
+        self._tables = [
+            _mapped(folder / table.file, manifest.num_samples * table.row_bytes) for table in tables(manifest)
+        ]
+        every = [
+            mapping.array().reshape(manifest.num_samples, width)
+            for mapping, width in zip(self._tables, self._widths, strict=True)
+        ]
+        #: One array of rows for each dense column.
+        self.columns = every[: len(manifest.schema.columns)]
+        self._ends = every[-1].view("<i8").reshape(-1) if manifest.has_records else None
+        self._parts = {part: _mapped(folder / file, size) for part, file, size in manifest.part_files()}
+        self._memories = {part: mapping.array() for part, mapping in self._parts.items()}
+        self._reads_storage = True  # nobody knows yet
+        self._checksums = checksums(folder, manifest) if checked else np.zeros(0, np.uint32)
+        self._is_checked = np.full(manifest.num_samples, not checked)
+
+    def begin(self, rows: Rows) -> int:
+        """Called before a batch is read: where that goes to storage, all of it is asked for at once.
+
+        A row that is not in memory costs its reader a page fault, one after the other: 64 of them are 64
+        times the latency of the disk. Gives what :meth:`end` wants.
+        """
+        begun = _blocks_read()
+        if self._reads_storage:
+            for mapping, width in zip(self._tables, self._widths, strict=True):
+                for row in np.sort(rows).tolist():
+                    mapping.will_need(row * width, width)
+            for row in rows.tolist() if self._ends is not None else ():
+                part, start, end = self._place(row)
+                if part in self._parts and 0 <= start < end <= self._parts[part].num_bytes:
+                    self._parts[part].will_need(start, end - start)
+        return begun
+
+    def end(self, begun: int) -> None:
+        """Called after a batch was read: whether that went to storage, the kernel counts."""
+        self._reads_storage = _blocks_read() != begun
+
+    def check(self, rows: Rows) -> None:
+        """See that these samples are as they were written, each once.
+
+        Raises:
+            DamagedBakeError: one is not; names it and its part.
+        """
+        for row in rows[~self._is_checked[rows]].tolist():
+            part, start, end = self._place(row)
+            crc = 0
+            for column in self.columns:
+                crc = zlib.crc32(column[row], crc)
+            inside = 0 <= start <= end <= len(self._memories.get(part, NOTHING))
+            if not inside or zlib.crc32(self.record(row).data, crc) != self._checksums[row]:
+                raise damaged(self._folder, f"part {part}, sample {row}: the checksum does not match")
+            self._is_checked[row] = True
+
+    def record(self, row: int) -> Bytes:
+        """The bytes of one sample outside the columns; :meth:`check` comes before."""
+        part, start, end = self._place(row)
+        return self._memories.get(part, NOTHING)[start:end]
+
+    def _place(self, row: int) -> tuple[int, int, int]:
+        """The part of a record, and where it lies there."""
+        part, inside = divmod(row, self._manifest.part_samples)
+        if self._ends is None:
+            return part, 0, 0
+        return part, int(self._ends[row - 1]) if inside else 0, int(self._ends[row])
+
+
+def _mapped(path: Path, num_bytes: int) -> Mapping:
+    """All bytes of a file; the descriptor is closed at once, the map stays."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        return Mapping(descriptor, num_bytes, writable=False)
+    finally:
+        os.close(descriptor)
+
+
+def _blocks_read() -> int:
+    return resource.getrusage(resource.RUSAGE_THREAD).ru_inblock
+
+
+def check_sizes(folder: Path, manifest: Manifest) -> None:
+    """See that every file is there, at its full length.
+
+    Raises:
+        DamagedBakeError: one is missing or cut short; names it and the first part that is lost.
+    """
+    for table in tables(manifest):
+        part_bytes = manifest.part_samples * table.row_bytes
+        _check_size(folder / table.file, manifest.num_samples * table.row_bytes, part_bytes, 0)
+    for part, file, num_bytes in manifest.part_files():
+        _check_size(folder / file, num_bytes, max(num_bytes, 1), part)
+
+
+def tables(manifest: Manifest) -> list[Table]:
+    """The dense files there are: none without samples, no ends of records where there is no record."""
+    if not manifest.num_samples:
+        return []
+    every = manifest.tables()
+    return every if manifest.has_records else every[:-1]
+
+
+def _check_size(path: Path, expected: int, part_bytes: int, first_part: int) -> None:
+    try:
+        found = path.stat().st_size
+    except FileNotFoundError:
+        raise damaged(path, "it is missing") from None
+    if found < expected:
+        part = first_part + found // part_bytes
+        raise damaged(path, f"it has {found} of {expected} bytes; part {part} is cut off")
+    if found > expected:
+        raise damaged(path, f"it has {found} bytes, {found - expected} more than were written")
+
+
+def checksums(folder: Path, manifest: Manifest) -> NDArray[np.uint32]:
+    """[samples] the checksum of each.
+
+    Raises:
+        DamagedBakeError: they are damaged themselves.
+    """
+    path = folder / CHECKSUMS
+    try:
+        data = path.read_bytes()
+    except FileNotFoundError:
+        raise damaged(path, "it is missing") from None
+    if zlib.crc32(data) != manifest.checksums_crc:
+        raise damaged(path, "its own checksum does not match")
+    return np.frombuffer(data, "<u4")

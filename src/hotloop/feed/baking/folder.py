@@ -119,7 +119,9 @@ def allocate(folder: Path, manifest: Manifest, record_bytes: float) -> None:
     sizes = {folder / t.file: t.row_bytes * manifest.num_samples for t in manifest.tables()}
     (folder / "columns").mkdir(exist_ok=True)
     (folder / "records").mkdir(exist_ok=True)
-    held = sum(_held_bytes(path) for path in (*sizes, *(folder / "records").iterdir()))
+    held = sum(
+        path.stat().st_blocks * 512 for path in (*sizes, *(folder / "records").iterdir()) if path.exists()
+    )
     needed = sum(sizes.values()) + int(record_bytes) + SPARE_BYTES
     free = shutil.disk_usage(folder).free
     if needed - held > free:
@@ -130,10 +132,6 @@ def allocate(folder: Path, manifest: Manifest, record_bytes: float) -> None:
         with path.open("ab") as stream:
             stream.truncate(num_bytes)
     sync_folder(folder / "columns")
-
-
-def _held_bytes(path: Path) -> int:
-    return path.stat().st_blocks * 512 if path.exists() else 0
 
 
 def is_no_space(error: OSError) -> bool:

@@ -7,8 +7,10 @@ import dataclasses
 import math
 import os
 import sys
+import time
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
@@ -18,10 +20,8 @@ import torch
 from hotloop.feed.baking import folder as folders
 from hotloop.feed.baking import manifest as manifests
 from hotloop.feed.baking.baked import Baked, Verify, stale
-from hotloop.feed.baking.crew import write_parts
+from hotloop.feed.baking.crew import Note, failure_of, finished, write_parts
 from hotloop.feed.baking.manifest import Manifest
-from hotloop.feed.baking.part import Note, finished
-from hotloop.feed.baking.progress import progress_line
 from hotloop.feed.baking.schema import Schema, infer, split
 from hotloop.feed.budget import usable_cores
 from hotloop.feed.determinism import check_deterministic, spread
@@ -97,8 +97,6 @@ def bake(
         done = sum(len(manifest.samples(part)) for part in kept)
         with progress_line(f"baking {path.name}", manifest.num_samples, done, progress) as advance:
             if ray:
-                from hotloop.feed.baking.on_ray import write_parts_on_ray
-
                 write_parts_on_ray(folder, manifest, dataset, missing, most=num_tasks, advance=advance)
             else:
                 write_parts(
@@ -276,3 +274,86 @@ def _complete(folder: Path, manifest: Manifest) -> None:
 
 def _say(words: str) -> None:
     print(f"hotloop: {words}", file=sys.stderr, flush=True)
+
+
+#: Work that is shorter shows no line; it is written again this often.
+PATIENCE_S = 2.0
+_EVERY_S = 0.5
+
+Advance = Callable[[int], None]
+
+
+@contextmanager
+def progress_line(words: str, total: int, done: int, wanted: bool) -> Iterator[Advance]:
+    """Gives a function to call with the number of samples that were added; none where no terminal looks."""
+    begun, next_at = done, time.monotonic() + PATIENCE_S
+    start = time.monotonic()
+    shown = False
+
+    def advance(count: int) -> None:
+        nonlocal done, next_at, shown
+        done += count
+        now = time.monotonic()
+        if wanted and now >= next_at and sys.stderr.isatty():
+            left_s = (total - done) * (now - start) / max(1, done - begun)
+            sys.stderr.write(f"\r{words}: {done:,} of {total:,} samples, {left_s:,.0f} s left \x1b[K")
+            sys.stderr.flush()
+            next_at, shown = now + _EVERY_S, True
+
+    try:
+        yield advance
+    finally:
+        if shown:
+            sys.stderr.write("\r\x1b[K")
+
+
+# As Ray tasks: the same bytes, written by whatever machines the cluster has
+
+
+def write_parts_on_ray(
+    folder: Path,
+    manifest: Manifest,
+    dataset: Any,
+    parts: list[int],
+    *,
+    most: int,
+    advance: Callable[[int], None],
+) -> None:
+    """Write ``parts`` as tasks of the Ray cluster at hand, or of a local one that is started for it.
+
+    At most ``most`` run at once (0: as many as the cluster takes). ``folder`` must be the same on every
+    machine. A task that dies with its machine is run again by Ray; every part can be written again.
+
+    Raises:
+        BakeError: Ray is not installed, a sample raised, or the disk is full.
+    """
+    try:
+        import ray
+    except ImportError as error:
+        raise BakeError("Ray is not installed", hint="pip install 'hotloop[ray]'") from error
+    started = not ray.is_initialized()
+    if started:
+        ray.init(log_to_driver=False, include_dashboard=False)
+    try:
+        shared = ray.put(dataset)
+        task = ray.remote(failure_of).options(max_retries=2)
+        waiting = parts[::-1]
+        running: dict[Any, int] = {}
+        while waiting or running:
+            while waiting and (most == 0 or len(running) < most):
+                part = waiting.pop()
+                running[task.remote(folder, manifest, shared, part)] = part
+            ready, _ = ray.wait(list(running), num_returns=1)
+            for reference in ready:
+                part = running.pop(reference)
+                if failure := ray.get(reference):
+                    raise BakeError(failure[0], hint=failure[1])
+                advance(len(manifest.samples(part)))
+    except ray.exceptions.RayError as error:
+        raise BakeError(
+            f"Ray could not run the bake: {error}",
+            hint="finished parts are kept; every machine must be able to import the dataset's module",
+        ) from error
+    finally:
+        if started:
+            ray.shutdown()

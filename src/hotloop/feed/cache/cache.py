@@ -4,24 +4,57 @@ from __future__ import annotations
 
 import os
 import time
+import warnings
 import weakref
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hotloop import units
-from hotloop.feed import budget
+from hotloop.feed import budget, layout
 from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.reading import MISSING, SampleReader
 from hotloop.feed.cache.shared import Shared
-from hotloop.feed.cache.statistics import CacheStats
-from hotloop.feed.cache.table import MAGIC, READY, Header, Row, Table, table_bytes
-from hotloop.feed.cache.writing import SampleWriter
+from hotloop.feed.cache.table import INLINE, MAGIC, READY, Header, Row, Table, fence, table_bytes
 from hotloop.feed.collating import Out
 from hotloop.feed.errors import CacheError
 from hotloop.feed.memory import SharedFile
+
+
+@dataclass(frozen=True, kw_only=True)
+class CacheStats:
+    """The use of a cache by all workers of all ranks.
+
+    ``saved_s`` is the time that hits did not spend making samples, summed over all workers.
+    """
+
+    num_items: int
+    num_bytes: int
+    resident_bytes: int
+    limit_bytes: int
+    hits: int
+    misses: int
+    saved_s: float
+    notes: tuple[str, ...] = ()
+
+    @property
+    def hit_rate(self) -> float:
+        """Hits among all readings, 0 before the first."""
+        return self.hits / max(1, self.hits + self.misses)
+
+    def __str__(self) -> str:
+        used, limit = self.num_bytes / (1 << 20), self.limit_bytes / (1 << 20)
+        return (
+            f"Size {self.num_items} items; Memory {used:.1f}/{limit:.1f} MB; "
+            f"Hit Rate {self.hit_rate:.2%} ({self.hits} hits / {self.misses} misses)"
+        )
+
+    def details(self) -> str:
+        """A second line: time saved, and what else there is to know."""
+        return "; ".join([f"{units.duration(self.saved_s)} saved", *self.notes])
 
 
 class SampleCache:
@@ -217,3 +250,59 @@ class SampleCache:
 def _leave(pid: int, key: str, descriptor: int) -> None:
     if os.getpid() == pid:
         rendezvous.leave(key, descriptor)
+
+
+class SampleWriter:
+    """Writes a cache through one process's hold on it."""
+
+    def __init__(self, shared: Shared) -> None:
+        self._shared = shared
+        self._warned = False
+
+    def put(self, index: int, sample: Any, *, seconds: float) -> bool:
+        """Offer a sample; True if it is in the cache now because of this."""
+        shared = self._shared
+        if shared.state[index] == READY:
+            return False
+        try:
+            encoded = layout.encode(sample)
+        except Exception as error:  # whatever a user's object does when it is pickled
+            self._warn(index, error)
+            return False
+        if encoded.layout.num_bytes > shared.arena.available_bytes():
+            return False
+        try:
+            with shared.lock:
+                return self._put(index, encoded, seconds)
+        except OSError as error:
+            self._warn(index, error)
+            return False
+
+    def _put(self, index: int, encoded: layout.Encoded, seconds: float) -> bool:
+        """Under the lock: whoever dies here leaves at most a place that nobody uses."""
+        shared, table = self._shared, self._shared.table
+        if table.state[index] == READY:
+            return False
+        number, num_bytes = shared.layouts.number(encoded.layout), encoded.layout.num_bytes
+        trailer = shared.layouts.trailer(encoded.layout) if number == INLINE else None
+        total = num_bytes if trailer is None else num_bytes + trailer.size
+        start = shared.arena.place(total)
+        if start is None:
+            return False
+        for field, payload in zip(encoded.layout.fields, encoded.payloads, strict=True):
+            shared.arena.write(payload, start + field.offset)
+        if trailer is not None:
+            shared.arena.write(trailer, start + num_bytes)
+        shared.arena.take(total)
+        table.offset[index], table.num_bytes[index] = start, total
+        table.cost_s[index], table.layout[index] = seconds, number
+        fence()
+        table.state[index] = READY
+        return True
+
+    def _warn(self, index: int, error: Exception) -> None:
+        if not self._warned:
+            self._warned = True
+            warnings.warn(
+                f"sample {index} is not cached: {type(error).__name__}: {error}", RuntimeWarning, stacklevel=4
+            )

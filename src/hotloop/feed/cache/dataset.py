@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import operator
+import threading
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from typing import Any
 
 import numpy as np
 from torch.utils.data import Dataset, IterableDataset, default_collate
 
-from hotloop.feed.cache.cache import SampleCache
+from hotloop.feed import randomness
+from hotloop.feed.cache.cache import CacheStats, SampleCache
 from hotloop.feed.cache.reading import MISSING
-from hotloop.feed.cache.statistics import CacheStats
-from hotloop.feed.cache.watching import DrawWatch
 from hotloop.feed.collating import Out
 from hotloop.feed.determinism import Verdict, check_deterministic
 from hotloop.feed.errors import CacheError
@@ -200,3 +200,38 @@ def _refuse_random(part: Any, stage: str | None) -> None:
             hint="cache an earlier stage (cached(..., stage=...), see plan_cache), "
             "or say allow_random=True if every epoch may see the same draw",
         )
+
+
+#: Reads watched in each process; each costs about 0.2 ms.
+WATCHED_READS = 256
+#: What a read that moved the generators and was found deterministic (it seeds them) costs of these.
+PRICE_OF_A_CHECK = 64
+
+
+class DrawWatch:
+    """Finds samples of ``dataset`` that are random though those looked at before were not.
+
+    Only in the main thread of a process: beside it others may draw meanwhile, such as the model.
+    """
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._left = WATCHED_READS
+
+    @contextmanager
+    def reading(self, indices: Sequence[int], refuse: Callable[[int, Verdict], None]) -> Iterator[None]:
+        """Around a read of these samples; ``refuse`` is told the first that reads differently again."""
+        if self._left <= 0 or threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        self._left -= len(indices)
+        before = randomness.tokens()
+        yield
+        if randomness.tokens() == before:
+            return
+        self._left -= PRICE_OF_A_CHECK
+        for index in indices:
+            verdict = check_deterministic(self._dataset, [index])
+            if not verdict:
+                refuse(index, verdict)
+                return

@@ -18,7 +18,7 @@ from operator import index
 from pathlib import Path
 from typing import NamedTuple
 
-from hotloop.feed.cache.process import is_alive, own_start
+from hotloop.feed.cache.table import is_alive, own_start
 from hotloop.feed.memory import SharedFile
 
 #: The name of the shared file: what a descriptor must lead to before it is opened.

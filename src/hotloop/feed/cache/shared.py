@@ -2,18 +2,108 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
+import time
 import weakref
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.feed.cache.arena import SampleArena
-from hotloop.feed.cache.layouts import Layouts
-from hotloop.feed.cache.lock import SharedLock
-from hotloop.feed.cache.table import Row, Table
-from hotloop.feed.memory import SharedFile
+from hotloop.feed import budget
+from hotloop.feed.cache.table import Header, Layouts, Row, SharedLock, Table
+from hotloop.feed.layout import ALIGNMENT
+from hotloop.feed.memory import PAGE_BYTES, Mapping, SharedFile, round_up
+
+#: Where the arena begins in the shared file.
+ARENA_OFFSET = 1 << 44
+
+_LARGEST_STEP_BYTES = 16 << 20
+_PAUSE_NS = 1_000_000_000
+_LOOK_NS = 50_000_000
+
+
+class SampleArena:
+    """A part of the shared file that grows to the cache's limit and is mapped as far as it is read."""
+
+    def __init__(self, file: SharedFile, header: memoryview) -> None:
+        self._file = file
+        self._header = header
+        self._bytes: NDArray[np.uint8] = np.empty(0, np.uint8)
+
+    @property
+    def room_bytes(self) -> int:
+        """How long the arena may become."""
+        room = self._header[Header.LIMIT] - self._header[Header.OVERHEAD]
+        return max(0, room // PAGE_BYTES * PAGE_BYTES)
+
+    def available_bytes(self) -> int:
+        """About how much could still be handed out."""
+        return self.room_bytes - self._header[Header.USED]
+
+    def place(self, num_bytes: int) -> int | None:
+        """Where the next sample may lie; None: no room. Under the lock."""
+        start = self._header[Header.USED]
+        return start if self._reserve(start + round_up(num_bytes, ALIGNMENT)) else None
+
+    def take(self, num_bytes: int) -> None:
+        """The next sample lies at its place. Under the lock."""
+        self._header[Header.USED] += round_up(num_bytes, ALIGNMENT)
+
+    def _reserve(self, end: int) -> bool:
+        """Make ``end`` bytes usable; False if limit, machine or memory pressure forbid."""
+        frontier = self._header[Header.FRONTIER]
+        if end <= frontier:
+            return True
+        room = self.room_bytes
+        if end > room or time.monotonic_ns() < self._header[Header.PAUSED_UNTIL_NS]:
+            return False
+        step = min(_LARGEST_STEP_BYTES, max(room // 64, PAGE_BYTES))
+        target = min(room, round_up(max(end, frontier + step)))
+        if not self._is_short():
+            with contextlib.suppress(OSError):
+                self._file.reserve(target - frontier, offset=ARENA_OFFSET + frontier)
+                self._header[Header.FRONTIER] = target
+                self._header[Header.IS_PAUSED] = False
+                return True
+        self._header[Header.PAUSED_UNTIL_NS] = time.monotonic_ns() + _PAUSE_NS
+        self._header[Header.IS_PAUSED] = True
+        return False
+
+    def _is_short(self) -> bool:
+        """Is the machine short of memory? Looking costs as much as writing a megabyte, so not every time."""
+        now = time.monotonic_ns()
+        if now - self._header[Header.LOOKED_NS] < _LOOK_NS:
+            return False
+        self._header[Header.LOOKED_NS] = now
+        return budget.memory_is_short()
+
+    def bytes(self, end: int) -> NDArray[np.uint8]:
+        """The arena from its beginning to at least ``end``, flat.
+
+        Raises:
+            OSError: this process cannot map that much (``RLIMIT_AS``).
+        """
+        memory = self._bytes
+        if end > memory.size:
+            memory = self._map().array()
+            self._bytes = max(self._bytes, memory, key=len)  # another thread may have mapped more
+        return memory
+
+    def write(self, part: NDArray[np.uint8], offset: int) -> None:
+        """Fill memory that nobody touched yet: through the file, which spares a page fault per page."""
+        rest = memoryview(part)  # type: ignore[arg-type]
+        while rest:
+            done = os.pwrite(self._file.descriptor, rest, ARENA_OFFSET + offset)
+            rest, offset = rest[done:], offset + done
+
+    def _map(self) -> Mapping:
+        """All it may come to, so that it is mapped once; where that is too much, what is reserved."""
+        try:
+            return self._file.map(round_up(self._header[Header.MAX_BYTES]), offset=ARENA_OFFSET)
+        except OSError:
+            return self._file.map(self._header[Header.FRONTIER], offset=ARENA_OFFSET)
 
 
 class Shared:

@@ -6,16 +6,115 @@ vectorised reads. A sample is READY or not, and stays so; a reader needs no lock
 
 from __future__ import annotations
 
+import fcntl
 import os
+import pickle
+import platform
+import struct
+import threading
 from enum import IntEnum
+from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hotloop.feed.cache.process import is_alive, own_start
 from hotloop.feed.errors import CacheError
+from hotloop.feed.layout import Layout
 from hotloop.feed.memory import PAGE_BYTES, SharedFile, round_up
+
+_STRONG_MEMORY_ORDER = platform.machine().lower() in ("x86_64", "amd64", "i686")
+_fence_lock = threading.Lock()
+
+
+def fence() -> None:
+    """What was stored (read) before is seen (done) before what comes after, by every process.
+
+    x86 keeps that order by itself. Elsewhere a release followed by an acquire is a full barrier, and taking a
+    lock twice is the one way to get them in plain Python.
+    """
+    if not _STRONG_MEMORY_ORDER:
+        with _fence_lock:
+            pass
+        with _fence_lock:
+            pass
+
+
+class SharedLock:
+    """Exclusive among all threads of all processes that share a file; gone with its holder.
+
+    A ``flock`` belongs to an open file description, and a forked child shares its parent's: every process
+    opens its own through ``/proc/self/fd``. Not reentrant.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        self._file = descriptor
+        self._description = -1
+        self._threads = threading.Lock()
+
+    def __enter__(self) -> None:
+        self._threads.acquire()
+        try:
+            if self._description < 0:
+                self._description = _own_description(self._file)
+            fcntl.flock(self._description, fcntl.LOCK_EX)
+        except BaseException:
+            self._threads.release()
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            fcntl.flock(self._description, fcntl.LOCK_UN)
+        finally:
+            self._threads.release()
+
+    def close(self) -> None:
+        """Let go of this process's description."""
+        if self._description >= 0:
+            os.close(self._description)
+            self._description = -1
+
+    def after_fork(self) -> None:
+        """Forget the parent's description, and the thread that may have held the lock while it forked."""
+        self.close()
+        self._threads = threading.Lock()
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _own_description(descriptor: int) -> int:
+    try:
+        return os.open(f"/proc/self/fd/{descriptor}", os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        raise CacheError(
+            f"a shared cache needs /proc/self/fd, which this system lacks: {error.strerror}",
+            hint="the shared cache runs on Linux",
+        ) from None
+
+
+def start_ticks(pid: int) -> int:
+    """When a process started, in clock ticks since boot; 0 if there is none (a zombie counts as none)."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2]
+    except OSError:
+        return 0
+    parts = fields.split()
+    return 0 if parts[0] in "ZX" else int(parts[19])
+
+
+def is_alive(pid: int, start: int) -> bool:
+    """Is the process that had this number and this start still running?"""
+    return pid > 0 and start_ticks(pid) == start != 0
+
+
+def own_start() -> int:
+    """When this process started, as :func:`start_ticks` says it."""
+    return start_ticks(os.getpid())
+
 
 MAGIC = 0x686F_746C_6F6F_7032
 MAX_PROCESSES = 1024
@@ -127,3 +226,87 @@ class Table:
 
     def __reduce__(self) -> Any:
         raise TypeError("a table is mapped anew by each process")
+
+
+# Layouts that all processes know
+
+
+#: Where the log begins in the shared file; its first page holds nothing.
+LOG_OFFSET = 1 << 40
+
+#: The layout's number when it lies behind the sample.
+INLINE = 1
+
+_LARGEST_LOG_BYTES = 1 << 20
+_LENGTH = struct.Struct("<q")
+
+
+class Layouts:
+    """Numbers for layouts and layouts for numbers."""
+
+    def __init__(self, file: SharedFile, table: Table) -> None:
+        self._file = file
+        self._table = table
+        self._ceiling = max(2 * PAGE_BYTES, min(_LARGEST_LOG_BYTES, table.header[Header.LIMIT] // 64))
+        self._by_number: dict[int, Layout] = {}
+        self._numbers: dict[Layout, int] = {}
+        self._seen = PAGE_BYTES
+
+    def number(self, layout: Layout) -> int:
+        """The number of any layout, logged if it is new; ``INLINE`` if the log is full. Under the lock."""
+        self._catch_up()
+        if number := self._numbers.get(layout, 0):
+            return number
+        header = self._table.header
+        at = header[Header.LAYOUT_BYTES]
+        entry = pickle.dumps(layout, pickle.HIGHEST_PROTOCOL)
+        end = at + _LENGTH.size + len(entry)
+        more = round_up(end) - round_up(at)
+        free = header[Header.LIMIT] - header[Header.OVERHEAD] - header[Header.FRONTIER]
+        if end > self._ceiling or more > free:
+            return INLINE
+        try:
+            os.pwrite(self._file.descriptor, _LENGTH.pack(len(entry)) + entry, LOG_OFFSET + at)
+        except OSError:
+            return INLINE
+        header[Header.OVERHEAD] += more
+        header[Header.LAYOUT_BYTES] = end
+        self._catch_up()
+        return at
+
+    def layout(self, number: int, sample: NDArray[np.uint8]) -> tuple[Layout, NDArray[np.uint8]]:
+        """The layout of a sample and its payload alone."""
+        if number == INLINE:
+            length = _LENGTH.unpack(sample[-_LENGTH.size :].tobytes())[0]
+            body = sample[: -_LENGTH.size - length]
+            return pickle.loads(sample[body.size : -_LENGTH.size].tobytes()), body  # nosec B301
+        return self.by_number(number), sample
+
+    def by_number(self, number: int) -> Layout:
+        """The layout of a number that is not ``INLINE``."""
+        found = self._by_number.get(number)
+        if found is None:
+            self._catch_up()
+            found = self._by_number[number]
+        return found
+
+    def trailer(self, layout: Layout) -> NDArray[np.uint8]:
+        """What goes behind a sample whose layout has no number."""
+        entry = pickle.dumps(layout, pickle.HIGHEST_PROTOCOL)
+        return np.frombuffer(entry + _LENGTH.pack(len(entry)), np.uint8)
+
+    def _catch_up(self) -> None:
+        begin, end = self._seen, self._table.header[Header.LAYOUT_BYTES]
+        if end == begin:
+            return
+        log = os.pread(self._file.descriptor, end - begin, LOG_OFFSET + begin)
+        position = 0
+        while position < len(log):
+            length = _LENGTH.unpack_from(log, position)[0]
+            start = position + _LENGTH.size
+            layout = pickle.loads(log[start : start + length])  # nosec B301
+            number = begin + position
+            self._by_number[number] = layout
+            self._numbers[layout] = number
+            position = start + length
+        self._seen = end

@@ -10,7 +10,7 @@ import numpy as np
 from hotloop import units
 from hotloop.findings import Finding
 from hotloop.logs.log import WORTH, Log
-from hotloop.logs.streams import Floats, Stream
+from hotloop.logs.meanings import Floats, Stream
 
 # The wait for data
 

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 
-from hotloop import units
-from hotloop.findings import Finding
-from hotloop.logs.log import Log
+from hotloop import stats, units
+from hotloop.findings import Finding, Place
+from hotloop.logs.averages import may_fall_by_construction
+from hotloop.logs.log import Log, Part, severity_of
+from hotloop.logs.meanings import Floats, Stream
 from hotloop.logs.pauses import Pause
-from hotloop.logs.rates import restarts
-from hotloop.logs.streams import Floats, Stream
+from hotloop.logs.rates import Series, by_epochs, restarts
+from hotloop.logs.words import changed_along
 
 # Losses
 
@@ -88,11 +92,12 @@ def pauses(log: Log) -> Iterator[Finding]:
         if share <= 2 * free:
             continue
         verb = "Evaluation takes" if kind == "evaluation" else "Writing checkpoints takes"
+        times = "once" if pause.count == 1 else f"{pause.count:,} times"
         rarer = share * (1 - free) / free / (1 - share)
         other = "on a part of the data" if kind == "evaluation" else "write in the background"
         yield log.finding(
             f"cadence/{kind}",
-            f"{verb} {units.share(share)} of the time: {_times(pause.count)}, "
+            f"{verb} {units.share(share)} of the time: {times}, "
             f"{units.duration(pause.seconds / pause.count)} each.",
             (f"{units.duration(pause.seconds)} of the {units.duration(whole)} the log covers",),
             pause.line,
@@ -101,10 +106,6 @@ def pauses(log: Log) -> Iterator[Finding]:
             share=share - free,
             data={"count": pause.count, "seconds": pause.seconds},
         )
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count:,} times"
 
 
 def stated(log: Log, kind: str) -> tuple[Pause | None, float]:
@@ -136,3 +137,196 @@ def _lengths(stream: Stream) -> Floats:
     ends = np.append(restarts(stream, stream.columns["step"]) - 1, len(elapsed) - 1)
     lengths: Floats = elapsed[ends]
     return lengths[np.isfinite(lengths)]
+
+
+# ``trend/``: throughput that falls, and numbers that do not mean what they say.
+
+
+#: What the last level must lose against the best one before it.
+_DECAY = 0.10
+#: In fewer rows a wandering rate is not told from levels by its autocorrelation: a fall must stand out more.
+_SHORT = 100
+
+
+def trends(log: Log) -> Iterator[Finding]:
+    """Decay, and averages read as rates."""
+    series = log.series
+    if series is not None:
+        yield from _average(log, series)
+        yield from _decay(log, series)
+
+
+def _decay(log: Log, series: Series) -> Iterator[Finding]:
+    """The rate ends lower than it was, and does not come back."""
+    levels, starts = log.levels, log.starts
+    if len(levels) < 2:
+        return
+    last = levels[-1]
+    best = int(np.argmax(levels[:-1]))
+    if last > levels[best] * (1 - _DECAY) or levels[best] <= 0:
+        return
+    if len(series.rate) - starts[-1] < 3:
+        return
+    if len(series.rate) < _SHORT and np.log(levels[best] / last) < 2 * _spread_of(log, series):
+        return
+    if series.verdict == "unknown" and series.undated and may_fall_by_construction(series.rate):
+        return  # the log does not tell whether the rate falls, or how the number is made
+    turn = starts[best + 1]
+    unit, at = series.unit, f"step {series.step[turn]:,.0f}"
+    along = changed_along(log, series, turn)
+    # Seconds per unit of work beyond those of the best level, as a share of all seconds.
+    took = 1.0 / series.rate
+    share = float((took[turn:] - 1.0 / levels[best]).clip(0).sum() / took.sum())
+    yield log.finding(
+        "trend/throughput-decay",
+        f"Throughput falls from {units.rate(levels[best])} to {units.rate(last)} {unit} "
+        f"(-{units.share(1 - last / levels[best])}) at {at} on.",
+        (
+            f"levels: {', '.join(units.rate(v) for v in levels[:8])} {unit} from steps "
+            f"{', '.join(f'{series.step[i]:,.0f}' for i in starts[:8])}",
+            f"{series.how}, {len(series.rate):,} of them",
+            *along,
+        ),
+        series.line[turn],
+        advice=_advice(along),
+        share=share,
+        data={"before": levels[best], "after": last, "step": float(series.step[turn]), "unit": unit},
+    )
+
+
+def _spread_of(log: Log, series: Series) -> float:
+    """Robust deviation of the logarithm of the rate from its levels."""
+    sizes = np.diff([*log.starts, len(series.rate)])
+    return stats.robust_deviation(np.log(series.rate) - np.log(np.repeat(log.levels, sizes)), around=0.0)
+
+
+def _advice(along: tuple[str, ...]) -> str:
+    joined = " ".join(along)
+    if "data time" in joined:
+        return "Look at what feeds the loop there: storage, a cache that ran full, workers that died."
+    if "memory" in joined:
+        return "Look at what is kept from step to step there: memory grows where the rate falls."
+    return "Look at what happened at that step, and for what grows with every step: lists, kept losses."
+
+
+def _average(log: Log, series: Series) -> Iterator[Finding]:
+    """A printed rate that is an average since some start, where the rate of now is another one."""
+    if series.printed is None:
+        return
+    printed = series.printed
+    first, last = float(printed[: max(1, len(printed) // 10)].mean()), float(printed[-1])
+    now = float(np.median(series.rate[-max(3, len(series.rate) // 5) :]))
+    kind = series.verdict
+    wide = float(printed.max() / printed.min())
+    if wide < 1.1 and abs(last / now - 1) < 0.1:
+        return
+    said = "an average over everything since a start, and no rate of now"
+    if kind == "constant-numerator":
+        since = "one epoch over all the time since the first began"
+        if not by_epochs(series.stream):
+            since = "the whole epoch over the time since its start"
+        said = f"the size of {since}, which falls by construction"
+    rate = series.rate
+    yield log.finding(
+        "trend/misleading-metric",
+        f"The printed {series.unit} are {said}: they go from {units.rate(first)} to {units.rate(last)}, "
+        f"the rate itself is about {units.rate(now)} at the end.",
+        (
+            f"{len(printed):,} printed rates, between {units.rate(float(printed.min()))} and "
+            f"{units.rate(float(printed.max()))}",
+            f"the rate behind them: median {units.rate(float(np.median(rate)))}, "
+            f"{units.rate(float(np.quantile(rate, 0.1)))} to "
+            f"{units.rate(float(np.quantile(rate, 0.9)))} in 80 % of the intervals",
+        ),
+        series.line[0] if len(series.line) else 1,
+        advice="Divide the samples since the last print by the time since the last print.",
+        data={"kind": kind, "printed_first": first, "printed_last": last, "rate": now},
+    )
+
+
+# ``distributed/`` and what else only several files, or several ranks of one file, can tell.
+
+
+#: As in ``diagnose.limits``: ranks that differ by less are even.
+_UNEVEN: Final = 0.10
+_LEAST_ROWS: Final = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Rank:
+    """Seconds of a step of one rank: in all, its own (without collectives) and its wait for data, or NaN."""
+
+    rank: int
+    step_s: float
+    own_s: float
+    data_s: float
+    where: Place | None = None
+
+
+def uneven_ranks(logs: Sequence[Log], traces: Sequence[Part]) -> Iterator[Finding]:
+    """A rank that is slower than the others in its own step or data time."""
+    ranks = [*_of_logs(logs), *_of_traces(traces)]
+    if len(ranks) >= 2 and len({rank.rank for rank in ranks}) == len(ranks):
+        yield from _uneven(ranks)
+
+
+def _of_logs(logs: Sequence[Log]) -> Iterator[_Rank]:
+    seen: set[tuple[str, int]] = set()
+    for log in logs:
+        for stream in log.trained():
+            rank = stream.rank if stream.rank is not None else log.rank
+            times, data = stream.get("time"), stream.get("data_time")
+            if times is None or len(times) < _LEAST_ROWS or rank is None or (log.file, rank) in seen:
+                continue
+            seen.add((log.file, rank))
+            step_s = float(np.nanmedian(times))
+            yield _Rank(
+                rank=rank,
+                step_s=step_s,
+                own_s=step_s,
+                data_s=float(np.nanmedian(data)) if data is not None else float("nan"),
+                where=Place(file=log.file, line=int(stream.columns["line"][0])),
+            )
+
+
+def _of_traces(traces: Sequence[Part]) -> Iterator[_Rank]:
+    for part in traces:
+        phases = {phase.name: phase.s_per_step for phase in part.phases}
+        if part.source.rank is not None and phases:
+            step_s = sum(phases.values())
+            yield _Rank(
+                rank=part.source.rank,
+                step_s=step_s,
+                own_s=step_s - phases.get("collective", 0.0),
+                data_s=phases.get("data_wait", 0.0),
+            )
+
+
+def _uneven(ranks: list[_Rank]) -> Iterator[Finding]:
+    """The rank that the others wait for; the wait for data is its cause where that is most of it."""
+    own, data = np.array([rank.own_s for rank in ranks]), np.array([rank.data_s for rank in ranks])
+    step = float(np.median([rank.step_s for rank in ranks]))
+    more, waits = (values.max() - float(np.median(values)) for values in (own, data))
+    if waits > _UNEVEN * step and 2 * waits > more:
+        name, words, more, values = "unbalanced-input", "waits longer for its data", waits, data
+    elif more > _UNEVEN * step:
+        name, words, values = "straggler", "takes longer over each step", own
+    else:
+        return
+    worst = ranks[int(np.argmax(values))]
+    share = float(more / max(rank.step_s for rank in ranks))
+    yield Finding(
+        id=f"distributed/{name}",
+        message=f"Rank {worst.rank} {words} than the others, by {units.duration(more)}.",
+        advice="Look at that rank's machine, device and share of the data: the others wait for it.",
+        evidence=tuple(
+            f"rank {ranks[i].rank}: step {units.duration(ranks[i].own_s)} without collectives"
+            + (f", data {units.duration(ranks[i].data_s)}" if np.isfinite(ranks[i].data_s) else "")
+            for i in np.argsort(-values)[:8]
+        ),
+        cost_s_per_step=float(more),
+        share=share,
+        severity=severity_of(share),
+        where=worst.where,
+        rank=worst.rank,
+    )

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from hotloop.logs.part import Part, Point, Source
+from hotloop.logs.log import Part, Point, Source
+from hotloop.logs.reading import is_trace
 from hotloop.logs.trace.analysis import Analysis, analyzed
 from hotloop.logs.trace.findings import findings
-from hotloop.logs.trace.stream import is_trace
 from hotloop.logs.trace.table import Trace, read_trace
 from hotloop.logs.trace.words import phases, sections, verdict
 

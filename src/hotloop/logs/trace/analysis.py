@@ -10,11 +10,10 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.logs.trace import kernels
+from hotloop.logs.trace import causes
 from hotloop.logs.trace.causes import matching, own_phases
-from hotloop.logs.trace.idle import HELD, LAUNCHED, Pieces, cut, idle_pieces
+from hotloop.logs.trace.idle import HELD, LAUNCHED, NONE, Host, Pieces, cut, idle_pieces, walk
 from hotloop.logs.trace.table import HOST, Events, Ints, Spans, Trace, clipped, union
-from hotloop.logs.trace.timeline import NONE, Host, walk
 from hotloop.phases import COLUMN
 from hotloop.units import share
 
@@ -183,15 +182,15 @@ def _device(trace: Trace, host: Host, main: int, window: Window) -> Device | Non
     chosen = int(devices[counts.argmax()])
     mine = trace.device.where(owner == chosen)
     events = clipped(mine, window.start, window.end)
-    family = _by_label(trace, kernels.family)[events.label]
+    family = _by_label(trace, causes.family)[events.label]
     copying = np.isin(family, ("memcpy", "memset"))
     collective = family == "collective"
     computing = union(events.where(~(copying | collective)))
     working = union(events.where(~copying))
     busy = union(events)
     duration = events.end - events.start
-    matrix = np.isin(family, kernels.MATRIX)
-    plain = _by_label(trace, kernels.is_plain_float32)[events.label]
+    matrix = np.isin(family, causes.MATRIX)
+    plain = _by_label(trace, causes.is_plain_float32)[events.label]
     properties = _properties(trace, chosen)
     return Device(
         name=str(properties.get("name", "")),

@@ -11,9 +11,8 @@ from hotloop.findings import ENTRIES, Finding, Place
 from hotloop.logs.log import WORTH, severity_of
 from hotloop.logs.trace.analysis import Analysis, Device
 from hotloop.logs.trace.causes import copy_direction, is_pageable
-from hotloop.logs.trace.idle import LAUNCHED
+from hotloop.logs.trace.idle import LAUNCHED, LAUNCHING, nested
 from hotloop.logs.trace.table import place_of
-from hotloop.logs.trace.timeline import LAUNCHING, nested
 from hotloop.phases import COLUMN
 from hotloop.units import duration, share, size
 

@@ -13,8 +13,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.logs.reading import opened
-from hotloop.logs.trace.stream import Reading, Row, read_rows
+from hotloop.logs.reading import Reading, Row, opened, read_rows
 
 Ints = npt.NDArray[np.signedinteger[Any]]
 

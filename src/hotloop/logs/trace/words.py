@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from hotloop.logs.part import Phase, Section
+from hotloop.logs.log import Phase, Section
 from hotloop.logs.trace.analysis import Analysis, Device, Row
+from hotloop.logs.trace.causes import cut, short_name
 from hotloop.logs.trace.idle import HELD, LAUNCHED, QUEUED
-from hotloop.logs.trace.kernels import cut, short_name
 from hotloop.phases import COLUMN, PHASES
 from hotloop.units import duration, share, size
 

@@ -20,10 +20,8 @@ def install(probe: Probe) -> None:
     if os.environ.get("HOTLOOP_EVIDENCE", "") in ("", "0"):
         return
     # Not at the top: a run that is only observed needs none of it.
-    from hotloop.probe.evidence.caches import Caches
-    from hotloop.probe.evidence.checkpoints import Checkpoints
     from hotloop.probe.evidence.handed import Handed
-    from hotloop.probe.evidence.logged import Logged
+    from hotloop.probe.evidence.logged import Caches, Checkpoints, Logged
     from hotloop.probe.evidence.losses import Losses
     from hotloop.probe.evidence.trained_state import TrainedState
 

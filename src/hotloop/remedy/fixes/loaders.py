@@ -136,7 +136,7 @@ DEVICE_PREFETCH = Remedy(
         "generator comes in another order"
     ),
     also=("transfer/blocking", "transfer/pageable"),
-    source="hotloop.fix.prefetching:device_prefetch",
+    source="hotloop.fix.feeds:device_prefetch",
     source_effect="numeric",
     depends=True,
     words="wrap the loader: hotloop.feed.DevicePrefetcher(loader, device)",

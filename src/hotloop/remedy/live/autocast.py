@@ -8,8 +8,7 @@ from __future__ import annotations
 import copy
 from typing import Any, ClassVar
 
-from hotloop.remedy.live.form import Form
-from hotloop.remedy.live.outermost import around_outermost, has_parameters
+from hotloop.remedy.live.form import Form, around_outermost, has_parameters
 
 
 class AutocastBf16(Form):

@@ -11,8 +11,7 @@ import sys
 from types import MethodType
 from typing import Any
 
-from hotloop.remedy.live.form import Form
-from hotloop.remedy.live.outermost import around_outermost, has_parameters
+from hotloop.remedy.live.form import Form, around_outermost, has_parameters
 from hotloop.state.identity import Known
 
 

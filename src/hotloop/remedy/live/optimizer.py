@@ -100,7 +100,7 @@ class FusedOptimizer(_Groups):
             return "not every parameter is a floating-point tensor"
         if name == "Adagrad" and any(parameter.device.type != "cpu" for parameter in parameters):
             return "Adagrad has a fused kernel on the CPU only"
-        return _SPARSE if any(_sparse(parameter) for parameter in parameters) else ""
+        return _SPARSE if any(one.grad is not None and one.grad.is_sparse for one in parameters) else ""
 
     def check(self, optimizer: Any) -> None:
         """Gradients that came to be sparse, which fused kernels refuse; or to lie in another order."""
@@ -125,10 +125,6 @@ class FusedOptimizer(_Groups):
                 if isinstance(step, self.torch.Tensor):
                     device = parameter.device if on else "cpu"
                     optimizer.state[parameter]["step"] = step.to(device=device, dtype=self.torch.float32)
-
-
-def _sparse(parameter: Any) -> bool:
-    return parameter.grad is not None and bool(parameter.grad.is_sparse)
 
 
 class Foreach(_Groups):

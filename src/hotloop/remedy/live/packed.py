@@ -118,7 +118,7 @@ def _memory(value: Any) -> Any:
 
 def alike(one: Any, other: Any) -> bool:
     """Whether two results are the same in type, order and bits."""
-    comparing = importlib.import_module("hotloop.feed.comparing")
+    comparing = importlib.import_module("hotloop.feed.layout")
     return not comparing.differences(comparing.snapshot(one), comparing.snapshot(other))
 
 

@@ -47,7 +47,7 @@ class Again:
 
     def check(self, samples: Any) -> None:
         """Raises StatefulError where the samples are others this time."""
-        comparing = importlib.import_module("hotloop.feed.comparing")
+        comparing = importlib.import_module("hotloop.feed.layout")
         one = self._kept(comparing.snapshot, samples)
         now = self._capture()
         self._restore(self._states)

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal
 
 from hotloop import units
 from hotloop.feed.budget import headroom_of
-from hotloop.feed.hitrate import expected_hit_rate
+from hotloop.feed.throughput import expected_hit_rate
 from hotloop.findings import Finding
 from hotloop.footprint.budgets import chosen
 from hotloop.model import Pipeline, Prediction, Setup, gain, predict

@@ -1,21 +1,97 @@
-"""Datasets that apply a transform they hold: the transform is taken apart, its place in the sample found.
-
-The attribute ``transform`` or ``transforms`` is replaced, on a shallow copy of the dataset, by one that
-listens; a sample is read; the transform counts if it was called once and what it gave stands in the sample
-untouched. What is called ``Compose``, and ``torch.nn.Sequential``, are a sequence of their parts.
-"""
+"""A dataset as stages one after the other, and the forms that need no looking: whole, a subset."""
 
 from __future__ import annotations
 
 import copy
 import functools
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import torch
+from torch.utils.data import Subset
 
-from hotloop.feed.pipelines.pipeline import Observer, Pipeline, Remaining, numbered
-from hotloop.feed.pipelines.places import Place, at, find, put
+from hotloop.feed.tree import Leaf, Structure, flatten, unflatten
+
+#: Called after each stage with its name and what it gave.
+Observer = Callable[[str, Any], None]
+#: What follows a cut: takes the index and the value at the cut, gives the dataset's sample.
+Remaining = Callable[[int, Any], Any]
+
+WHOLE = "__getitem__"
+
+
+class Pipeline:
+    """A dataset as stages one after the other; the last stage's output is the dataset's sample.
+
+    This one has a single stage: ``why_whole`` says why it is not taken apart.
+    """
+
+    names: tuple[str, ...]
+    why_whole: str = ""
+
+    def __init__(self, dataset: Any, why: str = "") -> None:
+        self.dataset = dataset
+        self.names = (WHOLE,)
+        self.why_whole = why
+
+    def run(self, index: int, after: Observer) -> Any:
+        """Read one sample, calling ``after`` after every stage; the sample."""
+        value = self.dataset[index]
+        after(WHOLE, value)
+        return value
+
+    def prefix(self, cut: int) -> Any:
+        """A map-style dataset of what stage number ``cut`` gives; picklable if the dataset is."""
+        return self.dataset
+
+    def remaining(self, cut: int) -> Remaining:
+        """What follows stage number ``cut``; picklable if the dataset is."""
+        return as_it_is
+
+
+def as_it_is(index: int, value: Any) -> Any:
+    """What remains after the last stage: nothing."""
+    return value
+
+
+class SubsetPipeline(Pipeline):
+    """The stages of the dataset under a ``torch.utils.data.Subset``."""
+
+    def __init__(self, inner: Pipeline, indices: Sequence[int]) -> None:
+        self.inner = inner
+        self.indices = indices
+        self.names = inner.names
+
+    def run(self, index: int, after: Observer) -> Any:
+        """Read the sample of the dataset beneath."""
+        return self.inner.run(self.indices[index], after)
+
+    def prefix(self, cut: int) -> Any:
+        """The same subset of the prefix beneath."""
+        return Subset(self.inner.prefix(cut), self.indices)
+
+    def remaining(self, cut: int) -> Remaining:
+        """What follows beneath, for the index beneath."""
+        return functools.partial(_beneath, self.inner.remaining(cut), self.indices)
+
+
+def _beneath(remaining: Remaining, indices: Sequence[int], index: int, value: Any) -> Any:
+    return remaining(indices[index], value)
+
+
+def numbered(names: Sequence[str]) -> tuple[str, ...]:
+    """The names with ``#1``, ``#2`` behind those that come more than once."""
+    counts, seen = Counter(names), Counter[str]()
+    found = []
+    for name in names:
+        seen[name] += 1
+        found.append(f"{name}#{seen[name]}" if counts[name] > 1 else name)
+    return tuple(found)
+
+
+# Transforms in one another
+
 
 SOURCE = "source"
 
@@ -152,3 +228,38 @@ def _parts(transform: Any) -> list[Callable[..., Any]]:
 def _name(transform: Any) -> str:
     name = getattr(transform, "__name__", None) or getattr(getattr(transform, "func", None), "__name__", None)
     return str(name) if name else type(transform).__name__
+
+
+#: Steps from the root: a key, a field's name, or a position.
+Place = tuple[Hashable, ...]
+
+
+def find(tree: Any, wanted: Any) -> list[Place]:
+    """Every place where ``wanted`` itself stands."""
+    if tree is wanted:
+        return [()]
+    return [(step, *place) for step, child in _level(tree)[0] for place in find(child, wanted)]
+
+
+def at(tree: Any, place: Place) -> Any:
+    """What stands there."""
+    for step in place:
+        tree = dict(_level(tree)[0])[step]
+    return tree
+
+
+def put(tree: Any, place: Place, value: Any) -> Any:
+    """A copy of the containers on the way to ``place``, with ``value`` there."""
+    if not place:
+        return value
+    children, structure = _level(tree)
+    found = [put(child, place[1:], value) if step == place[0] else child for step, child in children]
+    return unflatten(structure, found)
+
+
+def _level(tree: Any) -> tuple[list[tuple[Hashable, Any]], Structure]:
+    """The steps from here with what they lead to, and the structure of the outermost level alone."""
+    children, structure = flatten(tree, lambda one: one is not tree)
+    if isinstance(structure, Leaf):
+        return [], structure
+    return list(zip(structure.names or range(len(children)), children, strict=True)), structure

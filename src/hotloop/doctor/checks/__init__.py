@@ -1,1 +1,0 @@
-"""One file per part of the machine."""

@@ -1,1 +1,0 @@
-"""The forms in which a dataset shows its stages."""
