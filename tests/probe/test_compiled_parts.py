@@ -235,7 +235,7 @@ BEHIND = """
 
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    for (x,) in Hurried(TensorDataset(torch.ones(12, 4)), batch_size=4, num_workers=1):
+    for (x,) in Hurried(TensorDataset(torch.ones(12, 4)), 4, num_workers=1, multiprocessing_context="fork"):
         model(x).sum().backward()
         optimizer.step()
 """

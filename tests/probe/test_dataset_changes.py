@@ -100,7 +100,7 @@ INSIDE = """
     for change in (other, size, kind, item, tensor, print):
         for wrap in (lambda data: data, lambda data: ConcatDataset([data])):
             data = Data()
-            loader = DataLoader(wrap(data), 4, num_workers=1)
+            loader = DataLoader(wrap(data), 4, num_workers=1, multiprocessing_context="fork")
             for epoch in range(2):
                 for _ in loader:
                     pass
@@ -170,6 +170,7 @@ WITHIN = """
         def __getitem__(self, i):
             return self.noise(self.x[i]), self.labels[i], i
 
+    torch.multiprocessing.set_start_method("fork")
     kinds = {"kept": Kept, "noisy": Noisy, "resized": Noisy, "tuned": Tuned, "shard": Shard}
     for which in sys.argv[1:]:
         data = kinds.get(which, Data)()

@@ -17,7 +17,7 @@ SCRIPT = """
     class Given:
         _IterableDataset_len_called, _auto_collation, drop_last, in_order = None, False, False, True
         dataset_kind = _dataset_kind = _DatasetKind.Iterable
-        generator = worker_init_fn = multiprocessing_context = None
+        generator = worker_init_fn = None; multiprocessing_context = torch.multiprocessing.get_context("fork")
         pin_memory, pin_memory_device, timeout, persistent_workers = False, "", 0, False
         _get_shared_seed = collate_fn = staticmethod(lambda batch=None: batch)
 

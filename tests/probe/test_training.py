@@ -29,7 +29,7 @@ SCRIPT = """
         def forward(self, x):
             return self.head(self.body(x))
 
-    torch.manual_seed(1)
+    torch.manual_seed(1); torch.multiprocessing.set_start_method("fork")
     model = Net()
     criterion = torch.nn.CrossEntropyLoss()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

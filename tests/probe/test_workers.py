@@ -210,7 +210,7 @@ def test_a_worker_that_is_killed_has_told_of_the_source_it_ran(tmp_path: Path) -
         import os, time
         from torch.utils.data import DataLoader
         from parts import Slow
-        batches = iter(DataLoader(Slow(), batch_size=2, num_workers=1))
+        batches = iter(DataLoader(Slow(), batch_size=2, num_workers=1, multiprocessing_context="fork"))
         until = time.monotonic() + 1.6
         while time.monotonic() < until:
             next(batches)

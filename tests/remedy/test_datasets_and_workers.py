@@ -26,6 +26,7 @@ import multiprocessing as mp, sys, torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset, get_worker_info
 
 which, workers = sys.argv[1], int(sys.argv[2])
+mp.set_start_method((sys.argv[3:] or ["fork"])[0])
 
 class Stream(IterableDataset):
     def __iter__(self):
@@ -130,6 +131,12 @@ def test_a_dataset_that_cannot_live_in_a_worker_stays_where_it_is(tmp_path: Path
     done, status = both(tmp_path, "num-workers=2", "bound", "0")
     assert status.endswith("cannot make its batches: RuntimeError: the handle belongs to another process")
     assert not any(note["workers"] for note in done.notes["iterator"])
+
+
+def test_a_script_that_workers_would_run_again_gets_none(tmp_path: Path) -> None:
+    _, status = both(tmp_path, "num-workers=2", "mined", "0", "forkserver")
+    why = 'each worker would run train.py again, which has no `if __name__ == "__main__":`'
+    assert status == f"left as it was: {why}"
 
 
 def test_samples_that_depend_on_those_before_them_are_made_where_they_were(tmp_path: Path) -> None:

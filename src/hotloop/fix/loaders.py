@@ -205,6 +205,10 @@ def _unfit_for_workers(plan: Plan, built: Built, wanted: Any) -> tuple[str, str]
     if held := (built.settings.get("dataset") or {}).get("open_file"):
         words = f"what the dataset holds open must not be shared by processes: {held}"
         return words, f"open it in each worker, when it is first read, and num_workers={wanted} by hand"
+    method, main = built.settings.get("multiprocessing_context"), plan.scene.main
+    if method and main and "__main__" not in plan.scene.text(main).text:
+        words = f'{method} has each worker import {main.name}, which has no `if __name__ == "__main__":`'
+        return words, f"put the training below one, and num_workers={wanted}"
     return None
 
 

@@ -80,7 +80,7 @@ class UserCode:
         path = self.path(filename)
         if self._package and path.startswith(self._package):
             return True
-        if _is_installed(path) or "/torchinductor_" in path:
+        if _is_installed(path) or "/torchinductor_" in path or "/_remote_module_" in path:
             return False
         return not path.startswith(self._library)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import sys
 from collections.abc import Callable
 from typing import Any, Final
@@ -29,15 +30,14 @@ def loader_facts(loader: Any, module: Any, length: Callable[[Any], int]) -> dict
     facts: dict[str, Any] = {"class": name_of(type(loader)), "own": own}
     facts.update((name, getattr(loader, name, None)) for name in _PLAIN)
     sampler = getattr(loader, "sampler", None)
-    context = getattr(loader, "multiprocessing_context", None)
-    start_method = getattr(context, "get_start_method", None)
+    started = start_method(loader)
     facts.update(
         shuffle=type(sampler).__name__ == "RandomSampler" if sampler is not None else None,
         sampler=name_of(type(sampler)) if sampler is not None else None,
         batch_sampler=_name_of_instance(getattr(loader, "batch_sampler", None)),
         collate_fn=name_of(getattr(loader, "collate_fn", None)),
         worker_init_fn=name_of(getattr(loader, "worker_init_fn", None)),
-        multiprocessing_context=start_method(allow_none=True) if start_method is not None else None,
+        multiprocessing_context=None if started == "fork" else started,
         generator=getattr(loader, "generator", None) is not None,
         iterable=iterable,
         dataset=dataset_facts(loader.dataset, sampler, iterable=iterable, length=length),
@@ -45,6 +45,14 @@ def loader_facts(loader: Any, module: Any, length: Callable[[Any], int]) -> dict
     if own and not loader._auto_collation:
         facts["drop_last"] = None  # nobody asks for it
     return facts
+
+
+def start_method(loader: Any) -> str:
+    """How its workers start: "fork", "forkserver" or "spawn". What the script has yet to set stays open."""
+    context = getattr(loader, "multiprocessing_context", None)
+    ask = getattr(context, "get_start_method", multiprocessing.get_start_method)
+    method: str = ask(allow_none=True) or multiprocessing.get_all_start_methods()[0]
+    return method
 
 
 def dataset_facts(

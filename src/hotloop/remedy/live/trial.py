@@ -10,11 +10,14 @@ numbers put back, depend on those made before them: each worker would have its o
 from __future__ import annotations
 
 import importlib
+import os
+import sys
 from collections.abc import Callable
 from multiprocessing import reduction
+from types import FrameType
 from typing import Any, Final
 
-from hotloop.probe.observers.loader_facts import own_dataset
+from hotloop.probe.observers.loader_facts import own_dataset, start_method
 from hotloop.probe.observers.open_files import open_file
 from hotloop.state.snapshot import changed, generators, snapshot
 
@@ -126,14 +129,14 @@ def message_of(error: Exception) -> str:
 def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> str:
     """Why workers cannot make batches of this loader, "" where they can or where it has workers now.
 
-    ``module`` is ``torch.utils.data.dataloader``, ``changes`` settings that go together. Where workers are
-    not forked nothing is tried: what cannot live in them fails as they are started.
+    ``module`` is ``torch.utils.data.dataloader``, ``changes`` settings that go together. The worker that
+    tries is forked; where the script's are not, what cannot be sent to them fails as they are started.
     """
     global _sampler
     if loader.num_workers or not changes.get("num_workers"):
         return ""
-    if torch.multiprocessing.get_start_method() != "fork":
-        return ""
+    if start_method(loader) != "fork" and (file := _runs_again()):
+        return f'each worker would run {file} again, which has no `if __name__ == "__main__":`'
     name = open_file(loader.dataset)
     if name:
         return f"what the dataset holds open must not be shared by processes: {name}"
@@ -142,6 +145,7 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
     one = {"num_workers": 1, "persistent_workers": False, "pin_memory": False, "timeout": PATIENCE_S}
     collate = Shipped(changes.get("collate_fn", loader.collate_fn))
     apart = {"generator": torch.Generator(), indices: (First(),), "collate_fn": collate}
+    apart["_DataLoader__multiprocessing_context"] = torch.multiprocessing.get_context("fork")
     other.__dict__.update({**loader.__dict__, **changes, **one, **apart})
     iterator = None
     _sampler = loader._index_sampler
@@ -157,3 +161,16 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
         if iterator is not None:
             end_workers(iterator)
     return ""
+
+
+def _runs_again() -> str:
+    """The script's name, where a worker that imports it would go through its loop; "" where none would."""
+    main = sys.modules["__main__"]
+    frame: FrameType | None = sys._getframe()
+    while frame is not None and (frame.f_code.co_name != "<module>" or frame.f_globals is not vars(main)):
+        frame = frame.f_back
+    if frame is None or not hasattr(main, "__file__"):
+        return ""
+    code = frame.f_code
+    guarded = "__name__" in code.co_names and "__main__" in code.co_consts
+    return "" if guarded else os.path.basename(code.co_filename)

@@ -205,7 +205,7 @@ def cold_start(evidence: Evidence) -> Iterator[Finding]:
     typical = float(np.median(firsts[slow]))
     hot = _dominant(evidence, total)
     staying = offers(loader, "persistent-workers") if feed.workers and not once else ()
-    spawned = str(loader.settings.get("multiprocessing_context") or "")
+    spawned = str((feed.workers and loader.settings.get("multiprocessing_context")) or "")
     most = f", most of it {hot.what} at {spot(hot.place)}" if hot is not None else ""
     yield cause(
         evidence,
@@ -214,7 +214,7 @@ def cold_start(evidence: Evidence) -> Iterator[Finding]:
             f"The first batch {'of the run' if once else 'of each epoch'} takes {duration(typical)}, "
             f"{typical / max(1e-9, feed.make_s):.0f} times the making of a batch{most}."
         ),
-        advice=_first_batch_advice(feed.workers, spawned, bool(staying)) if hot is None else _ORDER,
+        advice=_first_batch_advice(spawned, bool(staying)) if hot is None else _ORDER,
         numbers=[
             f"{int(slow.sum())} slow first {'batch' if once else 'batches'}, {duration(total)} in all "
             f"({share(total / steps.span_s)} of the training span)",
@@ -261,13 +261,13 @@ def _dominant(evidence: Evidence, total_s: float) -> LineGroup | None:
     return hot if hot is not None and hot.share >= evidence.limits.dominant_line_ratio else None
 
 
-def _first_batch_advice(workers: int, start_method: str, staying: bool) -> str:
+def _first_batch_advice(start_method: str, staying: bool) -> str:
     if staying:
         return (
             "Keep the workers over epochs (persistent_workers=True) and open files or fill caches once per "
             "worker, not once per epoch."
         )
-    if workers and ("spawn" in start_method or "forkserver" in start_method):
+    if start_method in ("spawn", "forkserver"):
         return (
             "Use the start method fork where the dataset allows it, or keep imports and large objects out "
             "of what every new worker must load."
