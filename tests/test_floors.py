@@ -45,7 +45,7 @@ IN_PROCESS = {
         __init__ batches counting draws ending install kept marking places probe process sampler window
     """,
     "probe/observers": """
-        __init__ anomaly autograd calls compiling configs datasets device evidence growth
+        __init__ anomaly autograd bars calls compiling configs datasets device evidence growth
         loader_construction loader_facts loaders memory modules open_files
         optimizers profile settings sockets transfers unread workers
     """,
