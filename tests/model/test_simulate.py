@@ -8,6 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from hotloop.feed.throughput import BatchCost, Setting, iteration_s
+from hotloop.measure.spans import Table
+from hotloop.model.handover import _epoch
 from hotloop.model.simulate import Stage, simulate
 
 NUM = 400
@@ -111,3 +113,15 @@ def test_a_step_of_more_threads_takes_more_of_the_cores() -> None:
     )
     assert one == pytest.approx(0.030, rel=0.01)
     assert four > 1.5 * one
+
+
+def test_what_a_new_worker_is_late_with_its_first_batch_is_no_latency() -> None:
+    def table(*spans: tuple[int, int]) -> Table:
+        start, end = (np.array(side, np.int64) * 1_000_000 for side in zip(*spans, strict=True))
+        none: dict[str, np.ndarray] = dict.fromkeys(("kind", "flags", "site", "obj", "extra", "value"), end)
+        return Table(start=start, end=end, **none)
+
+    makes = table((10, 12), (15, 40), (45, 60), (65, 80))
+    seen = _epoch([makes], table((1, 30), (31, 41), (50, 61), (70, 81)), 0, 2)
+    assert seen["late_first_s"] == pytest.approx([0.018])
+    assert seen["late_s"] == pytest.approx([0.001] * 3)

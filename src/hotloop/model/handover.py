@@ -26,14 +26,15 @@ class Handover:
     """Means in seconds, None where the run did not show them.
 
     ``ready_s``: a fetch whose batch was there. ``late_s``: from a batch made until the training thread, which
-    waited, had it. ``between_s``: from asked (or the batch before) until its worker began. ``wake_s``: from
-    an iterator's start until a worker began its first batch, the workers' own start included.
+    waited, had it, ``late_first_s`` a worker's first. ``between_s``: from asked (or the batch before) until
+    its worker began. ``wake_s``: from an iterator's start, that of workers in it, until a worker began.
     ``stop_s``: the fetch that ends an epoch, in which workers that are not persistent are shut down.
     ``first_s``: making the first batch of a worker in an epoch, ``later_s``: all others.
     """
 
     ready_s: float | None = None
     late_s: float | None = None
+    late_first_s: float | None = None
     between_s: float | None = None
     wake_s: float | None = None
     stop_s: float | None = None
@@ -64,7 +65,7 @@ def handover(process: Process, loader: int, prefetch: int) -> Handover:
             makes = [its.take(its.began(begin, end)) for its in (made[pid] for pid in crew)]
             fetched = fetches.take(fetches.began(begin, end))
             epochs.append(_epoch(makes, fetched, int(starts.end[number]), prefetch))
-    least = {name: 1 if name == "wake_s" else _LEAST for name in (epochs[0] if epochs else ())}
+    least = dict.fromkeys(epochs[0] if epochs else (), _LEAST) | {"wake_s": 1, "late_first_s": 1}
     means = {name: _mean([one[name] for one in epochs], num) for name, num in least.items()}
     return Handover(**means, stop_s=stop_s)
 
@@ -81,10 +82,11 @@ def _epoch(makes: list[Table], fetches: Table, started: int, prefetch: int) -> d
     asked, before = np.full(num, float(started)), np.full(num, -np.inf)
     asked[ahead:] = fetches.end[: max(0, num - ahead)]
     before[workers:] = done[: max(0, num - workers)]
-    first = np.arange(num) < workers
+    first, late = np.arange(num) < workers, done > fetches.start
     return {
         "ready_s": fetches.duration[done < fetches.start] / 1e9,
-        "late_s": (fetches.end - done)[done > fetches.start] / 1e9,
+        "late_s": (fetches.end - done)[late & ~first] / 1e9,
+        "late_first_s": (fetches.end - done)[late & first] / 1e9,
         "between_s": (begun - np.maximum(asked, before))[~first] / 1e9,
         "wake_s": (begun - started)[first] / 1e9,
         "first_s": np.concatenate([its.duration[:1] for its in makes]) / 1e9,

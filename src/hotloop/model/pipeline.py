@@ -115,9 +115,8 @@ class Memory:
         """Whether the batches that so many workers have ready at once find shared memory and descriptors."""
         ahead = workers * prefetch
         files = workers * WORKER_FILES + ahead * self.batch_tensors
-        return not workers or (
-            (ahead + 1) * self.batch_bytes <= self.shared_bytes and files <= self.open_files
-        )
+        fit = (ahead + 1) * self.batch_bytes <= self.shared_bytes and files <= self.open_files
+        return fit or not workers
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,11 +159,8 @@ class Pipeline:
     def complete(self, setup: Setup) -> Setup:
         """The setup with what it leaves open as the run had it."""
         names = ("num_workers", "prefetch_factor", "persistent_workers", "in_order", "cores", "ranks")
-        given = {name: getattr(setup, name) for name in names}
-        return replace(
-            setup,
-            **{name: getattr(self.recorded, name) for name, value in given.items() if value is None},
-        )
+        left = {name: getattr(self.recorded, name) for name in names if getattr(setup, name) is None}
+        return replace(setup, **left)
 
 
 @dataclass(frozen=True, kw_only=True)

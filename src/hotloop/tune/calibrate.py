@@ -36,6 +36,7 @@ class Assumed:
     fresh_bytes: float = 32 << 20  # malloc maps larger blocks anew each time, worker or not
     worker_bytes: float = 200 << 20
     stop_s: float = 0.01  # shutting idle workers down
+    stacked_s: float = 1e-6  # a tensor of a sample that is collated
     gather_s: float = 4e-5  # a batch in one copy out of a cache that is whole (benchmarks/recovery)
     gather_s_per_byte: float = 0.125e-9  # FIELDNOTES 1.4: 3 KB samples in 0.39 us
     cached_sample_s: float = 2e-5  # a sample by itself, for a collation of the script's own
@@ -63,16 +64,17 @@ def calibrate(evidence: Evidence) -> Pipeline:
     loader, workers = feed.loader, feed.workers
     prefetch = int(loader.settings.get("prefetch_factor") or 2)
     seen = handover(evidence.process, loader.id, prefetch) if workers else Handover()
-    make_s, ship_s = _making(feed)
+    make_s, ship_s = _making(feed, _batch_samples(evidence.steps, loader))
     own, first = _own_work(evidence.steps)
     make_cores, step_cores, doubts = demand(evidence, feed, float(own.mean()))
+    receive_s, latency_s = _moving(seen, loader)
     step_s, epoch = own, _epoch_cost(loader, workers, seen)
     if workers and not loader.settings.get("persistent_workers"):
         # What is slow only because workers are new costs an epoch, and nothing where none are started.
         step_s, slow_s = _without(own, first)
         make_s, slow_make_s = _warm(make_s, seen)
+        slow_make_s += max(0.0, (seen.late_first_s or 0.0) - latency_s)
         epoch = replace(epoch, slow_s=slow_s, wake_s=epoch.wake_s + slow_make_s)
-    receive_s, latency_s = _moving(seen, loader)
     ranks, device = len(evidence.ranks), evidence.steps.device
     measured = Pipeline(
         make_s=make_s,
@@ -112,12 +114,14 @@ def calibrate(evidence: Evidence) -> Pipeline:
     return alone(measured, loader.num_batches / max(1, loader.num_iterators))
 
 
-def _making(feed: Feed) -> tuple[Floats, float]:
-    """(seconds of a batch in a worker, what of them shipping costs)."""
+def _making(feed: Feed, samples: float) -> tuple[Floats, float]:
+    """(seconds of a batch in a worker, what of them shipping costs: a part of collating)."""
     loader = feed.loader
     ship_s = ASSUMED.ship_s + ASSUMED.ship_s_per_byte * _recycled_bytes(loader)
     if feed.workers:
-        return loader.make_s, min(ship_s, 0.8 * float(loader.make_s.mean()))
+        copied_s = ASSUMED.gather_s + ASSUMED.stacked_s * samples * len(_sizes(loader))
+        most_s = max(0.0, loader.collate_s - copied_s) if loader.collate_s else np.inf
+        return loader.make_s, min(ship_s, most_s, 0.8 * float(loader.make_s.mean()))
     # Short batches of the training thread are not all recorded as such, its fetches are.
     return loader.wait_s + ship_s, ship_s
 
@@ -166,13 +170,7 @@ def _warm(make_s: Floats, seen: Handover) -> tuple[Floats, float]:
 def _moving(seen: Handover, loader: LoaderUse) -> tuple[float, float]:
     """(receive, latency): what the training thread does for a batch, and what passes before it can."""
     assumed = ASSUMED.receive_s + ASSUMED.receive_s_per_byte * loader.batch_bytes
-    if seen.ready_s is None and seen.late_s is None:
-        return assumed, ASSUMED.latency_s
-    if seen.ready_s is None:
-        assert seen.late_s is not None
-        receive = min(assumed, seen.late_s)
-    else:
-        receive = seen.ready_s
+    receive = seen.ready_s if seen.ready_s is not None else min(assumed, seen.late_s or assumed)
     latency = ASSUMED.latency_s if seen.late_s is None else max(0.0, seen.late_s - receive)
     return receive, latency
 
