@@ -107,7 +107,7 @@ def tried(interpreter: str, torch: str, folder: Path, only: Sequence[str], jobs:
         tests = [f"tests/{name}" for name in only]
         chosen = "not gpu and not alone and not nightly"
         last = run(
-            str(python), "-m", "pytest", "-q", "-m", chosen, "-n", jobs, "--dist", "loadfile",
+            str(python), "-m", "pytest", "-m", chosen, "-n", jobs, "--dist", "loadfile",
             "-p", "no:cacheprovider", "-o", "pythonpath=tests", *tests,
         ).strip().splitlines()[-1:]  # fmt: skip
     counts = dict.fromkeys(("passed", "failed", "skipped", "error"), 0)
