@@ -754,7 +754,7 @@ static struct {
     int ends;
     int running, inside, elsewhere; /* elsewhere: another thread than the main one is recorded */
     pthread_t thread;
-    pid_t pid, held; /* held: by a fork in this process */
+    pid_t pid, held, again; /* held: by a fork in this process; again: to run once that is through */
     Hook *hook;
     PyThreadState *main;
     clockid_t cpu;
@@ -972,19 +972,30 @@ static int ticker_end(void)
     return ran;
 }
 
-/* hold() and go_on(): around a fork, which would copy but the thread that calls it. No Python runs in them. */
+/* hold() and go_on(): around a fork, which would copy but the thread that calls it. No Python runs in them. The thread
+   comes again once fork() is through: Python 3.13.0 counts threads at its end, and warns of more than one. */
 static PyObject *hold(PyObject *module, PyObject *unused)
 {
-    if (ticker_end())
+    if (ticker_end() || ticker.again == getpid())
         ticker.held = ticker.pid;
+    ticker.again = 0;
     Py_RETURN_NONE;
+}
+
+static int run_again(void *unused)
+{
+    if (ticker.again != 0 && ticker.again == getpid())
+        ticker_run();
+    ticker.again = 0;
+    return 0;
 }
 
 static PyObject *go_on(PyObject *module, PyObject *unused)
 {
-    if (ticker.held != 0 && ticker.held == getpid())
-        ticker_run();
+    ticker.again = ticker.held;
     ticker.held = 0;
+    if (ticker.again != 0 && Py_AddPendingCall(run_again, NULL) != 0)
+        run_again(NULL);
     Py_RETURN_NONE;
 }
 
@@ -997,7 +1008,7 @@ static PyObject *hook_sampled(PyObject *object, PyObject *const *args, size_t na
     if (PyVectorcall_NARGS(nargsf) == 0) {
         if (ticker.hook == self) {
             ticker_end();
-            ticker.held = 0;
+            ticker.held = ticker.again = 0;
             Py_CLEAR(ticker.hook);
         }
         Py_RETURN_NONE;
@@ -1024,7 +1035,7 @@ static PyObject *hook_sampled(PyObject *object, PyObject *const *args, size_t na
     ticker.last_ready = 0;
     ticker.last_ready = ready_time();
     ticker.asked = ticker.off_cpu = 0;
-    ticker.inside = ticker.elsewhere = ticker.held = 0;
+    ticker.inside = ticker.elsewhere = ticker.held = ticker.again = 0;
     int failed = ticker_run();
     if (failed) {
         errno = failed;
