@@ -51,17 +51,16 @@ EXAMPLE_1 = [
 ]  # fmt: skip
 ROWS: dict[str, dict[str, list[str]]] = {
     "spikevid": {
+        "cured, baseline's model": ["--variant", "cured", *CLIPS, *LIVE],
+        "plan A's model": ["--variant", "cured", "--config", PLAN.format("opt"), *CLIPS, *LIVE],
+        "plan B's model": ["--variant", "cured", "--config", PLAN.format("fast"), *CLIPS, *LIVE],
         "as_found": ["--variant", "as_found", *CLIPS],
-        "plan A (cured's data)": ["--variant", "cured", "--config", PLAN.format("opt"), *CLIPS, *LIVE],
-        "plan B (cured's data)": ["--variant", "cured", "--config", PLAN.format("fast"), *CLIPS, *LIVE],
-        "cured": ["--variant", "cured", *CLIPS, *LIVE],
     },
     "heads": {
         "as_found": ["--variant", "as_found", *PICTURES],
-        "guide, --use_amp": ["--variant", "guide", "--use_amp", *PICTURES],
-        "guide, example 1's losses": ["--variant", "guide", *EXAMPLE_1, *PICTURES],
         "cured, one camera": ["--variant", "cured", "--cameras_per_step", "1", *PICTURES],
         "cured, four cameras": ["--variant", "cured", *PICTURES],
+        "guide, example 1's losses": ["--variant", "guide", *EXAMPLE_1, *PICTURES],
     },
 }
 

@@ -71,13 +71,13 @@ def _quality(result: Mapping[str, Any]) -> list[str]:
     rows: Mapping[str, Mapping[str, Mapping[str, float]]] = result["quality"]
     base = next(iter(rows.values()))
     width = max(map(len, rows)) + 2
-    lines = [f"{'':<{width}}{'updates':>7}{'PSNR':>10}{'price':>10}{'by seed':>18}{'ms a step':>11}"]
+    lines = [f"{'':<{width}}{'updates':>7}{'PSNR':>10}{'difference':>12}{'by seed':>18}{'ms a step':>11}"]
     for name, seeds in rows.items():
         steps, found, ms = (mean(one[key] for one in seeds.values()) for key in ("steps", "psnr_db", "ms"))
         prices = [one["psnr_db"] - base[seed]["psnr_db"] for seed, one in seeds.items() if seed in base]
         each = ", ".join(f"{price:+.2f}" for price in prices)
         lines.append(
-            f"{name:<{width}}{steps:>7,.0f}{found:>7.2f} dB{mean(prices):>+7.2f} dB{each:>18}{ms:>11.1f}"
+            f"{name:<{width}}{steps:>7,.0f}{found:>7.2f} dB{mean(prices):>+9.2f} dB{each:>18}{ms:>11.1f}"
         )
     machine = result["machine"]
     told = f"{result['date']}, {machine['cores']} cores, {machine['device']}, torch {machine['torch']}"
