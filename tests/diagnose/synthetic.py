@@ -4,8 +4,10 @@ goes.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -17,6 +19,7 @@ from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LineCost, LoaderUse, Steps
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
+from hotloop.remedy.catalogue import exclude_each_other
 
 DATASET = "/app/data.py"
 TRAIN = "/app/train.py"
@@ -128,8 +131,25 @@ def evidence(
 
 
 def found(run: Steps, **world: Any) -> dict[str, Finding]:
-    """What the rules say of one run, by id."""
-    return {item.id: item for item in diagnose(evidence(run, **world))}
+    """What the rules say of one run, by id. No two of them advise opposite things."""
+    items = diagnose(evidence(run, **world))
+    assert opposed(items) == []
+    return {item.id: item for item in items}
+
+
+def opposed(findings: Sequence[Finding]) -> list[str]:
+    """Pairs of findings that want other values of one argument, or whose remedies exclude each other."""
+
+    def values(one: Finding) -> dict[str, set[str]]:
+        said = re.findall(r"\b(\w+)=(True|False|\d+)\b", one.advice)
+        return {name: {value for other, value in said if other == name} for name, _ in said}
+
+    return [
+        f"{one.id}: {one.advice} But {other.id}: {other.advice}"
+        for one, other in combinations(findings, 2)
+        if any(wanted.isdisjoint(values(other).get(name, wanted)) for name, wanted in values(one).items())
+        or any(exclude_each_other(a, b) for a in one.remedies for b in other.remedies)
+    ]
 
 
 def input_run(

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from synthetic import evidence, input_run, line, on_accelerator, steps
+from synthetic import evidence, input_run, line, on_accelerator, opposed, steps
 
 from hotloop.diagnose.bottleneck import bottleneck, verdict
 from hotloop.diagnose.diagnose import diagnose
@@ -99,6 +99,19 @@ def test_a_finding_without_a_cost_keeps_its_severity() -> None:
 def test_noise_is_not_mentioned() -> None:
     assert is_noise(graded(finding(cost=0.005), 1.0, Limits()), Limits())
     assert not is_noise(graded(finding(cost=0.03), 1.0, Limits()), Limits())
+
+
+@pytest.mark.parametrize(
+    ("other", "is_opposed"),
+    [
+        ({"advice": "Set num_workers=4."}, False),
+        ({"advice": "Set num_workers=0."}, True),
+        ({"remedies": ("no-workers",)}, True),
+    ],
+)
+def test_two_that_advise_opposite_things_are_seen(other: dict[str, object], is_opposed: bool) -> None:
+    more = replace(finding(), advice="Set num_workers=4 and pin_memory=True.", remedies=("num-workers",))
+    assert bool(opposed([more, replace(finding(), **other)])) == is_opposed
 
 
 # -- overlaps and broken rules ------------------------------------------------------------------------------

@@ -16,9 +16,7 @@ _log = logging.getLogger("hotloop.diagnose")
 
 
 def diagnose(
-    evidence: Evidence,
-    warn: Callable[[str], None] | None = None,
-    entries: Sequence[RuleEntry] | None = None,
+    evidence: Evidence, warn: Callable[[str], None] | None = None, entries: Sequence[RuleEntry] | None = None
 ) -> tuple[Finding, ...]:
     """Every finding of the run, in the order of ``weighed``.
 

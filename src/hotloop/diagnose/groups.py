@@ -168,6 +168,15 @@ def costliest_first(clusters: Iterable[list[LineCost]]) -> list[LineGroup]:
     return sorted(map(grouped, clusters), key=lambda group: -group.seconds)
 
 
+def without(groups: Iterable[LineGroup], seconds: float) -> list[LineGroup]:
+    """The groups without seconds that are another cause's, taken from the costliest first."""
+    left = []
+    for group in groups:
+        left.append(group.less(min(seconds, group.seconds)))
+        seconds -= min(seconds, group.seconds)
+    return sorted(left, key=lambda group: -group.seconds)
+
+
 def sampled_interval(seconds_per_step: float, num_samples: int) -> tuple[float, float]:
     """95 % interval of a sampled time: counting error of the samples behind it."""
     error = counting_error(num_samples)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 
 from hotloop.diagnose import repeating
 from hotloop.diagnose.causes import cause, spot
-from hotloop.diagnose.costs import BUSY_PHASES, phase_interval, step_cpu_s
+from hotloop.diagnose.costs import BUSY_PHASES, step_cpu_s
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import LineGroup, asking, hottest, quoted, seconds_of
+from hotloop.diagnose.groups import LineGroup, asking, hottest, quoted, sampled_interval, seconds_of
 from hotloop.diagnose.line_kinds import by_rows, is_gather
 from hotloop.diagnose.making import takes
 from hotloop.diagnose.repeating import cheaper
@@ -34,6 +34,7 @@ class Inline:
 
     wait_s: float
     saved_s: float
+    num_samples: int  # behind both
     statement: Place | None  # the statement of the training loop
     hot: LineGroup | None  # the line that dominates, or the hottest where the loop acts
     handed_over: bool  # the loop waits there for another thread or process
@@ -52,7 +53,9 @@ def inline_input(evidence: Evidence) -> Inline | None:
     if one_off(steps, "data_wait", steps.span_totals["data_wait"]):
         return None
     lines = [line for line in steps.lines if line.role == "input"]
-    total = sum(line.seconds for line in lines)
+    total, num_samples = seconds_of(lines), sum(line.num_samples for line in lines)
+    if num_samples < limits.min_samples:
+        return None
     hot = hottest(lines, total)
     if hot is not None and _trains(steps, hot):
         return None
@@ -67,6 +70,7 @@ def inline_input(evidence: Evidence) -> Inline | None:
     return Inline(
         wait_s=wait,
         saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
+        num_samples=num_samples,
         statement=asking(line for line in lines if line.statement) or steps.source_loop,
         hot=hot if rollout else dominant,
         handed_over=handed_over,
@@ -109,7 +113,7 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
         evidence,
         finding_id,
         cost_s=cost,
-        ci95=phase_interval(steps, cost, "data_wait"),
+        ci95=sampled_interval(cost, hot.num_samples),
         message=message,
         advice=advice + repeating.advice(again),
         numbers=[
@@ -119,11 +123,7 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
         ],
         where=hot.place,
         remedies=(*by_rows(hot.source), *repeating.remedies(again)) if plain else (),
-        data={
-            "share_of_make": hot.share,
-            "statement": str(inline.statement or ""),
-            **repeating.data(again),
-        },
+        data={"share_of_make": hot.share, "statement": str(inline.statement or ""), **repeating.data(again)},
     )
 
 
@@ -139,7 +139,7 @@ def acting(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
         evidence,
         finding_id,
         cost_s=cost,
-        ci95=phase_interval(steps, cost, "data_wait"),
+        ci95=sampled_interval(cost, hot.num_samples),
         message=(
             f"{hot.what} at {spot(hot.place)} takes {duration(cost)} of every step "
             f"({share(cost / steps.step_s)}): the loop acts before it trains, for "

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from dataclasses import replace
 
-from hotloop.diagnose.collating import giving_back
+from hotloop.diagnose.collating import at_the_loader
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import LineGroup, costliest_first, group_lines, select
 from hotloop.diagnose.source import line_text, loops_around
@@ -20,11 +20,6 @@ _OTHER_RULES = {"targets", "logging", "checkpoint", "evaluation", "viewer", "inp
 _COUNTED_ELSEWHERE = ("logging", "checkpoint", "evaluation", "startup")
 #: A full collection or two happen in any run that starts; a pattern is more.
 _FEWEST_COLLECTIONS = 5
-#: Loops over the layers of a model are its structure, not a mistake.
-_STRUCTURE = re.compile(
-    r"\b\w*(layer|block|module|stage|head|param|weight|children|conv|cell|encoder|decoder|depth)\w*",
-    re.I,
-)
 OF_MODULES = ("forward", "__call__")
 _OVER_PARAMETERS = re.compile(
     r"parameters\(|state_dict\(|named_buffers\(|buffers\(|\bparams?\b|param_groups|shadow", re.I
@@ -38,7 +33,7 @@ _SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.item\(")
 def beside_the_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of lines that run between the phases of a step, costliest first."""
     steps = evidence.steps
-    others = viewer_lines(steps) + collecting_lines(steps) + giving_back(steps)
+    others = viewer_lines(steps) + collecting_lines(steps) + at_the_loader(steps)
     lines = select(
         steps, lambda line: line.phase == "other" and (line.role not in _OTHER_RULES or is_wait(line))
     )
@@ -140,7 +135,7 @@ def _around_calls(evidence: Evidence, statement: Place) -> Loop | None:
         if not any(one.file == statement.file and loop.line <= one.line <= loop.end_line for one in driven)
     ]
     loop = inner[-1] if inner else None
-    return None if loop is None or loop.structural or _STRUCTURE.search(loop.over) else loop
+    return None if loop is None or loop.structural else loop
 
 
 def inner_loop(evidence: Evidence, line: LineCost) -> Loop | None:
@@ -162,7 +157,7 @@ def per_parameter(evidence: Evidence, line: LineCost) -> str:
 
 def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:
     loop = inner_loop(evidence, line)
-    return loop is not None and not loop.structural and not _STRUCTURE.search(loop.over)
+    return loop is not None and not loop.structural
 
 
 def _inner_loops(evidence: Evidence, line: LineCost) -> list[Loop]:

@@ -57,7 +57,5 @@ def with_kernels(device: DeviceUse | None, profile: Mapping[str, Any]) -> Device
     if device is None:
         device = DeviceUse(busy_ratio=float(profile.get("device_busy_ratio") or 0.0), idle_s_by_phase={})
     return replace(
-        device,
-        launch_bound_ratio=profile.get("launch_gap_ratio"),
-        kernels=tuple(profile["kernels"]),
+        device, launch_bound_ratio=profile.get("launch_gap_ratio"), kernels=tuple(profile["kernels"])
     )

@@ -199,12 +199,7 @@ def groups(keys: Ints) -> list[Ints]:
 
 
 def main_lines(
-    sampled: Sampled,
-    loop: Loop,
-    places: Places,
-    span: tuple[int, int],
-    exact: Floats,
-    ran: float,
+    sampled: Sampled, loop: Loop, places: Places, span: tuple[int, int], exact: Floats, ran: float
 ) -> tuple[LineCost, ...]:
     """Lines of the main thread in the span and before it. ``exact``: seconds of the span by phase."""
     samples = sampled.samples

@@ -27,25 +27,10 @@ FunctionKey = tuple[str, str, int]
 Spot = tuple[int, int]
 
 #: Packages whose frames mean that something is being logged or drawn.
-LOGGERS = frozenset(
-    [
-        "logging",
-        "tqdm",
-        "tensorboard",
-        "tensorboardX",
-        "matplotlib",
-        "wandb",
-        "rich",
-        "loguru",
-        "mlflow",
-        "neptune",
-        "comet_ml",
-        "clearml",
-        "aim",
-        "seaborn",
-        "plotly",
-    ]
-)
+LOGGERS = frozenset([
+    "logging", "tqdm", "tensorboard", "tensorboardX", "matplotlib", "wandb", "rich", "loguru", "mlflow",
+    "neptune", "comet_ml", "clearml", "aim", "seaborn", "plotly",
+])  # fmt: skip
 LOGGING_PATHS = ("torch.utils.tensorboard",)
 SERIALIZERS = ("torch.serialization", "safetensors", "pickle", "cloudpickle", "dill", "joblib")
 #: Torch code on the way into or out of an observed call.
@@ -212,7 +197,9 @@ class Loop:
     def _by_place(
         self, stack: Stack, frame: Frame, below: tuple[Frame, ...], before: At, after: At
     ) -> tuple[Role, str]:
-        if any(self._computes(one) for one in stack.frames):
+        # What a library does around forward and backward (``torch.func``) is none of the user's work.
+        inside = bool(stack.library) and self._computes(stack.frames[-1], "update", "fetch")
+        if inside or any(self._computes(one) for one in stack.frames):
             return "forward", "forward"
         for name, role, phase in _TOUCHED:
             if any(line == frame.line for line, _ in self.spots(name, frame.function)):
@@ -236,12 +223,11 @@ class Loop:
             return ("targets" if before is At.FETCHED else "other"), "other"
         return "other", "other"
 
-    def _computes(self, frame: Frame) -> bool:
-        """Whether a call leads to the model and to nothing else of the step: what it does is forward."""
-        spot = (frame.line, frame.col)
-        if spot not in self.spots("forward", frame.function):
-            return False
-        return not any(spot in self.spots(name, frame.function) for name in ("backward", "update", "fetch"))
+    def _computes(self, frame: Frame, *never: str) -> bool:
+        """Whether a call leads to the model and to nothing else of the step (these kinds): it is forward."""
+        spot, others = (frame.line, frame.col), never or ("backward", "update", "fetch")
+        leads = spot in self.spots("forward", frame.function)
+        return leads and not any(spot in self.spots(name, frame.function) for name in others)
 
 
 def named_phase(library: Sequence[str], called_back: Iterable[Frame] = ()) -> tuple[Role, str]:

@@ -116,11 +116,7 @@ def _part(process: Process, first: int, last: int, begin: int, until: int | None
         to = len(worker.rows) if until is None else _index(worker.rows, origin + until)
         workers.append(replace(worker, rows=worker.rows[at:to]))
         release(worker.rows)
-    return replace(
-        process,
-        rows=process.rows[first:last],
-        workers=tuple(workers),
-    )
+    return replace(process, rows=process.rows[first:last], workers=tuple(workers))
 
 
 def _index(rows: npt.NDArray[Any], time: int) -> int:

@@ -18,15 +18,7 @@ from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
 
 #: Notes that name a loader by its id.
-_NAMING = (
-    "iterator",
-    "batch",
-    "unread",
-    "worker_stat",
-    "leaves",
-    "dataset_changed",
-    "dataset_written",
-)
+_NAMING = ("iterator", "batch", "unread", "worker_stat", "leaves", "dataset_changed", "dataset_written")
 #: What may differ between two constructions of the same loader, and of its dataset with the length.
 _OF_THE_OBJECT = frozenset(("note", "t", "id", "dataset"))
 _OF_THE_LENGTH = frozenset(("len", "bytes"))

@@ -112,12 +112,7 @@ def intervals(seen: Seen, found: Regions, loop: Loop, places: Places, samples: T
         return max(seconds, key=seconds.__getitem__, default=site)
 
     return tuple(
-        Interval(
-            start_s=int(start) / 1e9,
-            end_s=int(end) / 1e9,
-            after_step=int(after[i]),
-            place=started(i),
-        )
+        Interval(start_s=int(start) / 1e9, end_s=int(end) / 1e9, after_step=int(after[i]), place=started(i))
         for i, (start, end) in enumerate(zip(found.start, found.end, strict=True))
     )
 

@@ -16,7 +16,8 @@ from hotloop.source.nodes import FUNCTIONS, Function
 class Loop:
     """A ``for`` or ``while`` in the user's source. ``over`` is what it runs over, "" for ``while``.
 
-    ``structural``: it runs over parts of an object (``self.layers``) or calls them (``layer(x)``).
+    ``structural``: it runs over parts of an object (``self.layers``) or calls them (``layer(x)``,
+    ``self.layers[i](x)``).
     """
 
     line: int
@@ -38,7 +39,7 @@ def loops_at(text: str, line: int) -> tuple[Loop, ...]:
             ends = [] if isinstance(node, ast.While) else list(ast.walk(node.target))
             names = {one.id for one in ends if isinstance(one, ast.Name)}
             body = _lines(text, node)
-            called = any(re.search(rf"(?<![\w.]){name}\(", body) for name in names)
+            called = any(re.search(rf"((?<![\w.]){name}|self\.\w+\[{name}\])\(", body) for name in names)
             loops.append(
                 Loop(
                     line=node.lineno,

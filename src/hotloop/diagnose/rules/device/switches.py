@@ -38,10 +38,8 @@ from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Steps
 from hotloop.units import duration, share
 
-#: What may ask for float64 in a source, and what sets it.
-_EXACT = re.compile(
-    r"\b(gradcheck|create_graph|hessian|jacobian|LBFGS|odeint|cholesky|solve|eigh|svd|lstsq)\b"
-)
+#: A source asks for float64 where tensors are made with it; a cast may only match what numpy made.
+_ASKED = re.compile(r"\b(dtype\s*=|set_default_dtype\()\s*torch\.(float64|double)\b")
 _WIDE = re.compile(r"\.double\(\)|\btorch\.(float64|double)\b|\bDoubleTensor\b")
 #: A device that computes draws well over half of its power limit; one that moves small tensors does not.
 _POWER_RATIO = 0.35
@@ -221,8 +219,8 @@ def low_intensity(evidence: Evidence) -> Iterator[Finding]:
 
 @rule("device/float64")
 def float64(evidence: Evidence) -> Iterator[Finding]:
-    """Most trained weights are float64. Where the source differentiates twice, solves or checks gradients,
-    its task may need that, which no row tells. What is saved is assumed: medium at most.
+    """Most trained weights are float64. No row tells whether the task needs that, and what is saved is
+    assumed: low at most, and information where the source makes its tensors so.
     """
     steps, saves = evidence.steps, evidence.limits.float64_saves_ratio
     dtypes: Counter[str] = Counter()
@@ -233,7 +231,7 @@ def float64(evidence: Evidence) -> Iterator[Finding]:
         return
     large = saves * computing >= evidence.limits.medium_ratio * steps.step_s
     texts = sources(evidence).items()
-    exact = next((found[0] for _, text in texts if (found := _EXACT.search(text))), "")
+    asked = any(_ASKED.search(text) for _, text in texts)
     set_by = (
         Place(file=file, line=text.count("\n", 0, found.start()) + 1)
         for file, text in texts
@@ -242,15 +240,15 @@ def float64(evidence: Evidence) -> Iterator[Finding]:
     yield cause(
         evidence,
         "device/float64",
-        message="The model computes in float64, which takes twice the time of float32 and more"
-        + (f": whether «{exact}» in the source needs it, a trial would tell." if exact else "."),
+        message="The model computes in float64, which takes twice the time of float32 and more. Only a trial "
+        "tells whether its task needs that.",
         numbers=[
             f"{share(dtypes['float64'] / dtypes.total())} of the weights are float64",
             f"saving assumed, not measured: {share(saves)} of {duration(computing)} of computing per step",
         ],
         cost_s=saves * computing,
         where=next(set_by, steps.source_loop),
-        severity="info" if exact else "medium" if large else None,
+        severity="info" if asked else "low" if large else None,
         data={"assumed": True, "effect": "numeric"},
     )
 

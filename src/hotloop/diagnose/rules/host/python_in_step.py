@@ -10,7 +10,7 @@ import numpy as np
 from hotloop.diagnose.causes import at, cause, in_framework, spot
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import LineGroup, sampled_interval
+from hotloop.diagnose.groups import LineGroup, sampled_interval, without
 from hotloop.diagnose.inline import acting
 from hotloop.diagnose.line_kinds import by_rows
 from hotloop.diagnose.python_work import (
@@ -70,14 +70,7 @@ def _without_collector(evidence: Evidence, groups: list[LineGroup]) -> list[Line
     """Takes out the garbage collector's time: it runs where objects are made, first in the costliest."""
     steps = evidence.steps
     taken = min(collector_s(evidence), steps.gc_s_by_phase.get("other", 0.0))
-    if collecting_lines(steps):
-        return groups
-    left = []
-    for group in groups:
-        part = min(taken, group.seconds)
-        taken -= part
-        left.append(group.less(part))
-    return sorted(left, key=lambda group: -group.seconds)
+    return groups if collecting_lines(steps) else without(groups, taken)
 
 
 def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: float) -> list[LineGroup]:

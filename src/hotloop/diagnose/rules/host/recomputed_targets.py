@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from hotloop.diagnose.causes import at, cause, reachable, spot
-from hotloop.diagnose.collating import giving_back
+from hotloop.diagnose.collating import at_the_loader, giving_back_s
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select
+from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select, without
 from hotloop.diagnose.line_kinds import is_random
 from hotloop.diagnose.python_work import is_wait
 from hotloop.diagnose.source import function_text
@@ -23,9 +23,9 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """Work in the step whose input is the batch and not the model: the loader could have done it."""
     steps, limits = evidence.steps, evidence.limits
     lines = select(steps, lambda line: line.role == "targets" and line.phase not in ("startup", "evaluation"))
-    back = giving_back(steps)
-    lines = [line for line in lines if line not in back and not is_wait(line)]
-    for group in group_lines(lines)[:3]:
+    loading = at_the_loader(steps)
+    groups = group_lines(line for line in lines if line not in loading and not is_wait(line))
+    for group in without(groups, giving_back_s(steps))[:3]:
         exposed = steps.exposed(group.hottest.phase)
         if group.seconds * exposed < limits.worth_fixing_ratio * steps.span_s:
             continue

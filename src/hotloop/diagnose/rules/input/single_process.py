@@ -7,10 +7,10 @@ from collections.abc import Iterator
 
 from hotloop.diagnose import repeating
 from hotloop.diagnose.causes import cause
-from hotloop.diagnose.costs import Feed, feed_of, offers, one_batch_each, phase_interval
+from hotloop.diagnose.costs import Feed, feed_of, offers, one_batch_each
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import hottest, seconds_of
+from hotloop.diagnose.groups import hottest, sampled_interval, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
 from hotloop.diagnose.making import of_making, predicted, takes
 from hotloop.diagnose.rules.input.workers import worker_limit
@@ -143,7 +143,7 @@ def _inline(evidence: Evidence, inline: Inline) -> Finding:
             *inline.top,
         ],
         cost_s=inline.saved_s,
-        ci95=phase_interval(steps, inline.saved_s, "data_wait"),
+        ci95=sampled_interval(inline.saved_s, inline.num_samples),
         where=inline.statement,
         remedies=(),
     )

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, giving_back
+from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, giving_back_s
 from hotloop.diagnose.costs import Feed, feed_of, offers
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
@@ -140,7 +140,7 @@ def worker_transport(evidence: Evidence) -> Iterator[Finding]:
         return
     # Waiting for a core after a batch has come is the crowd's, whatever loader it comes from.
     crowded = feed.deliver_s / feed.main_got - feed.deliver_s
-    returned = sum(line.seconds for line in giving_back(evidence.steps)) / evidence.steps.num_steps
+    returned = giving_back_s(evidence.steps) / evidence.steps.num_steps
     alone = feed.step_s - feed.at(0) - crowded + returned
     writing = _writing_s(feed)
     shipping = max(_shipping_s(feed, evidence), _writing_saved_s(feed, writing)) + returned

@@ -10,12 +10,7 @@ from hotloop.diagnose.causes import cause
 from hotloop.diagnose.device_state import smallest_device_bytes
 from hotloop.diagnose.discovery import rule
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.memory_use import (
-    device_notes,
-    limit_of,
-    note_column,
-    peak_of,
-)
+from hotloop.diagnose.memory_use import device_notes, limit_of, note_column, peak_of
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse
 from hotloop.units import share, size
