@@ -92,6 +92,13 @@ def test_steps_and_evaluations_are_counted(name):
         assert len(steps.evaluations) == num_evaluations
 
 
+def test_what_a_closure_does_before_its_backward_is_not_the_optimizers():
+    """Lightning trains in one; of L-BFGS the search that follows the first gradient is the optimizer's."""
+    steps = measure(process("I1 " + "D1 O{F,B} " * 10 + "X1"))
+    assert steps.span_totals["optimizer"] * 1e3 == pytest.approx(10 * 0.2)
+    assert steps.span_totals["other"] * 1e3 > 10 * 0.2
+
+
 def test_step_begins_with_its_batch():
     """What follows the update (a metric, a log) belongs to the step that ends."""
     steps = measure(process("I1 " + "D1 F B O " * 4 + "X1"))

@@ -41,16 +41,7 @@ from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.sampling import Sampled, read_samples, split_gaps, tiled
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, site_costs, with_graphs, with_last_interval
-from hotloop.measure.spans import (
-    OWNERS,
-    Bools,
-    Spans,
-    Table,
-    innermost,
-    nest,
-    of_kind,
-    wall_ns,
-)
+from hotloop.measure.spans import Bools, Spans, Table, innermost, of_kind, owners, wall_ns
 from hotloop.measure.stacks import main_stacks
 from hotloop.measure.startup import startup_parts
 from hotloop.measure.stepping import Seen, Stepping, bounded, find_steps
@@ -99,7 +90,7 @@ def measure(
 
 def _seen(process: Process, *, later: bool) -> tuple[Seen, Bools]:
     """The rows with the steps found in them, and which of their forwards evaluate."""
-    spans = nest(of_kind(process, *OWNERS))
+    spans = owners(process)
     events = events_of(spans)
     lives = lives_of(spans, events, loaders_of_iterators(process), later=later)
     flagged = eval_forwards(spans, events, lives)

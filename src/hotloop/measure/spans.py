@@ -48,10 +48,7 @@ class Table:
 
     def take(self, index: Any) -> Table:
         """The rows picked by a mask or by indices."""
-        return Table(
-            start=self.start[index], end=self.end[index], kind=self.kind[index], flags=self.flags[index],
-            site=self.site[index], obj=self.obj[index], extra=self.extra[index], value=self.value[index],
-        )  # fmt: skip
+        return Table(**{name: getattr(self, name)[index] for name in Table.__dataclass_fields__})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,10 +124,23 @@ def nest(rows: Table) -> Spans:
     for depth in range(1, int(level.max()) + 1 if len(rows) else 0):
         index = np.flatnonzero(level == depth)
         top[index] = top[parent[index]]
-    return Spans(
-        start=rows.start, end=end, kind=rows.kind, flags=rows.flags, site=rows.site, obj=rows.obj,
-        extra=rows.extra, value=rows.value, parent=parent, level=level, top=top, exclusive=exclusive,
-    )  # fmt: skip
+    columns = {**vars(rows), "end": end}
+    return Spans(**columns, parent=parent, level=level, top=top, exclusive=exclusive)
+
+
+def owners(process: Process) -> Spans:
+    """The intervals that own a process's host time. An optimizer's step that calls a closure begins where the
+    first backward in it ends: what comes before, a framework's whole training step, is not the optimizer's.
+    """
+    spans = nest(of_kind(process, *OWNERS))
+    inner = np.flatnonzero((spans.kind == row.BACKWARD) & (spans.parent >= 0))
+    inner = inner[spans.kind[spans.parent[inner]] == row.OPTIMIZER]
+    if not len(inner):
+        return spans
+    outer, first = np.unique(spans.parent[inner], return_index=True)
+    rows = spans.take(np.arange(len(spans)))
+    rows.start[outer] = spans.end[inner[first]]
+    return nest(rows)
 
 
 def _sorted(rows: Table) -> Table:
