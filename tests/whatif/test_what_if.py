@@ -201,7 +201,7 @@ class Data(Dataset):
 
 net = torch.nn.Linear(4, 1)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-torch.manual_seed(0)
+torch.manual_seed(0); torch.multiprocessing.set_start_method("fork")
 for x in DataLoader(Data(), 4, shuffle=True):
     net(x).sum().backward()
     optimizer.step()
