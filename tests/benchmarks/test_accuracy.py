@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from hotloop.diagnose.discovery import rules
+from hotloop.diagnose.evidence import rules
 
 FOLDER = Path(__file__).parents[2] / "benchmarks" / "accuracy"
 

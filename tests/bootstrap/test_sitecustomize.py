@@ -12,7 +12,7 @@ import pytest
 from tests.running import INJECT, environment, run_command, run_observed
 
 from hotloop.measure import measure
-from hotloop.measure.jobs import main_job
+from hotloop.measure.measure import main_job
 from hotloop.record.read import open_recording
 
 #: What is looked at here is how an interpreter starts.

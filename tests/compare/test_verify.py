@@ -18,7 +18,7 @@ from hotloop.compare.run import Run, measured, run_of
 from hotloop.compare.speed import per_s, speed
 from hotloop.compare.verdict import Verdict, judge
 from hotloop.errors import UsageError
-from hotloop.measure.others import span_s
+from hotloop.measure.steps import span_s
 from hotloop.record.recording import Note
 
 

@@ -11,10 +11,9 @@ import pytest
 from synthetic import evidence, input_run, line, on_accelerator, opposed, steps
 
 from hotloop.diagnose.bottleneck import bottleneck, verdict
-from hotloop.diagnose.diagnose import diagnose
-from hotloop.diagnose.discovery import RuleEntry, rules
+from hotloop.diagnose.diagnose import OVERLAPS, by_cost, diagnose, graded, is_noise, resolved
+from hotloop.diagnose.evidence import RuleEntry, rules
 from hotloop.diagnose.limits import Limits
-from hotloop.diagnose.weighing import OVERLAPS, by_cost, graded, is_noise, resolved
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse
 from hotloop.phases import CLASSES

@@ -9,9 +9,8 @@ import pytest
 from synthetic import evidence, steps
 
 from hotloop.diagnose.bottleneck import verdict
-from hotloop.diagnose.doubt import doubt
+from hotloop.diagnose.diagnose import doubt, graded
 from hotloop.diagnose.limits import Limits
-from hotloop.diagnose.weighing import graded
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 

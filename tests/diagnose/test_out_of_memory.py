@@ -10,7 +10,7 @@ import pytest
 from synthetic import evidence, steps
 
 from hotloop.diagnose.diagnose import diagnose
-from hotloop.diagnose.failures import read_failure
+from hotloop.diagnose.rules.memory.out_of_memory import read_failure
 from hotloop.findings import Finding
 
 GIB = 2**30

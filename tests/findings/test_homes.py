@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from hotloop.audit.rules import RULES
-from hotloop.diagnose import discovery as running
+from hotloop.diagnose import evidence as running
 from hotloop.findings import ENTRIES, about_batches, about_computing, pages
 from hotloop.remedy import catalogue
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
-from hotloop.measure.device import with_kernels
+from hotloop.measure.facts import with_kernels
 from hotloop.measure.steps import DeviceUse
 from hotloop.probe.observers.profile import summary
 

@@ -17,7 +17,7 @@ from hotloop.compare.losses import ema, learned_at_least
 from hotloop.compare.run import Floats, Run
 from hotloop.compare.speed import Speed, crowd, per_s, samples_per_s
 from hotloop.errors import UsageError
-from hotloop.measure.others import span_s
+from hotloop.measure.steps import span_s
 from hotloop.record.recording import Process
 from hotloop.record.samples import device_peak, resident, sampled
 from hotloop.units import duration, rate, share, size

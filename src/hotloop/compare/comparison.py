@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, NamedTuple
 from hotloop.compare.checklist import host_memory
 from hotloop.compare.run import Run, how_it_failed
 from hotloop.compare.speed import NOT_ALONE, Speed, crowd, per_s, samples_per_s, speed
-from hotloop.measure.blocks import block_means
+from hotloop.measure.stepping import block_means
 from hotloop.phases import PHASES
 from hotloop.record.samples import device_peak
 from hotloop.stats import standard_error, t95

@@ -15,7 +15,7 @@ from hotloop.errors import UsageError
 from hotloop.findings import Finding
 from hotloop.foreign import clean
 from hotloop.measure import measure
-from hotloop.measure.jobs import main_job
+from hotloop.measure.measure import main_job
 from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.steps import Steps
 from hotloop.record import rows as row

@@ -15,9 +15,8 @@ from typing import NamedTuple
 import numpy as np
 
 from hotloop.compare.run import Run
-from hotloop.measure.blocks import block_means
-from hotloop.measure.others import others_cores, span_s
-from hotloop.measure.steps import Steps
+from hotloop.measure.stepping import block_means
+from hotloop.measure.steps import Steps, others_cores, span_s
 from hotloop.stats import standard_error, t95, welch
 
 #: Part of the machine that others may use before a ratio of two launches is in doubt.

@@ -6,9 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hotloop import units
-from hotloop.diagnose.causes import spot
-from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.first_pass import FirstPass
+from hotloop.diagnose.evidence import Evidence, FirstPass, spot
 from hotloop.diagnose.limits import Limits
 from hotloop.diagnose.python_work import OF_MODULES, python_in_model
 from hotloop.findings import Finding

@@ -19,8 +19,8 @@ import numpy.typing as npt
 
 from hotloop.diagnose.collating import making_lines, outside_samples
 from hotloop.diagnose.evidence import Evidence
-from hotloop.measure.blocks import block_means
 from hotloop.measure.lines import package_of
+from hotloop.measure.stepping import block_means
 from hotloop.measure.steps import LoaderUse, Steps
 from hotloop.stats import half_width
 

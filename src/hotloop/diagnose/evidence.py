@@ -1,19 +1,31 @@
-"""What a rule sees, and what a rule is."""
+"""What a rule sees, what a rule is, and what it yields."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+import importlib
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from pathlib import Path, PurePath
 from typing import Any, Final
 
 import numpy as np
 
-from hotloop.diagnose.first_pass import FirstPass, first_pass
 from hotloop.diagnose.limits import Limits
-from hotloop.findings import Finding
-from hotloop.measure.others import core_time_got, others_beside, span_s
-from hotloop.measure.steps import Floats, Steps
+from hotloop.findings import ENTRIES, Finding, Place, Severity
+from hotloop.measure.steps import (
+    Floats,
+    Interval,
+    LoaderUse,
+    SiteCost,
+    Steps,
+    core_time_got,
+    others_beside,
+    span_s,
+)
 from hotloop.record.recording import Note, Process, Recording
+from hotloop.source.written import Written
 
 #: Fewer samples of a process, those of the first steps left out, do not show what it used of the cores.
 _LEAST_SAMPLES: Final = 4
@@ -121,3 +133,206 @@ def evidence_of(recording: Recording, steps: Steps, ranks: tuple[Steps, ...], li
 
 
 Rule = Callable[[Evidence], Iterable[Finding]]
+
+
+#: Steps at the start of each pass that are left out: workers that begin, queues that fill.
+_BEGIN: Final = 1
+#: Later steps that work longer by this part of what they wait less hide the wait.
+_HIDDEN: Final = 0.5
+
+
+@dataclass(frozen=True, kw_only=True)
+class FirstPass:
+    """Seconds that a step of the first pass waited for data, and one of the later passes."""
+
+    num_steps: int
+    wait_s: float
+    later_s: float
+    excess_s: float  # of the training span, in all
+    share: float  # of all steps
+
+    def after(self, loader: LoaderUse) -> LoaderUse:
+        """The loader with the makes of later passes only."""
+        return replace(loader, make_s=loader.make_s[round(self.share * len(loader.make_s)) :])
+
+
+def first_pass(steps: Steps, limits: Limits) -> FirstPass | None:
+    """The first pass, where each later one waited far less; None where there is none, or none to compare."""
+    loader = steps.train_loader()
+    if loader is None or not loader.batches_per_epoch or not loader.num_batches or loader.num_iterators < 2:
+        return None
+    length = round(loader.batches_per_epoch * steps.num_steps / max(loader.num_batches, 1))
+    passes = steps.num_steps // length if length else 0
+    if passes < 2 or length < limits.min_steps:
+        return None
+    if any(one.role == "train" and len(one.wait_s) for one in steps.loaders if one is not loader):
+        return None  # others feed the steps too
+    wait = steps.phase("data_wait")
+    turns = [slice(at + _BEGIN, at + length) for at in range(0, passes * length, length)]
+    means = [float(wait[turn].mean()) for turn in turns]
+    medians = [float(np.median(wait[turn])) for turn in turns]  # a disturbance is of some steps
+    first, later = means[0], max(means[1:])
+    if later > limits.later_pass_ratio * first or first - later < limits.worth_fixing_ratio * steps.step_s:
+        return None
+    if max(medians[1:]) > limits.later_pass_ratio * medians[0]:
+        return None
+    busy = np.asarray(steps.end_s) - np.asarray(steps.start_s) - steps.phase("data_wait")
+    slower = min(float(busy[turn].mean()) for turn in turns[1:]) - float(busy[turns[0]].mean())
+    if slower > _HIDDEN * (first - later):  # workers have longer for a batch: nothing is kept
+        return None
+    excess = float(np.maximum(0.0, wait[:length] - later).sum())
+    usual = float(np.mean(means[1:]))
+    share = length / steps.num_steps
+    return FirstPass(num_steps=length, wait_s=first, later_s=usual, excess_s=excess, share=share)
+
+
+# Every rule, found by its folder
+
+
+@dataclass(frozen=True, kw_only=True)
+class RuleEntry:
+    """One rule: its public id and its function.
+
+    Of a ``costed`` rule, findings that cost nothing (hidden work) are not reported. A rule that speaks of
+    rates is silent about a run too short for one, unless it speaks of ``short_runs`` as well.
+    """
+
+    id: str
+    check: Rule
+    costed: bool = False
+    short_runs: bool = False
+
+    def __call__(self, evidence: Evidence) -> Iterable[Finding]:
+        """Run the rule."""
+        return self.check(evidence) if self.short_runs or evidence.enough else ()
+
+
+def rule(finding_id: str, *, costed: bool = False, short_runs: bool = False) -> Callable[[Rule], RuleEntry]:
+    """Make a function over the evidence the rule of a finding."""
+    return lambda check: RuleEntry(id=finding_id, check=check, costed=costed, short_runs=short_runs)
+
+
+@lru_cache(maxsize=1)
+def rules() -> tuple[RuleEntry, ...]:
+    """Every rule, sorted by id."""
+    folder = Path(__file__).parent / "rules"
+    files = (path for path in folder.glob("*/*.py") if not path.name.startswith("_"))
+    names = (f"hotloop.diagnose.rules.{path.parent.name}.{path.stem}" for path in files)
+    by_id: dict[str, RuleEntry] = {}
+    for name in names:
+        module = vars(importlib.import_module(name))
+        found = [*module.values(), *module.get("RULES", ())]
+        by_id |= {entry.id: entry for entry in found if isinstance(entry, RuleEntry)}
+    return tuple(by_id[name] for name in sorted(by_id))
+
+
+# What a rule yields
+
+
+#: Of what is done so often in a run at least this many times are left, whatever they take.
+_STAY = 4
+
+
+def cause(
+    evidence: Evidence,
+    finding_id: str,
+    *,
+    message: str,
+    numbers: Iterable[str],
+    advice: str = "",
+    cost_s: float = 0.0,
+    where: Place | None = None,
+    ci95: tuple[float, float] | None = None,
+    severity: Severity | None = None,
+    remedies: tuple[str, ...] | None = None,
+    data: Mapping[str, Any] | None = None,
+) -> Finding:
+    """A finding on the rank spoken about. ``cost_s`` is in seconds per step, not negative.
+
+    ``advice`` and ``remedies`` that are not given are those of the finding's id.
+
+    A ``severity`` given here is kept as it is (``severity_fixed``): for causes whose cost is not time.
+    """
+    steps, home = evidence.steps, ENTRIES[finding_id]
+    cost = max(0.0, cost_s)
+    facts = dict(data or {})
+    if severity is not None:
+        facts["severity_fixed"] = True
+    return Finding(
+        id=finding_id,
+        message=message,
+        advice=advice or home.advice,
+        evidence=tuple(numbers),
+        cost_s_per_step=cost,
+        cost_ci95=ci95,
+        share=cost / steps.step_s if steps.step_s > 0 else 0.0,
+        severity=severity or "info",
+        where=where,
+        remedies=home.remedies if remedies is None else remedies,
+        rank=steps.rank if len(evidence.ranks) > 1 else None,
+        data=facts,
+    )
+
+
+def spot(place: Place | None) -> str:
+    """A place in a sentence: ``train.py:41``, "" when unknown."""
+    return f"{PurePath(place.file).name}:{place.line}" if place else ""
+
+
+def calls_of(steps: Steps, site: SiteCost) -> str:
+    """Where something was called how often: ``train.py:41: all_reduce, 2 per step``."""
+    often = f"{site.count / steps.num_steps:.2g} per step"
+    return f"{spot(site.place) or 'unknown place'}: {site.operation}, {often}"
+
+
+def reachable(place: Place, function: str) -> str | None:
+    """A function as live forms want it named, ``train.py:Head.targets``; None where none is of that name."""
+    return f"{PurePath(place.file).name}:{function}" if function and "<" not in function else None
+
+
+def decided(by: Written) -> str:
+    """What put a value in effect: ``data.py:18 num_workers=2``."""
+    return f"{spot(Place(file=by.file, line=by.line))} {by.text}" if by.file else by.text
+
+
+def at(place: Place | None) -> str:
+    """`` at train.py:41``, "" when unknown."""
+    return f" at {spot(place)}" if place else ""
+
+
+def in_framework(steps: Steps, place: Place | None) -> bool:
+    """Whether a place is the line in which a framework runs the whole training: none of the user's code."""
+    call = steps.framework_call
+    return call is not None and place is not None and place.at_line == call.at_line
+
+
+def rarer(steps: Steps, seconds: float, count: int, free_ratio: float) -> int:
+    """Done one time in 2, 5, 10, 20, ..., what now takes these seconds over the span takes the free share of
+    it; a few of the ``count`` times stay.
+    """
+    rest_s = max(1e-9, steps.span_s - seconds)
+    wanted = max(2.0, seconds * (1 - free_ratio) / (free_ratio * rest_s))
+    most = max(2.0, count / _STAY)
+    if wanted <= most:
+        rounded = next(number for number in _rounded(wanted) if number >= wanted)
+        if rounded <= most:
+            return rounded
+    return max(number for number in _rounded(most) if number <= most)
+
+
+def _rounded(number: float) -> list[int]:
+    """1, 2, 5 and 10 times the power of ten below a number."""
+    unit = 10 ** math.floor(math.log10(number))
+    return [unit * part for part in (1, 2, 5, 10)]
+
+
+def beyond(steps: Steps, seconds: float, free_ratio: float) -> float:
+    """Seconds per step of ``seconds`` (over the span) beyond a share of the span that is fair to spend."""
+    return max(0.0, seconds - free_ratio * steps.span_s) / max(1, steps.num_steps)
+
+
+def steps_between(steps: Steps, intervals: Sequence[Interval]) -> float:
+    """Steps from one evaluation or checkpoint to the next: the median; of a single one all steps."""
+    gaps = np.diff(sorted(interval.after_step for interval in intervals))
+    gaps = gaps[gaps > 0]
+    return float(np.median(gaps)) if len(gaps) else steps.num_steps / max(1, len(intervals))

@@ -7,7 +7,8 @@ from typing import Any
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
-from hotloop.measure.steps import LoaderUse, Steps
+from hotloop.measure.steps import LoaderUse, Setting, Steps
+from hotloop.torch_facts import value_for
 
 Fact = Mapping[str, Any]
 
@@ -77,3 +78,23 @@ def batch_shapes(evidence: Evidence, loader: LoaderUse | None = None) -> list[tu
         for note in evidence.notes("batch")
         if loader is None or note.get("loader") == loader.id
     ]
+
+
+def written_down(steps: Steps, name: str) -> Setting | None:
+    """The setting of that name if somebody wrote its configured value down."""
+    setting = next((one for one in steps.settings if one.name == name), None)
+    if setting is None or setting.configured is None:
+        return None
+    return setting if not setting.sources or any(not one.default for one in setting.sources) else None
+
+
+def ignored(steps: Steps, name: str) -> Setting | None:
+    """The same if another value was in effect."""
+    setting = written_down(steps, name)
+    return setting if setting is not None and setting.differs else None
+
+
+def wanted(steps: Steps, name: str) -> Setting | None:
+    """The same if it should be on."""
+    setting = written_down(steps, name)
+    return setting if setting is not None and value_for("amp", setting.configured) is True else None

@@ -8,9 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from hotloop.diagnose import repeating
-from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import BUSY_PHASES, step_cpu_s
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, spot
 from hotloop.diagnose.groups import LineGroup, asking, hottest, quoted, sampled_interval, seconds_of
 from hotloop.diagnose.line_kinds import by_rows, is_gather
 from hotloop.diagnose.making import takes

@@ -6,9 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from hotloop import units
-from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import Feed, phase_interval
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, spot
 from hotloop.diagnose.groups import LineGroup
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse

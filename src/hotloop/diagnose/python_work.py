@@ -12,7 +12,7 @@ from hotloop.diagnose.groups import LineGroup, costliest_first, group_lines, sel
 from hotloop.diagnose.source import line_text, loops_around
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, SiteCost, Steps
-from hotloop.source.around import Loop
+from hotloop.source.loops import Loop
 
 #: Lines of these roles have rules of their own.
 _OTHER_RULES = {"targets", "logging", "checkpoint", "evaluation", "viewer", "input"}

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from hotloop.diagnose.causes import reachable, spot
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, reachable, spot
 from hotloop.diagnose.groups import LineGroup
 from hotloop.diagnose.line_kinds import decodes, is_lock, is_random, may_vary, opens, sleeps
 from hotloop.diagnose.source import dataset_text, function_text

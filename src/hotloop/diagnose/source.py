@@ -5,7 +5,7 @@ from __future__ import annotations
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
 from hotloop.measure.steps import LoaderUse
-from hotloop.source.around import Loop, definitions, function_at, loops_at
+from hotloop.source.loops import Loop, definitions, function_at, loops_at
 
 
 def sources(evidence: Evidence) -> dict[str, str]:

@@ -20,17 +20,15 @@ from typing import Any, Final
 import numpy as np
 
 from hotloop.diagnose.bottleneck import as_counted, bottleneck, verdict
-from hotloop.diagnose.diagnose import diagnose
-from hotloop.diagnose.doubt import doubt
+from hotloop.diagnose.diagnose import diagnose, doubt
 from hotloop.diagnose.evidence import Evidence, evidence_of
 from hotloop.diagnose.limits import Limits
 from hotloop.diagnose.rollouts import acts
 from hotloop.findings import Finding
 from hotloop.launch.machine import usable_cores
 from hotloop.measure import measure
-from hotloop.measure.jobs import main_job
-from hotloop.measure.others import core_time_got
-from hotloop.measure.steps import Steps
+from hotloop.measure.measure import main_job
+from hotloop.measure.steps import Steps, core_time_got
 from hotloop.phases import PHASES
 from hotloop.record.glimpse import glimpse
 from hotloop.record.publish import write_text_atomic

@@ -21,7 +21,7 @@ from typing import Any, Final
 import numpy as np
 
 from hotloop.diagnose.bottleneck import class_costs
-from hotloop.diagnose.doubt import doubt
+from hotloop.diagnose.diagnose import doubt
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.rollouts import acts
 from hotloop.measure.steps import Steps

@@ -12,9 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hotloop.measure.passes import Events, Lives
 from hotloop.measure.places import Places, Stack
-from hotloop.measure.spans import Bools, Ints, Spans, Table, holder
+from hotloop.measure.spans import Bools, Events, Ints, Lives, Spans, Table, holder
 from hotloop.measure.stepping import Seen
 from hotloop.record import rows as row
 

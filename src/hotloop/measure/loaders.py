@@ -8,16 +8,14 @@ from typing import Any, Literal
 import numpy as np
 
 from hotloop.findings import Place
-from hotloop.measure.lines import LineTally, groups, merge_lines
-from hotloop.measure.passes import Lives
+from hotloop.measure.lines import LineTally, groups, merge_lines, tiled
 from hotloop.measure.places import Places, places_of
-from hotloop.measure.sampling import tiled
-from hotloop.measure.spans import Ints, Spans, Table, holder, innermost, nest, of_kind, table
+from hotloop.measure.spans import Ints, Lives, Spans, Table, holder, innermost, nest, of_kind, table
 from hotloop.measure.stepping import Seen
 from hotloop.measure.steps import LineCost, LoaderUse
-from hotloop.measure.unread import unread_fields
 from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
+from hotloop.source.loops import unread_parts
 from hotloop.source.stateful import reading_for, set_by_script
 from hotloop.source.written import called_as, held_at, spelled_by
 
@@ -324,3 +322,32 @@ def _stats(workers: list[Process]) -> dict[str, float]:
             name = "rchar_bytes" if key == "rchar" else key
             total[name] = total.get(name, 0.0) + float(value)
     return total
+
+
+def unread_fields(
+    process: Process, number: int, spans: Spans, fetch: Ints, places: Places
+) -> tuple[str, ...]:
+    """Keys that the probe saw nobody read, and positions whose variable the source never reads."""
+    noted = [n for n in process.notes.get("unread", ()) if n.get("loader") == number]
+    read = {str(key) for n in noted for key in n.get("read") or ()}
+    unread = {str(key) for n in noted for key in n.get("unread") or ()} - read
+    sites = np.bincount(spans.site[fetch], minlength=1) if len(fetch) else np.zeros(1, np.int64)
+    used = [int(site) for site in np.flatnonzero(sites) if site]
+    by_source = [_unread_targets(site, places) for site in used]
+    if by_source:
+        unread |= set.intersection(*by_source)
+    return tuple(sorted(unread))
+
+
+def _unread_targets(site: int, places: Places) -> set[str]:
+    """Positions in the batch whose variable is never read in its function: ``for x, y, extra in loader``."""
+    stack = places.sites.get(site)
+    if stack is None or not stack.frames:
+        return set()
+    frame = stack.frames[-1]
+    code = places.code(frame.file)
+    if code is None:
+        return set()
+    module = frame.func == "<module>"
+    function = code.module if module else code.function_at(frame.func, frame.func_line)
+    return unread_parts(code, function, frame.line) if function is not None else set()

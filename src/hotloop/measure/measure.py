@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,10 +17,10 @@ from hotloop.measure.attribution import (
     happened,
     saves_of,
     span_phases,
+    startup_parts,
     tabulate,
     uncovered_ns,
 )
-from hotloop.measure.device import device_use, with_kernels
 from hotloop.measure.evaluation import (
     Untrained,
     eval_forwards,
@@ -29,27 +29,32 @@ from hotloop.measure.evaluation import (
     untrained,
     widened,
 )
-from hotloop.measure.facts import facts_of
+from hotloop.measure.facts import device_use, facts_of, module_costs, with_kernels
 from hotloop.measure.joining import joined
-from hotloop.measure.lines import main_lines
+from hotloop.measure.lines import Sampled, main_lines, read_samples, split_gaps, tiled
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
 from hotloop.measure.loop import Loop, collecting, training_sites
-from hotloop.measure.passes import events_of, lives_of
-from hotloop.measure.pieces import Piece, pieces
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.rebuilt import merge_rebuilt
-from hotloop.measure.sampling import Sampled, read_samples, split_gaps, tiled
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, site_costs, with_graphs, with_last_interval
-from hotloop.measure.spans import Bools, Spans, Table, innermost, of_kind, owners, wall_ns
+from hotloop.measure.spans import (
+    Bools,
+    Spans,
+    Table,
+    events_of,
+    innermost,
+    lives_of,
+    of_kind,
+    owners,
+    wall_ns,
+)
 from hotloop.measure.stacks import main_stacks
-from hotloop.measure.startup import startup_parts
-from hotloop.measure.stepping import Seen, Stepping, bounded, find_steps
+from hotloop.measure.stepping import Piece, Seen, Stepping, bounded, find_steps, pieces
 from hotloop.measure.steps import Floats, Steps
-from hotloop.measure.window import module_costs
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
-from hotloop.record.recording import IN_MEMORY, Process, release
+from hotloop.record.recording import IN_MEMORY, Process, Recording, release
 
 #: Warm-up is at most this share of the steps, and at most this many.
 WARM_UP_RATIO = 0.10
@@ -302,3 +307,43 @@ def _phase_of(times: Table, spans: Spans, phase: Bytes, sampled: Sampled, gaps: 
     told[told] = sampled.gap[after[told]] == gap[told]
     found[told] = sampled.phase[after[told]]
     return found
+
+
+# Which training processes of a command are ranks of one job
+
+
+def main_job(recording: Recording, measured: Sequence[Steps]) -> tuple[Recording, tuple[Steps, ...]]:
+    """The recording with the ranks of that job only which trained longest, and their steps.
+
+    ``measured`` are the steps of ``recording.ranks``. Trainings one after the other in a script, or beside
+    each other, are no ranks: they do not wait for each other, and their rates do not add up.
+    """
+    trained = [(process, steps) for process, steps in zip(recording.ranks, measured, strict=True)]
+    jobs = _jobs([process for process, steps in trained if steps.num_steps])
+    if not jobs:
+        return recording, tuple(measured)
+    seconds = {id(process): steps.span_s for process, steps in trained}
+    longest = max(jobs, key=lambda job: max(seconds[id(process)] for process in job))
+    keys = {id(process) for process in longest}
+    ranks = [pair for pair in trained if id(pair[0]) in keys]
+    only = replace(recording, ranks=tuple(process for process, _ in ranks), num_jobs=len(jobs))
+    return only, tuple(steps for _, steps in ranks)
+
+
+def _jobs(processes: Sequence[Process]) -> list[list[Process]]:
+    jobs: list[list[Process]] = []
+    for process in sorted(processes, key=lambda process: process.start_ns):
+        job = next((job for job in jobs if all(_together(process, other) for other in job)), None)
+        if job is None:
+            jobs.append([process])
+        else:
+            job.append(process)
+    return jobs
+
+
+def _together(later: Process, earlier: Process) -> bool:
+    return (
+        later.rank != earlier.rank
+        and later.start_ns < earlier.end_ns
+        and later.first("process").get("world_size") == earlier.first("process").get("world_size")
+    )

@@ -7,8 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from hotloop.measure.lines import Sampled
 from hotloop.measure.places import Places
-from hotloop.measure.sampling import Sampled
 from hotloop.measure.steps import StackCost
 from hotloop.phases import PHASES
 

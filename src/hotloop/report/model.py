@@ -13,8 +13,8 @@ import numpy as np
 from hotloop import __version__
 from hotloop.diagnose.groups import group_lines
 from hotloop.findings import Finding, Gain, Place
-from hotloop.measure.blocks import steady_seconds
-from hotloop.measure.startup import IN_TRAINING, SETUP
+from hotloop.measure.attribution import IN_TRAINING, SETUP
+from hotloop.measure.stepping import steady_seconds
 from hotloop.measure.steps import Interval, Steps
 from hotloop.phases import PHASES
 from hotloop.record import rows as row

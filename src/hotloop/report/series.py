@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.compare.speed import samples_per_step
-from hotloop.measure.blocks import block_means, steady_seconds
+from hotloop.measure.stepping import block_means, steady_seconds
 from hotloop.measure.steps import Floats, Steps
 from hotloop.phases import COLUMN, PHASES
 from hotloop.report.values import rounded

@@ -11,7 +11,7 @@
 - ``effects``: the one table of methods and functions by effect: what changes what it is called on or given,
   what draws random numbers, what is pure.
 - ``flow``: reads and writes of a statement, whether it is pure, and the loops that it stands in.
-- ``loops``, ``around``: loops over batches, and what stands around a line. ``stateful``: what making a sample
+- ``loops``: loops over batches, and what stands around a line. ``stateful``: what making a sample
   does with the attributes of a dataset.
 - ``tokens``: commas, parentheses and comments, where an edit needs them.
 - ``written``: what source text says of a setting: where an argument was written, what it is compared with.

@@ -6,9 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hotloop.diagnose.causes import at, beyond, cause, rarer
-from hotloop.diagnose.discovery import RuleEntry
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, RuleEntry, at, beyond, cause, rarer
 from hotloop.diagnose.groups import group_lines, sampled_interval, select
 from hotloop.findings import Finding
 from hotloop.measure.steps import LineCost, SiteCost, Steps

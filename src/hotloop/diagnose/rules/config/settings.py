@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from hotloop.diagnose.causes import at, cause, decided
-from hotloop.diagnose.configured import ignored, written_down
 from hotloop.diagnose.costs import feed_of
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, cause, decided, rule
+from hotloop.diagnose.facts import ignored, written_down
 from hotloop.diagnose.making import makes, waits
 from hotloop.findings import Finding, Place
 from hotloop.measure.settings import plain_number

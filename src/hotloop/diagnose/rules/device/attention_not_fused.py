@@ -6,9 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, cause, rule
 from hotloop.diagnose.groups import grouped, select
 from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding

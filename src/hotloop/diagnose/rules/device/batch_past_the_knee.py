@@ -7,10 +7,8 @@ from math import sqrt
 
 import numpy as np
 
-from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import THREADED_PHASES, Floats
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, rule
 from hotloop.diagnose.facts import batch_shapes
 from hotloop.diagnose.memory_use import run_ratio
 from hotloop.findings import Finding

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hotloop.diagnose.causes import cause
 from hotloop.diagnose.device_state import launching_idle_s
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, rule
 from hotloop.diagnose.facts import noted
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps

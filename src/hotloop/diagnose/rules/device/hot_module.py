@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import cause
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, rule
 from hotloop.findings import Finding
 from hotloop.measure.steps import ModuleCost, Steps
 from hotloop.units import share

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, cause, rule
 from hotloop.diagnose.facts import entries
 from hotloop.diagnose.groups import LineGroup, grouped, sampled_interval, select
 from hotloop.diagnose.python_work import per_parameter

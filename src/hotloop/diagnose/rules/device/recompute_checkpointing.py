@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import takewhile
 
-from hotloop.diagnose.causes import at, cause
 from hotloop.diagnose.costs import phase_interval
 from hotloop.diagnose.device_state import device_bound, device_s, memory_ratio
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, cause, rule
 from hotloop.diagnose.facts import trained_modules
 from hotloop.diagnose.memory_use import run_ratio
 from hotloop.findings import Finding, Place

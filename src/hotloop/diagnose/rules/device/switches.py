@@ -8,8 +8,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from hotloop.diagnose.causes import cause, decided
-from hotloop.diagnose.configured import wanted
 from hotloop.diagnose.device_state import (
     computing_s,
     device_bound,
@@ -21,8 +19,7 @@ from hotloop.diagnose.device_state import (
     memory_ratio,
     power_ratio,
 )
-from hotloop.diagnose.discovery import RuleEntry, rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, RuleEntry, cause, decided, rule
 from hotloop.diagnose.facts import (
     autocast_share,
     batch_shapes,
@@ -32,6 +29,7 @@ from hotloop.diagnose.facts import (
     low_precision_weights,
     num_params,
     trained_modules,
+    wanted,
 )
 from hotloop.diagnose.source import sources
 from hotloop.findings import Finding, Place

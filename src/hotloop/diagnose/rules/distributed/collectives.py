@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, beyond, calls_of, cause, in_framework
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, beyond, calls_of, cause, in_framework, rule
 from hotloop.diagnose.facts import noted
 from hotloop.diagnose.rank_compare import lead
 from hotloop.findings import Finding

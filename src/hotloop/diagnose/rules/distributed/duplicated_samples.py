@@ -5,9 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, cause, rule
 from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, cause, rule
 from hotloop.diagnose.groups import LineGroup
 from hotloop.diagnose.rank_compare import RankLoad, lead, line_apart
 from hotloop.findings import Finding
-from hotloop.measure.others import core_time_got
-from hotloop.measure.steps import Steps
+from hotloop.measure.steps import Steps, core_time_got
 from hotloop.units import duration, share
 
 #: Phases that point at the rank's input rather than at the rank.

@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, calls_of, cause
 from hotloop.diagnose.device_state import busy_ratio, computing_s, is_all_calls
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, calls_of, cause, rule
 from hotloop.diagnose.facts import is_compiled
 from hotloop.diagnose.memory_use import device_notes, growth, note_column
 from hotloop.diagnose.source import line_text

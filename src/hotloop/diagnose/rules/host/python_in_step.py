@@ -7,9 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hotloop.diagnose.causes import at, cause, in_framework, spot
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, cause, in_framework, rule, spot
 from hotloop.diagnose.groups import LineGroup, sampled_interval, without
 from hotloop.diagnose.inline import acting
 from hotloop.diagnose.line_kinds import by_rows

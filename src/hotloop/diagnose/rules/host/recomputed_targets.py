@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.causes import at, cause, reachable, spot
 from hotloop.diagnose.collating import at_the_loader, giving_back_s
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, cause, reachable, rule, spot
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select, without
 from hotloop.diagnose.line_kinds import is_random
 from hotloop.diagnose.python_work import is_wait

@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hotloop.diagnose.causes import at, cause
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, cause, rule
 from hotloop.diagnose.facts import flag, set_at
 from hotloop.findings import Finding
 from hotloop.phases import CLASSES

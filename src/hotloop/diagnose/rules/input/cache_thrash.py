@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from hotloop.diagnose.causes import at, spot
 from hotloop.diagnose.costs import Feed, feed_of
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, rule, spot
 from hotloop.diagnose.making import of_input, waits
 from hotloop.diagnose.source import sources
 from hotloop.findings import Finding, Place

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.collating import outside_samples
 from hotloop.diagnose.costs import (
     AS_FAST,
@@ -19,9 +18,7 @@ from hotloop.diagnose.costs import (
     phase_interval,
     waited_for,
 )
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.first_pass import FirstPass
+from hotloop.diagnose.evidence import Evidence, FirstPass, cause, rule, spot
 from hotloop.diagnose.groups import LineGroup, asking, hottest, select
 from hotloop.diagnose.making import beside
 from hotloop.diagnose.rules.input.workers import worker_limit

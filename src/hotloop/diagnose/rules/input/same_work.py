@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotloop.diagnose.causes import spot
 from hotloop.diagnose.collating import collate_share, in_collate, per_sample_lines
 from hotloop.diagnose.costs import feed_of, one_batch_each
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, rule, spot
 from hotloop.diagnose.groups import hottest, of_kind, quoted
 from hotloop.diagnose.line_kinds import by_rows, is_conversion, is_random, may_vary, only_same
 from hotloop.diagnose.making import of_making, takes

@@ -6,10 +6,8 @@ import re
 from collections.abc import Iterator
 
 from hotloop.diagnose import repeating
-from hotloop.diagnose.causes import cause
 from hotloop.diagnose.costs import Feed, feed_of, offers, one_batch_each
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, rule
 from hotloop.diagnose.groups import hottest, sampled_interval, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
 from hotloop.diagnose.making import of_making, predicted, takes

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from hotloop.diagnose import repeating
-from hotloop.diagnose.causes import spot
 from hotloop.diagnose.collating import (
     DEFAULT_COLLATE,
     collate_name,
@@ -14,8 +13,7 @@ from hotloop.diagnose.collating import (
     per_sample_lines,
 )
 from hotloop.diagnose.costs import Feed, feed_of, offers
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, rule, spot
 from hotloop.diagnose.groups import LineGroup, hottest
 from hotloop.diagnose.inline import own_input
 from hotloop.diagnose.line_kinds import by_rows

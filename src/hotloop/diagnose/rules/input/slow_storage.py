@@ -4,10 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from hotloop.diagnose.causes import spot
 from hotloop.diagnose.costs import Feed, feed_of
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, rule, spot
 from hotloop.diagnose.groups import LineGroup, of_kind, quoted
 from hotloop.diagnose.line_kinds import is_read
 from hotloop.diagnose.making import of_making

@@ -8,11 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hotloop.diagnose.causes import at
 from hotloop.diagnose.collating import per_sample_lines
 from hotloop.diagnose.costs import Feed, Floats, feed_of
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, at, rule
 from hotloop.diagnose.groups import LineGroup, hottest
 from hotloop.diagnose.making import of_input, takes, waits
 from hotloop.diagnose.variance import uneven

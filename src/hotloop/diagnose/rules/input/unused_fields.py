@@ -6,11 +6,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, collate_share
 from hotloop.diagnose.costs import feed_of, phase_interval
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, rule, spot
 from hotloop.diagnose.groups import of_kind
 from hotloop.diagnose.making import waits
 from hotloop.diagnose.source import dataset_text, line_text

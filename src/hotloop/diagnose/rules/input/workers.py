@@ -8,8 +8,7 @@ import numpy as np
 
 from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, giving_back_s
 from hotloop.diagnose.costs import Feed, feed_of, offers
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, rule
 from hotloop.diagnose.groups import of_kind
 from hotloop.diagnose.line_kinds import is_lock
 from hotloop.diagnose.making import of_input, of_making, predicted, waits

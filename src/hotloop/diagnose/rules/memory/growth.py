@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.device_state import smallest_device_bytes
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, rule, spot
 from hotloop.diagnose.memory_use import (
     FEW_SAMPLES,
     Growth,

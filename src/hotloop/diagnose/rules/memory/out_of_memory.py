@@ -1,21 +1,189 @@
-"""``memory/out-of-memory``: the run ended because memory did; which memory, and the numbers that prove it."""
+"""Memory that is nearly used up, or ended the run: which memory, and the numbers that prove it."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Final, Literal
 
 import numpy as np
 
 from hotloop import units
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.failures import Failure, read_failure
-from hotloop.diagnose.memory_use import limit_of, peak_of
-from hotloop.diagnose.rules.memory.limits import waiting
+from hotloop.diagnose.device_state import smallest_device_bytes
+from hotloop.diagnose.evidence import Evidence, cause, rule
+from hotloop.diagnose.memory_use import device_notes, limit_of, note_column, peak_of
 from hotloop.diagnose.worker_memory import private, shared_since_fork
 from hotloop.findings import Finding, Place
+from hotloop.measure.steps import LoaderUse
 from hotloop.record.recording import Process
+from hotloop.units import share, size
+
+Kind = Literal["device", "host", "shared-memory", "killed-worker"]
+
+_UNITS: Final = {"bytes": 1, "B": 1, "KiB": 2**10, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
+_SIZE: Final = r"([\d.]+) (bytes|B|KiB|MiB|GiB|TiB)"
+
+_DEVICE: Final = re.compile(r"\b(CUDA|HIP|XPU|MPS|MPS backend) out of memory", re.IGNORECASE)
+_HOST: Final = re.compile(
+    r"DefaultCPUAllocator: (can't allocate|not enough) memory|Unable to allocate .* for an array|"
+    r"Cannot allocate memory|std::bad_alloc"
+)
+#: A bus error of a worker is a full /dev/shm; so is a segment of torch's that cannot be written or grown.
+_SHARED: Final = re.compile(
+    r"Bus error|shared memory object|allocate shared memory.*Success|"
+    r"</?torch_\d+\S*>.*(No space left|Cannot allocate)|"
+    r"No space left on device.*(shm|torch_)|(shm|torch_).*No space left on device",
+    re.DOTALL,
+)
+#: What a segment of torch's fails for beside want of memory: the limit on open files (``ulimit -n``), rights.
+_ELSE: Final = re.compile(r"Too many open files|Permission denied|Operation not permitted")
+#: How a worker ends that the kernel killed; «unexpectedly» may be a crash as well.
+_KILLED: Final = re.compile(r"DataLoader worker \(pid.*\) (is killed by signal: Killed|exited unexpectedly)")
+_WORKER_PID: Final = re.compile(r"DataLoader worker \(pid(?:\(s\))? (\d+)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """One exception that memory caused; sizes in bytes, None where its text does not say."""
+
+    kind: Kind
+    asked_bytes: float | None = None
+    capacity_bytes: float | None = None
+    free_bytes: float | None = None
+    allocated_bytes: float | None = None  # tensors, in torch's allocator
+    unused_bytes: float | None = None  # held by torch's allocator without a tensor in it
+    worker_pid: int | None = None
+
+
+def read_failure(exception: str, message: str) -> Failure | None:
+    """The failure of an exception's class and text, None where memory was not the cause."""
+    if _DEVICE.search(message) or exception == "OutOfMemoryError":
+        return Failure(
+            kind="device",
+            asked_bytes=_size(message, rf"Tried to allocate {_SIZE}"),
+            capacity_bytes=_size(message, rf"total capacity of {_SIZE}"),
+            free_bytes=_size(message, rf"of which {_SIZE} is free"),
+            allocated_bytes=_size(message, rf"{_SIZE} is allocated by PyTorch"),
+            unused_bytes=_size(message, rf"{_SIZE} is reserved by PyTorch but unallocated"),
+        )
+    worker = _WORKER_PID.search(message)
+    pid = int(worker[1]) if worker else None
+    if _KILLED.search(message):
+        return Failure(kind="killed-worker", worker_pid=pid)
+    if _SHARED.search(message) and not _ELSE.search(message):
+        return Failure(kind="shared-memory", asked_bytes=_size(message, rf"mmap {_SIZE}"), worker_pid=pid)
+    if exception in ("MemoryError", "_ArrayMemoryError") or _HOST.search(message):
+        asked = _size(message, rf"tried to allocate {_SIZE}") or _size(
+            message, rf"Unable to allocate {_SIZE}"
+        )
+        return Failure(kind="host", asked_bytes=asked)
+    return None
+
+
+def _size(text: str, pattern: str) -> float | None:
+    found = re.search(pattern, text)
+    return float(found[1]) * _UNITS[found[2]] if found else None
+
+
+@rule("memory/near-limit", short_runs=True)
+def near_limit(evidence: Evidence) -> Iterator[Finding]:
+    """Compare the peak of the run's processes with the memory of the machine or of its cgroup."""
+    limit, used, limits = limit_of(evidence.machine), peak_of(evidence.recording), evidence.limits
+    if limit is None or used <= 0:
+        return
+    cgroup = float(evidence.machine.get("memory_limit_bytes") or 0.0) == limit
+    full = used / limit if cgroup else _machine_full(evidence, limit)
+    # On a machine that others fill the run is not what to change.
+    if full < limits.near_limit_ratio or used < 0.5 * limit:
+        return
+    yield cause(
+        evidence,
+        "memory/near-limit",
+        message=(
+            f"The run used {size(used)} of memory at its peak; {share(full)} of "
+            f"{'its limit' if cgroup else 'the machine'} ({size(limit)}) was taken."
+        ),
+        numbers=[
+            f"peak of all processes of the run {size(used)}",
+            f"{'cgroup limit' if cgroup else 'memory of the machine'} {size(limit)}",
+        ],
+        severity="high" if full >= limits.at_limit_ratio else "medium",
+        data={"used_bytes": used, "limit_bytes": limit},
+    )
+
+
+def _machine_full(evidence: Evidence, limit: float) -> float:
+    available = evidence.recording.system.get("memory_available_bytes")
+    known = available[np.isfinite(available)] if available is not None else np.zeros(0)
+    return 1.0 - float(known.min()) / limit if len(known) else 0.0
+
+
+@rule("memory/fragmentation", short_runs=True)
+def fragmentation(evidence: Evidence) -> Iterator[Finding]:
+    """Needs retries (the allocator freed its cache to go on), or far more reserved than ever allocated near
+    the limit.
+    """
+    found = device_notes(evidence)
+    if len(found) < 3 or not evidence.on_accelerator:
+        return
+    reserved = float(np.nanmax(note_column(found, "device_reserved")))
+    allocated = np.append(note_column(found, "device_peak"), note_column(found, "device_allocated"))
+    peak, retries = (
+        float(np.nanmax(allocated)),
+        float(np.nanmax(np.append(note_column(found, "alloc_retries"), 0))),
+    )
+    capacity = smallest_device_bytes(evidence.recording)
+    tight = capacity is not None and reserved > 0.9 * capacity
+    loose = reserved > evidence.limits.fragmentation_ratio * peak
+    if not (retries > 0 or (tight and loose)) or reserved < 1.1 * peak:
+        return
+    emptied = f", and emptied its cache {retries:.0f} times to go on" if retries else ""
+    yield cause(
+        evidence,
+        "memory/fragmentation",
+        message=f"The allocator holds {size(reserved)} of device memory for tensors of {size(peak)} at "
+        f"most{emptied}.",
+        numbers=[
+            f"reserved {size(reserved)}, allocated at peak {size(peak)}, retries {retries:.0f}",
+            *([f"the device has {size(capacity)}"] if capacity else []),
+        ],
+        severity="medium" if retries else "low",
+        data={"reserved_bytes": reserved, "peak_bytes": peak, "retries": retries, "unpriced": retries > 0},
+    )
+
+
+@rule("memory/shared-memory-small", short_runs=True)
+def shared_memory_small(evidence: Evidence) -> Iterator[Finding]:
+    """Add up the batches of every loader with workers that may wait in shared memory at once."""
+    held = float(evidence.machine.get("shm_bytes") or 0.0)
+    used = (loader for loader in evidence.steps.loaders if loader.role != "unused")
+    need = sum(waiting(loader) * loader.batch_bytes for loader in used)
+    if held <= 0 or need < evidence.limits.shm_ratio * held:
+        return
+    train = evidence.steps.train_loader()
+    yield cause(
+        evidence,
+        "memory/shared-memory-small",
+        message=(
+            f"Up to {size(need)} of batches wait in /dev/shm, which holds {size(held)}: a full one kills the "
+            "workers with a bus error."
+        ),
+        numbers=[
+            f"num_workers × prefetch_factor + 1 batches of each loader: {size(need)}",
+            f"/dev/shm holds {size(held)}",
+        ],
+        severity="high" if need > 0.9 * held else "medium",
+        where=train.where if train is not None else None,
+        data={"need_bytes": need, "shm_bytes": held},
+    )
+
+
+def waiting(loader: LoaderUse) -> int:
+    """Batches of a loader that may lie in shared memory at once."""
+    workers = int(loader.settings.get("num_workers") or 0)
+    return workers * int(loader.settings.get("prefetch_factor") or 2) + 1 if workers else 0
+
 
 ID = "memory/out-of-memory"
 
@@ -26,7 +194,7 @@ _MET = 0.9
 
 
 @rule(ID, short_runs=True)
-def check(evidence: Evidence) -> Iterator[Finding]:
+def out_of_memory(evidence: Evidence) -> Iterator[Finding]:
     """Read the exception that ended a rank; where there is none, what the kernel counted."""
     for process in evidence.recording.ranks:
         note = process.last("exit")

@@ -7,10 +7,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from hotloop import units
-from hotloop.diagnose.causes import spot
 from hotloop.diagnose.costs import feed_of
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, rule, spot
 from hotloop.diagnose.making import of_input, waits
 from hotloop.diagnose.rules.input.slow_storage import waiting_reads
 from hotloop.feed.memory import PAGE_BYTES, heap_chosen

@@ -6,10 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import feed_of
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, rule, spot
 from hotloop.diagnose.memory_use import in_span, limit_of
 from hotloop.diagnose.source import sources
 from hotloop.diagnose.worker_memory import worker_memory

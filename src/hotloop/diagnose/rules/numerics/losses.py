@@ -6,9 +6,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hotloop.diagnose.causes import cause
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, rule
 from hotloop.diagnose.facts import entries
 from hotloop.diagnose.rollouts import steps_environment
 from hotloop.findings import Finding

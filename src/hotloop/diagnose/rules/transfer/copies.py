@@ -8,9 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotloop.diagnose import costs
-from hotloop.diagnose.causes import cause
-from hotloop.diagnose.discovery import RuleEntry, rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, RuleEntry, cause, rule
 from hotloop.diagnose.source import dataset_text
 from hotloop.findings import Finding
 from hotloop.measure.steps import SiteCost

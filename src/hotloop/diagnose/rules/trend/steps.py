@@ -6,18 +6,17 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hotloop.diagnose.causes import cause, spot
 from hotloop.diagnose.costs import interval
-from hotloop.diagnose.discovery import rule
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, cause, rule, spot
 from hotloop.diagnose.groups import quoted
 from hotloop.diagnose.python_work import collector_s
 from hotloop.diagnose.rollouts import acts
 from hotloop.diagnose.series import INSIDE, drift, grown_phase, hottest_line, inside
-from hotloop.findings import Finding
-from hotloop.measure.others import core_time_got
-from hotloop.measure.steps import LineCost, Steps
+from hotloop.diagnose.source import text_of
+from hotloop.findings import Finding, Place
+from hotloop.measure.steps import LineCost, Steps, core_time_got
 from hotloop.phases import CLASSES
+from hotloop.source.clocks import late_data_time_at
 from hotloop.units import duration, share
 
 Indices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
@@ -200,4 +199,36 @@ def _of_decay(phase: str) -> str:
     return (
         "Look for state that grows with every step: losses kept with their graph (use loss.item() or "
         "detach()), hooks registered again and again, sequences that get longer."
+    )
+
+
+_LATE = "trend/misleading-metric"
+
+
+@rule(_LATE)
+def misleading_metric(evidence: Evidence) -> Iterator[Finding]:
+    """A «data time» whose clock is started inside the loop's body, when the batch is already there."""
+    steps, place = evidence.steps, evidence.steps.source_loop
+    waits = steps.share("data_wait") >= evidence.limits.worth_fixing_ratio
+    if place is None or not waits or steps.train_loader() is None:
+        return
+    late = late_data_time_at(text_of(evidence, place.file), place.line)
+    if late is None:
+        return
+    where = Place(file=place.file, line=late.node.lineno)
+    yield cause(
+        evidence,
+        _LATE,
+        message=(
+            f"«{late.name}» at {spot(where)} starts its clock after the batch has arrived: it cannot see "
+            f"the {duration(steps.per_step('data_wait'))} each step waits for data."
+        ),
+        advice=f"Set {late.since} at the end of the previous iteration, before the loop asks for a batch.",
+        numbers=[
+            f"{late.since} is set at line {late.since_line}, inside the loop over the batches",
+            f"data_wait is {share(steps.share('data_wait'))} of the training span",
+        ],
+        severity="info",
+        where=where,
+        data={"kind": "data-time-after-batch"},
     )

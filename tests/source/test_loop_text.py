@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from textwrap import dedent
 
-from hotloop.source.around import definitions
+from hotloop.source.loops import definitions
 
 TEXT = dedent(
     """
