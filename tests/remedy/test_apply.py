@@ -229,6 +229,7 @@ def test_checkpoints_in_the_background_and_fewer_pictures_of_a_bar(
 TWO_LOADERS = """
     import torch
     from torch.utils.data import DataLoader, TensorDataset
+    torch.multiprocessing.set_start_method("fork")
     data = TensorDataset(torch.ones(8, 2))
     few = DataLoader(data, batch_size=2, shuffle=True)
     many = DataLoader(data, batch_size=4, shuffle=True)

@@ -398,6 +398,7 @@ class Unlike(DataLoader):
         raise RuntimeError("nobody is to compare loaders")
     __hash__ = None
 
+torch.multiprocessing.set_start_method("fork")
 loader = Unlike(TensorDataset(torch.arange(6.0)), 2, shuffle=True)
 for epoch in range(2):
     print(sum(float(x.sum()) for x, in loader))

@@ -562,8 +562,9 @@ if __name__ == "__main__":
     ("settings", "named"),
     [
         pytest.param("num_workers=0", "decode", marks=pytest.mark.nightly),
-        ("num_workers=2", "Images.load"),  # workers of an epoch, who find what those before them kept
-        ("num_workers=2, persistent_workers=True", "decode"),
+        # workers of an epoch, who find what those before them kept
+        ("num_workers=2, multiprocessing_context='fork'", "Images.load"),
+        ("num_workers=2, persistent_workers=True, multiprocessing_context='fork'", "decode"),
     ],
 )
 def test_an_unmodified_script_trains_bit_for_bit_as_before(tmp_path: Path, settings: str, named: str) -> None:
