@@ -64,7 +64,7 @@ class Samples:
             for names, row in self._new(db, "process", kept):
                 pid = row[names.index("pid")]
                 if isinstance(pid, int):
-                    table = self._processes[pid] = self._processes.pop(pid, None) or Table()
+                    table = self._processes[pid] = self._processes.pop(pid, Table())
                     table.add(names, row)
             for pid in [*self._processes][:-_MOST_PROCESSES]:  # those that were sampled last stay
                 del self._processes[pid]
