@@ -29,8 +29,13 @@ _TAKES = {"n": r"[\d,.]+", "o": "(?:[ ,:;(].*?)?"}
 #: Characters of a text that templates are tried on: with several places each takes time as a power of them.
 _LONGEST = 900
 _SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Z])")
-#: Texts of a page: between tags, and in attributes that are read out or shown; not what is code.
-_QUIET = re.compile(r"(<(script|style|code|pre)\b.*?</\2>)", re.S)
+#: Characters of Chinese, Japanese and Korean, between which a line may end.
+_EAST: Final = r"\u2e80-\u9fff\uac00-\ud7a3\uff00-\uff60"
+#: A space, and what stays together: a word or one of these characters, with brackets and marks behind it.
+_PIECE: Final = re.compile(rf"( ?)([（「『]*(?:[^ {_EAST}]+|[{_EAST}])[，。；：、！？）」』]*)")
+#: Texts of a page: between tags, and in attributes that are read out or shown; not code, nor English guides.
+_QUIET = re.compile(r"(<(script|style|code|pre)\b.*?</\2>|<div class=\"prose\".*?</div></details>)", re.S)
+_BARE = re.compile(r"\S(.*\S)?", re.S)
 _TEXT = re.compile(
     r"(?:(?<=>)|^)[^<>]+(?=<|$)|(?<= title=\")[^\"]+|(?<= aria-label=\")[^\"]+|(?<= placeholder=\")[^\"]+"
 )
@@ -100,6 +105,37 @@ def _put(place: str, text: str) -> str:
     return text if place[0] == "x" else said(text)
 
 
+def lines(
+    text: str, width: int = 80, mark: str = "", indent: str | None = None, *, whole: bool = True
+) -> list[str]:
+    """A text in the language in use in lines of at most ``width`` cells: behind ``mark``, the following ones
+    under ``indent`` (default: as wide as the mark). A word longer than a line stays ``whole``, or is cut.
+    """
+    from rich.cells import cell_len, set_cell_size  # East Asian wide characters take two cells
+
+    under = " " * cell_len(mark) if indent is None else indent
+    made, used, room = [mark], 0, width - cell_len(mark)
+    for space, piece in _PIECE.findall(" ".join(said(text).split())):
+        if used and used + len(space) + cell_len(piece) > room:
+            made, used, room = [*made, under], 0, width - cell_len(under)
+        while not whole and cell_len(piece) > room:
+            head = set_cell_size(piece, room).rstrip() or piece[0]
+            made[-1:], piece = [made[-1] + head, under], piece[len(head) :]
+        made[-1] += space * bool(used) + piece
+        used += len(space) * bool(used) + cell_len(piece)
+    return [line for line in made if line.strip()] if text.strip() else []
+
+
+def plain(text: str) -> str:
+    """The lines of a text, one by one, in the language in use; rows of a table only as a whole."""
+
+    def translated(line: re.Match[str]) -> str:
+        row = "  " in line[2] and line[2] not in _texts
+        return line[0] if row else line[1] + said(line[2])
+
+    return re.sub(r"(?m)^((?:[>#-]+ | )*)(\S.*\S)", translated, text) if _texts else text
+
+
 def page(text: str) -> str:
     """An HTML page with its words in the language in use; code and scripts stay as they are."""
     if not _texts:
@@ -107,8 +143,8 @@ def page(text: str) -> str:
 
     def translated(found: re.Match[str]) -> str:
         plain = html.unescape(found[0])
-        other = said(plain.strip())
-        return found[0] if other == plain.strip() else html.escape(plain.replace(plain.strip(), other))
+        bare = " ".join(plain.split())
+        return found[0] if said(bare) == bare else html.escape(_BARE.sub(lambda _: said(bare), plain))
 
     parts = _QUIET.split(text)  # text, quiet, its tag, text ...
     whole = "".join(

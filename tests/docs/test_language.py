@@ -22,9 +22,8 @@ from hotloop.remedy import catalogue
 from hotloop.report import words
 
 SOURCE = Path(language.__file__).parent
-#: Where findings get their sentences, but for the one file that holds other programs' words.
+#: Where findings get their sentences.
 RULES = [*(SOURCE / "diagnose").rglob("*.py"), *(SOURCE / "audit/rules").glob("*.py")]
-RULES.remove(SOURCE / "diagnose/failures.py")
 #: A word that is no part of a name, a path or a pattern; a sentence has three.
 WORD = re.compile(r"(?<![\w.=/-])[a-z]{2,}(?![\w.=(/])")
 LANGUAGES = sorted(path.name for path in language.FOLDER.iterdir())
@@ -52,8 +51,8 @@ def texts() -> Iterator[str]:
 def sentences(node: ast.AST) -> Iterator[str]:
     """The texts in a piece of source, with 7 in their places: a clause that may be empty is left out."""
     match node:
-        case ast.Expr(ast.Constant()) | ast.Call(ast.Attribute(ast.Name("re"))):
-            return
+        case ast.Expr(ast.Constant()) | ast.Call(ast.Attribute(ast.Name("re"))) | ast.Call(ast.Name("_size")):
+            return  # no text, or a pattern for what other programs say
         case ast.Constant(str()) | ast.JoinedStr():
             found = (re.sub(r"(?<=[\w)])\0+", "", text).replace("\0", "7") for text in filled(node))
             yield from (one for one in found if len(WORD.findall(one)) >= 3 and not {*"\\|"} & {*one})

@@ -8,6 +8,7 @@ import sys
 import tempfile
 from pathlib import Path
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import progress, publish, takes_color, terminal_width
 from hotloop.errors import UsageError
@@ -52,7 +53,7 @@ def main(options: argparse.Namespace) -> int:
         sys.stdout.write(json.dumps(plain(done.to_json()), indent=1, ensure_ascii=False) + "\n")
     elif not options.html:
         color = takes_color(sys.stdout)
-        sys.stdout.write(render(done, width=terminal_width(), color=color))
+        sys.stdout.write(language.plain(render(done, width=terminal_width(), color=color)))
     return 0 if any(part.verdict for part in done.parts) else 2
 
 

@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import progress, publish, say, takes_color, terminal_width
 from hotloop.errors import UsageError
@@ -87,7 +88,7 @@ def main(options: argparse.Namespace) -> int:
             sys.stdout.write(
                 text.configured(render.configured(run["settings"]), run["cwd"] or "", width=terminal_width())
             )
-        sys.stdout.write(text.render(done, width=terminal_width(), color=color))
+        sys.stdout.write(language.plain(text.render(done, width=terminal_width(), color=color)))
     if options.fail_on is None:
         return 0
     worst = SEVERITIES[: SEVERITIES.index(options.fail_on) + 1]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hotloop import language
 from hotloop.cli import arguments
 
 
@@ -28,5 +29,5 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.report.html import brief as render
 
     found = brief(arguments.run_of(options.run), options.finding)
-    sys.stdout.write(json.render(found) if options.json else render(found))
+    sys.stdout.write(json.render(found) if options.json else language.plain(render(found)))
     return 0

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import progress, publish
 from hotloop.errors import UsageError
@@ -73,7 +73,7 @@ def main(options: argparse.Namespace) -> int:
         }
         sys.stdout.write(json.render(data))
     else:
-        sys.stdout.write(table.render(groups, comparisons))
+        sys.stdout.write(language.plain(table.render(groups, comparisons)))
     return gate(comparisons, limit, strict=options.strict) if limit is not None else 0
 
 
@@ -97,7 +97,7 @@ def gate(comparisons: Sequence[Comparison], limit: float, *, strict: bool) -> in
             "same": f"not slower by more than {limit:.1%}",
             "faster": "faster",
         }[judged]
-        print(textwrap.fill(f"{one.label}: {words} ({told})", 80, break_on_hyphens=False), file=sys.stderr)
+        print(*language.lines(f"{one.label}: {words} ({told})"), sep="\n", file=sys.stderr)
         code = max(code, int(judged == "slower" or one.broken or (strict and judged == "cannot tell")))
     return code
 

@@ -6,10 +6,10 @@ import argparse
 import dataclasses
 import json
 import sys
-import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import say, takes_color, terminal_width
 from hotloop.doctor.checks import Line
@@ -47,7 +47,7 @@ def main(options: argparse.Namespace) -> int:
         document = {"schema": 1, "lines": [dataclasses.asdict(line) for line in lines]}
         print(json.dumps(document, indent=1, default=str))
     else:
-        sys.stdout.write(render(lines, width=terminal_width(), color=takes_color(sys.stdout)))
+        sys.stdout.write(language.plain(render(lines, width=terminal_width(), color=takes_color(sys.stdout))))
     return int(any(line.state == "bad" for line in lines))
 
 
@@ -59,12 +59,9 @@ def render(lines: Sequence[Line], *, width: int, color: bool) -> str:
         out += ([""] if out else []) + [topic]
         for line in (one for one in lines if one.topic == topic):
             mark, style = _MARKS[line.state]
-            text = textwrap.wrap(
-                f"{line.name}: {line.value}", width - 5, subsequent_indent="  ", break_long_words=False
-            )
+            text = language.lines(f"{line.name}: {line.value}", width - 5, indent="  ")
             out.append(f"  {paint(f'{mark:<2}', style, color)} {text[0]}")
-            out += [f"     {more}" for more in text[1:]]
-            out += [f"       {more}" for more in textwrap.wrap(line.advice, width - 7)]
+            out += [f"     {more}" for more in text[1:]] + language.lines(line.advice, width, " " * 7)
     worst = [line for line in lines if line.state in ("warn", "bad")]
     bad = sum(line.state == "bad" for line in worst)
     said = f"{len(worst)} of {len(lines)} could be better" + (f", {bad} of them wrong" if bad else "")

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from hotloop.cli import arguments
 from hotloop.cli.output import folded, shown, status
 from hotloop.errors import CheckFailed, UsageError
+from hotloop.language import plain
 from hotloop.report import words
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ def main(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         sys.stdout.buffer.write(diff.encode("utf-8", "surrogateescape"))
         sys.stdout.flush()
-        sys.stderr.write(_words(fixed, run))
+        sys.stderr.write(plain(_words(fixed, run)))
     if fixed.proof is not None and fixed.refused:
         raise CheckFailed(fixed.proof.words, hint="nothing is written; --no-check leaves the check out")
     nothing = options.write and not fixed.written and any(not left.already for left in fixed.patch.left)

@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import say
 
@@ -39,7 +40,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         sys.stdout.write(json.render({"schema": 1, "runs": [one.to_json() for one in entries]}))
     else:
-        sys.stdout.write(history.render(entries))
+        sys.stdout.write(language.plain(history.render(entries)))
     if options.fail_if_slower is None:
         return 0
     found = history.slower(entries, options.fail_if_slower)

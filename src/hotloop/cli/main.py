@@ -59,9 +59,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _verb(_in_language(list(sys.argv[1:] if argv is None else argv)))
     except HotloopError as error:
-        print(f"error: {shown(' '.join(error.message.split()))}", file=sys.stderr)
+        print(language.said(f"error: {shown(' '.join(error.message.split()))}"), file=sys.stderr)
         if error.hint:
-            print(f"hint: {shown(error.hint)}", file=sys.stderr)
+            print(language.said(f"hint: {shown(error.hint)}"), file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         silence(sys.stdout)

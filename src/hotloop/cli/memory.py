@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import terminal_width
 from hotloop.errors import UsageError
@@ -156,4 +157,4 @@ def _of_dataset(dataset: Dataset, options: argparse.Namespace) -> int:
 
 
 def _write(document: dict[str, Any], text: str, options: argparse.Namespace, to: TextIO) -> None:
-    to.write(json.dumps(document, indent=1) + "\n" if options.json else text)
+    to.write(json.dumps(document, indent=1) + "\n" if options.json else language.plain(text))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import textwrap
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import TextIO
 
 from hotloop.errors import UsageError
 from hotloop.foreign import clean
+from hotloop.language import lines, said
 from hotloop.record.publish import write_bytes_atomic
 
 
@@ -36,7 +36,7 @@ def silence(stream: TextIO) -> None:
 
 def say(words: str) -> None:
     """A line on standard error."""
-    print(f"hotloop: {shown(words)}", file=sys.stderr, flush=True)
+    print(f"hotloop: {said(shown(words))}", file=sys.stderr, flush=True)
 
 
 def shown(words: object) -> str:
@@ -46,8 +46,7 @@ def shown(words: object) -> str:
 
 def folded(words: str) -> str:
     """At most 80 columns; what is to be copied stays whole."""
-    text = shown(" ".join(words.split("\n")))
-    return textwrap.fill(text, 80, subsequent_indent="    ", break_long_words=False, break_on_hyphens=False)
+    return "\n".join(lines(shown(" ".join(words.split("\n"))), indent="    "))
 
 
 def publish(path: Path, data: str | bytes, words: str = "") -> None:
@@ -93,7 +92,7 @@ def status(words: str) -> AbstractContextManager[object]:
     if sys.stderr.isatty():
         from rich.console import Console
 
-        return Console(stderr=True).status(words)
+        return Console(stderr=True).status(said(words))
     say(words)
     return nullcontext()
 

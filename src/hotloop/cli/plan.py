@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import progress, terminal_width
 from hotloop.errors import UsageError
@@ -52,7 +53,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(told, indent=1))
     else:
-        sys.stdout.write(render(told, width=terminal_width()))
+        sys.stdout.write(language.plain(render(told, width=terminal_width())))
     return 0
 
 

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import Bar, folded, say
 from hotloop.units import duration, rate
@@ -85,7 +86,8 @@ def main(options: argparse.Namespace) -> int:
         raise
     finally:
         progress.close()
-    sys.stdout.write(json.dumps(answer.document, indent=2) + "\n" if options.json else answer.words)
+    told = json.dumps(answer.document, indent=2) + "\n" if options.json else language.plain(answer.words)
+    sys.stdout.write(told)
     print(f"tune: {folder / 'tune.json'}", file=sys.stderr)
     return 0
 

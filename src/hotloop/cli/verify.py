@@ -7,6 +7,7 @@ import shutil
 import sys
 from pathlib import Path
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.errors import UsageError
 
@@ -85,7 +86,8 @@ def main(options: argparse.Namespace) -> int:
         python=options.python,
         launched=bool(options.apply or options.patch),
     )
-    sys.stdout.write(json.render(verdict.to_json()) if options.json else words.render(verdict))
+    told = json.render(verdict.to_json()) if options.json else language.plain(words.render(verdict))
+    sys.stdout.write(told)
     return 0 if verdict.passed else 1
 
 

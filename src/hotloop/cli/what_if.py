@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import say, terminal_width
 
@@ -58,7 +59,8 @@ def main(options: argparse.Namespace) -> int:
         throw_away=options.throw_away,
         out=options.out,
     )
-    sys.stdout.write(measured.json if options.json else words.render(measured.result, terminal_width()))
+    told = measured.json if options.json else language.plain(words.render(measured.result, terminal_width()))
+    sys.stdout.write(told)
     print(f"what-if: {measured.file}", file=sys.stderr)
     if measured.outcome.interrupted:
         say("interrupted; the blocks up to then are measured")

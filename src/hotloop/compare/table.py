@@ -5,8 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from rich.cells import cell_len, set_cell_size
+
 from hotloop.compare.comparison import Comparison, Group, summary
 from hotloop.compare.words import WIDTH, hanging
+from hotloop.language import said
 from hotloop.units import duration, rate, size
 
 _NAME: Final = 22
@@ -97,8 +100,9 @@ def _section(title: str, rows: Iterable[Row], width: int) -> list[str]:
 
 def _line(name: str, cells: Sequence[str], width: int) -> str:
     cells = [cell if len(cell) < width else cell[: width - 2] + "~" for cell in cells]
-    long = len(name) >= _NAME  # a long name has its line to itself
-    return (f"{name}\n{'':<{_NAME}}" if long else f"{name:<{_NAME}}") + "".join(
+    label = name[: len(name) - len(name.lstrip())] + said(name.strip())
+    long = cell_len(label) >= _NAME  # a long name has its line to itself
+    return (f"{label}\n{'':<{_NAME}}" if long else set_cell_size(label, _NAME)) + "".join(
         f"{c:<{width}}" for c in cells
     )
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-import textwrap
 from typing import Final
 
+from rich.cells import set_cell_size
+
+from hotloop import language
 from hotloop.compare.speed import Speed
 from hotloop.compare.verdict import Verdict
 from hotloop.units import rate
@@ -62,12 +64,5 @@ def _reason(verdict: Verdict) -> str:
 
 
 def hanging(head: str, words: str) -> list[str]:
-    """Lines with a head before the first, the others below its end."""
-    return textwrap.wrap(
-        words,
-        WIDTH,
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_on_hyphens=False,
-        break_long_words=False,  # a path is there to be copied
-    )
+    """Lines with a head before the first, the others below its end; a path stays whole, to be copied."""
+    return language.lines(words, WIDTH, set_cell_size(language.said(head.rstrip()), len(head)))

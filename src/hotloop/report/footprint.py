@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hotloop import units
+from hotloop.language import said
 from hotloop.report import words
 
 Section = list[str]
@@ -30,7 +31,10 @@ def dataset_table(dataset: Mapping[str, Any], width: int) -> Section:
     number, processes = dataset["num_samples"], dataset["num_processes"]
     workers, ranks = _count(dataset["num_workers"], "worker"), _count(dataset["num_ranks"], "rank")
     samples = f"{number:,} samples" if number else "samples not counted"
-    head = [f"dataset  {samples}, made by {_count(processes, 'process')} ({workers} x {ranks})", ""]
+    head = [
+        said("dataset  ") + said(f"{samples}, made by {_count(processes, 'process')} ({workers} x {ranks})"),
+        "",
+    ]
     rows = [["stage", "a sample", "the dataset", f"in {processes} copies" if processes > 1 else ""]]
     for stage in dataset["stages"]:
         total = stage["total_bytes"]
@@ -60,7 +64,10 @@ def _count(number: int, noun: str) -> str:
 def fit_table(document: Mapping[str, Any], width: int) -> Section:
     """Sizes for a cache, and which part of the dataset each holds after each stage."""
     sizes, fits = document["budgets"], document["fits"]
-    head = [f"cache    of {units.size(document['memory_bytes'])} of memory, one cache for all processes", ""]
+    head = [
+        said(f"cache    of {units.size(document['memory_bytes'])} of memory, one cache for all processes"),
+        "",
+    ]
     stages = list(dict.fromkeys(fit["stage"] for fit in fits))
     if not stages:
         rows = [["budget", "size", ""]] + [
@@ -93,7 +100,8 @@ def advice(lines: Sequence[str], width: int) -> Section:
 
 
 def table(rows: Sequence[Sequence[str]], width: int, *, left: Sequence[int] = (0,)) -> Section:
-    """Columns two cells apart; those in ``left`` are flush left, the others right."""
+    """Columns two cells apart under the first row; those in ``left`` are flush left, the others right."""
+    rows = [[*map(said, rows[0])], *([said(row[0]), *row[1:]] for row in rows[1:])]
     widths = [max(words.cells(row[i]) for row in rows) for i in range(len(rows[0]))]
     lines = []
     for row in rows:
@@ -145,7 +153,7 @@ def _process(kind: str, held: Mapping[str, Any] | None, limit: float | None, wid
     limit = held["capacity_bytes"] or limit
     of = f" of {units.size(limit)} ({units.share(held['peak_bytes'] / limit)})" if limit else ""
     who = "training process" if kind == "host" else "tensors"
-    lines = [f"{kind:<8} {who} {units.size(held['peak_bytes'])} at the peak{of}", ""]
+    lines = [said(f"{kind:<8} {who} {units.size(held['peak_bytes'])} at the peak{of}"), ""]
     parts = sorted((part for part in held["parts"] if part["bytes"] > 0), key=lambda part: -part["bytes"])
     total = sum(part["bytes"] for part in parts)
     rows = [[part["name"], units.size(part["bytes"]), units.share(part["bytes"] / total)] for part in parts]
@@ -168,7 +176,7 @@ def _workers(workers: Mapping[str, Any] | None, dataset: Mapping[str, Any] | Non
     most = workers.get("at_once", len(each))
     together = f", at most {most} of them at once" if most < len(each) else ""
     held = units.size(workers["private_bytes"])
-    lines = [f"workers  {len(each)} ({forked} forked{together}), {held} private in all", ""]
+    lines = [said(f"workers  {len(each)} ({forked} forked{together}), {held} private in all"), ""]
     rows = [["worker", "private", "copied by reading", "own", "seen for"]]
     for one in each[:8]:
         private, copied, own = (units.size(one[f"{kind}_bytes"]) for kind in ("private", "copied", "own"))

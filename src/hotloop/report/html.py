@@ -110,7 +110,7 @@ def environment() -> Environment:
         "cut": words.cut,
         "value": words.value,
         "command": words.command,
-        "phase": lambda name: words.PHASE_WORDS.get(name, name),
+        "phase": lambda name: language.said(words.PHASE_WORDS.get(name, name)),
         "color": _color,
         "place": pass_context(
             lambda context, where, limit=None: words.place(where, _cwd(context), limit=limit)

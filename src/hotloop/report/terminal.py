@@ -228,7 +228,7 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
     cost = _cost(finding, width - head.cell_len - 1)
     lines = [_justified(head, Text(cost, f"bold {colour}"), width)]
     if where := finding["where"]:
-        function = f" in {words.clean(where['function'])}" if where.get("function") else ""
+        function = said(f" in {words.clean(where['function'])}") if where.get("function") else ""
         whole = words.cells(words.place(where, report.get("cwd")))
         function = words.cut(function, max(width // 3, width - 3 - whole))
         at = words.place(where, report.get("cwd"), limit=width - 3 - words.cells(function))

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-from rich import get_console
 from rich.cells import cell_len, set_cell_size
-from rich.text import Text
 
 from hotloop import language
 from hotloop.foreign import clean as clean
@@ -112,31 +110,7 @@ def cells(text: str) -> int:
 
 def wrap(text: str, width: int) -> list[str]:
     """Text in the language in use, in lines of at most ``width`` cells, broken between words if possible."""
-    whole = " ".join(language.said(clean(text)).split())
-    if _WIDE.search(whole):
-        return _wrap_wide(whole, width)
-    lines = Text(whole).wrap(get_console(), width)
-    return [line.plain.rstrip() for line in lines if line]
-
-
-#: Characters of Chinese, Japanese and Korean, between which a line may end.
-_EAST: Final = r"\u2e80-\u9fff\uac00-\ud7a3\uff00-\uff60"
-_WIDE: Final = re.compile(f"[{_EAST}]")
-#: What stays together: a word or one of these characters, with its brackets and the marks behind it.
-_PIECE: Final = re.compile(rf"\s+|[（「『]*(?:[^\s{_EAST}]+|[{_EAST}])[，。；：、！？）」』]*")
-
-
-def _wrap_wide(text: str, width: int) -> list[str]:
-    lines = [""]
-    for piece in _PIECE.findall(text):
-        while cells(lines[-1]) + cells(piece.rstrip()) > width:
-            if not lines[-1]:  # longer than a line by itself
-                lines[-1] = set_cell_size(piece, width).rstrip()
-                piece = piece[len(lines[-1]) :]
-            lines.append("")
-            piece = piece.lstrip()
-        lines[-1] += piece
-    return [line.strip() for line in lines if line.strip()]
+    return language.lines(clean(text), width, whole=False)
 
 
 def verdict(report: Mapping[str, Any]) -> str:
@@ -156,8 +130,7 @@ def paint(text: str, code: str, color: bool) -> str:
 
 def hanging(mark: str, text: str, width: int) -> list[str]:
     """Text behind a mark in lines of at most ``width`` cells, the following ones indented under it."""
-    lines = wrap(text, width - cells(mark))
-    return [(mark if i == 0 else " " * cells(mark)) + line for i, line in enumerate(lines)]
+    return language.lines(clean(text), width, mark, whole=False)
 
 
 def finding(one: Mapping[str, Any], cwd: str | None = None, *, width: int, color: bool = False) -> list[str]:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
 from statistics import fmean, harmonic_mean
 from typing import Any, Final
 
+from hotloop import language
 from hotloop.diagnose.limits import Limits
 from hotloop.remedy.remedy import EFFECTS, Effect
 from hotloop.tune.patching import Written
@@ -272,6 +272,4 @@ def _left(tuned: Tuned) -> list[str]:
 
 def _wrapped(text: str) -> list[str]:
     indent = " " * (len(text) - len(text.lstrip()))
-    return textwrap.wrap(
-        text, 80, subsequent_indent=indent + "    ", break_long_words=False, break_on_hyphens=False
-    )
+    return language.lines(text, 80, indent, indent + "    ")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import shlex
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+from hotloop import language
 from hotloop.errors import CheckFailed
 from hotloop.findings import Finding
 from hotloop.remedy import catalogue
@@ -185,13 +185,12 @@ def render(swept: Swept) -> str:
         lines.append(f"{told}  {bar}{mark}"[:80].rstrip())
     lines += ["", f"ended: {swept.ended}"]
     for finding in findings(swept):
-        lines += textwrap.wrap(f"{finding.message} {finding.advice} ({'; '.join(finding.evidence)})", 80)
+        lines += language.lines(f"{finding.message} {finding.advice} ({'; '.join(finding.evidence)})")
     if swept.best != swept.found:
         factor = swept.knee / swept.found
         gain = swept.at(swept.knee) / max(swept.at(swept.found), 1e-12)
-        lines += textwrap.wrap(
+        lines += language.lines(
             f"batch-size={swept.knee} gives {gain:.2f}x. It is another training, fewer updates per epoch: "
-            f"multiply the learning rate by {factor:g}, warm it up, and watch the loss.",
-            80,
+            f"multiply the learning rate by {factor:g}, warm it up, and watch the loss."
         )
     return "\n".join(lines) + "\n"

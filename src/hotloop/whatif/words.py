@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sys
-import textwrap
 import time
 from collections.abc import Callable
 
+from hotloop import language
 from hotloop.units import duration, share
 from hotloop.whatif.estimate import EPOCH_START, Row, WhatIf
 from hotloop.whatif.live.blocks import Board
@@ -44,7 +44,7 @@ def progress(board: Board, budget_s: float) -> Callable[[], None]:
 
 
 def _say(words: str) -> None:
-    print(f"hotloop: {words}", file=sys.stderr, flush=True)
+    print(f"hotloop: {language.said(words)}", file=sys.stderr, flush=True)
 
 
 def render(result: WhatIf, width: int = 80) -> str:
@@ -111,4 +111,4 @@ def _ceiling(result: WhatIf, width: int) -> list[str]:
 
 
 def _wrapped(text: str, width: int) -> list[str]:
-    return textwrap.wrap(text, width, subsequent_indent="  ")
+    return language.lines(text, width, indent="  ")
