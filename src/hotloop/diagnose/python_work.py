@@ -12,7 +12,7 @@ from hotloop.diagnose.groups import LineGroup, costliest_first, group_lines, sel
 from hotloop.diagnose.source import line_text, loops_around
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, SiteCost, Steps
-from hotloop.source.loops import Loop
+from hotloop.source.loops import LoopText
 
 #: Lines of these roles have rules of their own.
 _OTHER_RULES = {"targets", "logging", "checkpoint", "evaluation", "viewer", "input"}
@@ -124,7 +124,7 @@ def python_in_model(evidence: Evidence) -> list[LineGroup]:
     return costliest_first(by_loop.values())
 
 
-def _around_calls(evidence: Evidence, statement: Place) -> Loop | None:
+def _around_calls(evidence: Evidence, statement: Place) -> LoopText | None:
     """The outermost loop within the training loop around a statement of it, where it runs no backward."""
     steps = evidence.steps
     trains = [line.statement for line in steps.lines if line.phase in ("backward", "optimizer")]
@@ -138,7 +138,7 @@ def _around_calls(evidence: Evidence, statement: Place) -> Loop | None:
     return None if loop is None or loop.structural else loop
 
 
-def inner_loop(evidence: Evidence, line: LineCost) -> Loop | None:
+def inner_loop(evidence: Evidence, line: LineCost) -> LoopText | None:
     """The innermost loop around a line, or around a call of its function, that is not the training loop."""
     return next(iter(_inner_loops(evidence, line)), None)
 
@@ -160,7 +160,7 @@ def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:
     return loop is not None and not loop.structural
 
 
-def _inner_loops(evidence: Evidence, line: LineCost) -> list[Loop]:
+def _inner_loops(evidence: Evidence, line: LineCost) -> list[LoopText]:
     """The loops around a line inside the training loop, innermost first; without one, those around a call of
     the function it stands in, unless that is a module's.
     """
@@ -172,7 +172,7 @@ def _inner_loops(evidence: Evidence, line: LineCost) -> list[Loop]:
     return []
 
 
-def _is_training_loop(evidence: Evidence, line: LineCost, loop: Loop) -> bool:
+def _is_training_loop(evidence: Evidence, line: LineCost, loop: LoopText) -> bool:
     driven = [place for place in (evidence.steps.source_loop, line.statement) if place is not None]
     return any(
         place.file == line.place.file

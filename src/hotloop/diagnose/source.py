@@ -5,7 +5,7 @@ from __future__ import annotations
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
 from hotloop.measure.steps import LoaderUse
-from hotloop.source.loops import Loop, definitions, function_at, loops_at
+from hotloop.source.loops import LoopText, definitions, function_at, loops_at
 
 
 def sources(evidence: Evidence) -> dict[str, str]:
@@ -28,7 +28,7 @@ def line_text(evidence: Evidence, place: Place | None) -> str:
     return lines[place.line - 1].strip() if place is not None and 0 < place.line <= len(lines) else ""
 
 
-def loops_around(evidence: Evidence, place: Place) -> tuple[Loop, ...]:
+def loops_around(evidence: Evidence, place: Place) -> tuple[LoopText, ...]:
     """The loops of the line's own function that contain the line, innermost first."""
     return loops_at(text_of(evidence, place.file), place.line)
 
