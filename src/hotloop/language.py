@@ -28,7 +28,7 @@ _PLACE, _WORD = re.compile(r"\{(\w+)\}"), re.compile(r"\w+")
 _TAKES = {"n": r"[\d,.]+", "o": "(?:[ ,:;(].*?)?"}
 #: Characters of a text that templates are tried on: with several places each takes time as a power of them.
 _LONGEST = 900
-_SENTENCE = re.compile(r"(?<=[.?]) (?=[A-Z])")
+_SENTENCE = re.compile(r"(?<=[.?。]) (?=[A-Z])")
 #: Characters of Chinese, Japanese and Korean, between which a line may end.
 _EAST: Final = r"\u2e80-\u9fff\uac00-\ud7a3\uff00-\uff60"
 #: A space, and what stays together: a word or one of these characters, with brackets and marks behind it.
