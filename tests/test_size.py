@@ -15,34 +15,34 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
-    "audit": 3364,
+    "audit": 3300,
     "bootstrap": 288,
-    "cli": 2661,
-    "compare": 2107,
-    "diagnose": 8346,
-    "doctor": 534,
-    "feed": 10481,
+    "cli": 2677,
+    "compare": 2083,
+    "diagnose": 8153,
+    "doctor": 516,
+    "feed": 10185,
     "findings": 700,
-    "fix": 4977,
-    "flow": 3188,
-    "footprint": 614,
-    "hooks": 507,
+    "fix": 4956,
+    "flow": 3173,
+    "footprint": 590,
+    "hooks": 491,
     "integrations": 281,
-    "launch": 1574,
-    "logs": 5199,
+    "launch": 1499,
+    "logs": 5055,
     "mcp": 368,
-    "measure": 4167,
-    "model": 788,
-    "modules": 949,
-    "monitor": 1561,
-    "probe": 6248,
-    "record": 2552,
-    "remedy": 3999,
-    "report": 3084,
-    "source": 2169,
-    "state": 646,
-    "tune": 3511,
-    "whatif": 1783,
+    "measure": 4046,
+    "model": 786,
+    "modules": 1004,
+    "monitor": 1566,
+    "probe": 6282,
+    "record": 2494,
+    "remedy": 3903,
+    "report": 3087,
+    "source": 2164,
+    "state": 658,
+    "tune": 3522,
+    "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
 #: 1,150 of those that these issues put into its files.
@@ -57,13 +57,13 @@ SINCE = frozenset(
      "mcp/__init__.py", "mcp/child.py", "mcp/server.py", "measure/stacks.py", "monitor/__init__.py",
      "monitor/app.py", "monitor/diagnosis.py", "monitor/follow.py", "monitor/samples.py",
      "monitor/screen.py", "monitor/snapshot.py", "monitor/source.py", "monitor/system.py",
-     "monitor/web.py", "probe/marking.py", "record/clocks.py", "record/glimpse.py", "record/nodes.py",
+     "monitor/web.py", "probe/marking.py", "probe/observers/bars.py", "record/clocks.py", "record/glimpse.py", "record/nodes.py",
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py"]
 )  # fmt: skip
-HOUSE, ADDED = 71_011, 10_000
+HOUSE, ADDED = 69_754, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_598, 137
+TESTS, GOLDEN_FILES = 44_823, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
