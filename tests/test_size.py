@@ -57,7 +57,8 @@ SINCE = frozenset(
      "mcp/__init__.py", "mcp/child.py", "mcp/server.py", "measure/stacks.py", "monitor/__init__.py",
      "monitor/app.py", "monitor/diagnosis.py", "monitor/follow.py", "monitor/samples.py",
      "monitor/screen.py", "monitor/snapshot.py", "monitor/source.py", "monitor/system.py",
-     "monitor/web.py", "probe/marking.py", "probe/observers/bars.py", "record/clocks.py", "record/glimpse.py", "record/nodes.py",
+     "monitor/web.py", "probe/marking.py", "probe/observers/bars.py", "record/clocks.py",
+     "record/glimpse.py", "record/nodes.py",
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py"]
 )  # fmt: skip
