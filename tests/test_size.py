@@ -28,7 +28,7 @@ BUDGETS = {
     "footprint": 590,
     "hooks": 491,
     "integrations": 281,
-    "launch": 1499,
+    "launch": 1515,
     "logs": 5055,
     "mcp": 368,
     "measure": 4046,
@@ -62,7 +62,7 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_754, 10_000
+HOUSE, ADDED = 69_770, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_824, 138
 

@@ -23,9 +23,9 @@ from hotloop.footprint.watch import MemoryWatch
 from hotloop.launch.command import Outcome, last_words, run_command
 from hotloop.launch.guard import Guard
 from hotloop.launch.machine import facts, oom_kills, oom_kills_since
-from hotloop.launch.mounts import REFUSED
 from hotloop.launch.system import Sampler
 from hotloop.launch.throwaway import Refused, Throwaway, prepare
+from hotloop.launch.within import REFUSED
 from hotloop.record.store import Store
 
 #: What ``python -m`` runs and what a shell runs, to name a run folder after the script and not after the

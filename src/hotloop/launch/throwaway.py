@@ -1,6 +1,6 @@
 """A run that cannot touch the user's files: it reads them as they are, and what it writes is thrown away.
 
-On Linux the command gets a mount namespace of its own (``launch.mounts``) in which every folder that can be
+On Linux the command gets a mount namespace of its own (``launch.within``) in which every folder that can be
 written is covered by an overlay: the real folder below, an empty one above it that takes what is written,
 changed, deleted. The run folder and the caches of libraries are bound through and stay what they are, as do
 /dev, /dev/shm and /run; what is mounted below those is covered, and a command whose files lie in one of them
@@ -27,7 +27,8 @@ from typing import Any, Final
 
 from hotloop.errors import HotloopError
 from hotloop.launch.guard import LEAST_DISK_BYTES
-from hotloop.launch.mounts import REFUSED, Mount, mount_of, mounts
+from hotloop.launch.mounts import Mount, mount_of, mounts
+from hotloop.launch.within import REFUSED
 from hotloop.units import size
 
 _NAME: Final = "hotloop-throwaway-"

@@ -253,7 +253,7 @@ class _TextReader:
             bar = shape.read.name if shape is not None and shape.read.unit else None
             pieces.append(Piece(mode=mode, starts=starts, columns=dict(columns), bar=bar))
             ranks = columns.pop("rank", np.zeros(0))
-            for rank in np.unique(ranks) if len(ranks) else [None]:
+            for rank in np.unique(ranks[np.isfinite(ranks)]) if len(ranks) else [None]:
                 own = columns if rank is None else {k: v[ranks == rank] for k, v in columns.items()}
                 stream = self._stream(shape, None if rank is None else int(rank), own)
                 if stream is not None:
