@@ -33,10 +33,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     if cost <= 0:
         return
     inside = [e for e in steps.evaluations if steps.span[0] <= e.start_s < steps.span[1]]
-    started: dict[Place | None, float] = defaultdict(float)
-    for one in inside:
-        started[one.place] += one.seconds
-    where = max(started, key=started.__getitem__, default=None)
+    where = _where(steps, inside, None, "evaluation")
     every = steps_between(steps, inside)
     free = limits.evaluation_free_ratio
     rest = max(1e-9, steps.span_s - seconds)
@@ -175,7 +172,7 @@ def checkpoint(evidence: Evidence) -> Iterable[Finding]:
     inside = [c for c in steps.checkpoints if steps.span[0] <= c.start_s < steps.span[1]]
     sites = steps.sites.get("checkpoint", ())
     site = max(sites, key=lambda s: s.seconds, default=None)
-    where = _where(steps, inside, site)
+    where = _where(steps, inside, site, "checkpoint")
     count = len(inside) or (site.count if site else 0)
     every = steps_between(steps, inside) if inside else steps.num_steps / max(1, count)
     asked = asked_by(evidence, "checkpoint", every)
@@ -211,12 +208,16 @@ def _each(count: int, every: float) -> str:
     return f"one every {every:.0f} steps" if count > 1 else "once"
 
 
-def _where(steps: Steps, inside: list[Interval], site: SiteCost | None) -> Place | None:
+def _where(steps: Steps, inside: list[Interval], site: SiteCost | None, phase: str) -> Place | None:
+    """Where most of a phase's time was asked for; where nobody saw that, its hottest line."""
     if site is not None and site.place is not None:
         return site.place
-    if inside and (place := max(inside, key=lambda c: c.seconds).place) is not None:
+    started: dict[Place | None, float] = defaultdict(float)
+    for one in inside:
+        started[one.place] += one.seconds
+    if (place := max(started, key=started.__getitem__, default=None)) is not None:
         return place
-    groups = group_lines(select(steps, lambda line: line.phase == "checkpoint"))
+    groups = group_lines(select(steps, lambda line: line.phase == phase))
     return groups[0].hottest.place if groups else None
 
 
