@@ -19,13 +19,13 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2677,
     "compare": 2083,
-    "diagnose": 8153,
+    "diagnose": 8155,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
     "fix": 4956,
     "flow": 3173,
-    "footprint": 590,
+    "footprint": 593,
     "hooks": 491,
     "integrations": 281,
     "launch": 1515,
@@ -33,12 +33,12 @@ BUDGETS = {
     "mcp": 368,
     "measure": 4046,
     "model": 786,
-    "modules": 1004,
+    "modules": 1006,
     "monitor": 1566,
-    "probe": 6282,
+    "probe": 6286,
     "record": 2494,
     "remedy": 3903,
-    "report": 3087,
+    "report": 3088,
     "source": 2164,
     "state": 658,
     "tune": 3522,
@@ -62,9 +62,9 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_770, 10_000
+HOUSE, ADDED = 69_776, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_824, 138
+TESTS, GOLDEN_FILES = 44_826, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

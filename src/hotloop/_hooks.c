@@ -994,7 +994,8 @@ static PyObject *go_on(PyObject *module, PyObject *unused)
 {
     ticker.again = ticker.held;
     ticker.held = 0;
-    if (ticker.again != 0 && Py_AddPendingCall(run_again, NULL) != 0)
+    /* A main thread that waits for this one runs no pending calls. */
+    if (ticker.again != 0 && (PyThreadState_Get() != ticker.main || Py_AddPendingCall(run_again, NULL) != 0))
         run_again(NULL);
     Py_RETURN_NONE;
 }

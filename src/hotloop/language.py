@@ -25,7 +25,7 @@ FOLDER: Final = Path(__file__).parent / "locale"
 
 _PLACE, _WORD = re.compile(r"\{(\w+)\}"), re.compile(r"\w+")
 #: What a place takes, by the first letter of its name.
-_TAKES = {"n": r"[\d,.]+", "o": "(?:[ ,:;(].*?)?"}
+_TAKES = {"n": r"[\d,.]+", "o": "(?:[ ,:;(].*?)?", "t": r"[\d,.]+ (?:ns|us|ms|s|min|h)(?: \d+ (?:min|s))?"}
 #: Characters of a text that templates are tried on: with several places each takes time as a power of them.
 _LONGEST = 900
 _SENTENCE = re.compile(r"(?<=[.?。]) (?=[A-Z])")
@@ -35,6 +35,8 @@ _EAST: Final = r"\u2e80-\u9fff\uac00-\ud7a3\uff00-\uff60"
 _PIECE: Final = re.compile(rf"( ?)([（「『]*(?:[^ {_EAST}]+|[{_EAST}])[，。；：、！？）」』]*)")
 #: Texts of a page: between tags, and in attributes that are read out or shown; not code, nor English guides.
 _QUIET = re.compile(r"(<(script|style|code|pre)\b.*?</\2>|<div class=\"prose\".*?</div></details>)", re.S)
+#: Lines of a text that are code with its number, or a command to copy.
+_CODE: Final = re.compile(r"[> ]*\d+ \| | {4,}(?:hotloop|git|python\S*) ")
 _BARE = re.compile(r"\S(.*\S)?", re.S)
 _TEXT = re.compile(
     r"(?:(?<=>)|^)[^<>]+(?=<|$)|(?<= title=\")[^\"]+|(?<= aria-label=\")[^\"]+|(?<= placeholder=\")[^\"]+"
@@ -114,10 +116,10 @@ def lines(
     from rich.cells import cell_len, set_cell_size  # East Asian wide characters take two cells
 
     under = " " * cell_len(mark) if indent is None else indent
-    made, used, room = [mark], 0, width - cell_len(mark)
+    made, used, room = [mark], 0, max(1, width - cell_len(mark))
     for space, piece in _PIECE.findall(" ".join(said(text).split())):
         if used and used + len(space) + cell_len(piece) > room:
-            made, used, room = [*made, under], 0, width - cell_len(under)
+            made, used, room = [*made, under], 0, max(1, width - cell_len(under))
         while not whole and cell_len(piece) > room:
             head = set_cell_size(piece, room).rstrip() or piece[0]
             made[-1:], piece = [made[-1] + head, under], piece[len(head) :]
@@ -130,7 +132,7 @@ def plain(text: str) -> str:
     """The lines of a text, one by one, in the language in use; rows of a table only as a whole."""
 
     def translated(line: re.Match[str]) -> str:
-        row = "  " in line[2] and line[2] not in _texts
+        row = ("  " in line[2] and line[2] not in _texts) or _CODE.match(line[0])
         return line[0] if row else line[1] + said(line[2])
 
     return re.sub(r"(?m)^((?:[>#-]+ | )*)(\S.*\S)", translated, text) if _texts else text

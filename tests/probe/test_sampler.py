@@ -182,13 +182,15 @@ def test_a_run_that_hangs_is_seen_where_it_does(tmp_path: Path) -> None:
 
 def test_training_in_a_thread_is_sampled_there(tmp_path: Path) -> None:
     script = """\
-import threading, time
+import os, threading, time
 import torch
 
 def train():
     net = torch.nn.Linear(8, 8)
     optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-    for _ in range(50):
+    for step in range(50):
+        if step == 5 and not os.fork():  # as workers start
+            os._exit(0)
         net(torch.zeros(4, 8)).sum().backward()
         optimizer.step()
         time.sleep(0.03)  # IN THREAD

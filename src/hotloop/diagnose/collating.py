@@ -12,7 +12,7 @@ DEFAULT_COLLATE = ("default_collate", "default_convert", "")
 #: From here on a hot line that is not of the collate function by name may be called by it.
 _MOST_OF_MAKING = 0.5
 _MARGIN = 0.1
-#: Shared memory is unmapped and freed at least this fast (48 MiB in 4 to 7 ms on crowded cores).
+#: Shared memory is unmapped and freed about this fast (48 MiB in 4 to 7 ms on crowded cores).
 _FREED_BYTES_PER_S = 10e9
 
 
@@ -63,7 +63,7 @@ def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
 
 
 def at_the_loader(steps: Steps) -> list[LineCost]:
-    """Lines between the phases at the very line that asks for batches: nothing of the user's runs there."""
+    """Lines between the phases at the very line that asks for batches: what runs there is told by no cause."""
     asking = {line.place.at_line for line in steps.lines if line.phase in ("data_wait", "epoch_gap")}
     other = [line for line in steps.lines if line.phase == "other" and not line.library]
     return [line for line in other if line.place.at_line in asking]

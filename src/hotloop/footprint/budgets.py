@@ -114,6 +114,9 @@ def tables(dataset: Dataset | None, memory_bytes: int, taken_bytes: float) -> di
     return {"dataset": _described(dataset) if dataset else None, "budgets": sizes, "fits": found}
 
 
+# The guide's table (S1-15: 256 GB of memory: a cache of 50 to 80 GB, 128: 20 to 40, 64: 10 to 20) as a
+# formula: at most 5/16 of the memory, its upper end in every row, and never more than half (S1-68). ``left``
+# knows what else runs.
 def budgets(memory_bytes: int, *, taken_bytes: float = 0.0) -> list[dict[str, Any]]:
     """The sizes to choose from on a machine with so much memory, of which a run takes ``taken_bytes``."""
     left = "memory less a tenth for the system" + (", less what the run takes" if taken_bytes else "")

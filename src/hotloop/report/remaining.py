@@ -95,7 +95,7 @@ def _of_a_bar(process: Process, steps: Steps, loader: LoaderUse | None) -> _Way 
     found: dict[int, _Way] = {}
     for note in {note["stack"]: note for note in process.notes.get("bar", ())}.values():
         stack, count, total = places.stacks.get(note["stack"]), note["count"], note["total"]
-        if stack is None or not _made_once(places, stack):
+        if stack is None or count >= total or not _made_once(places, stack):  # a full bar is done
             continue
         at = {f"bar at {Path(stack.frames[-1].file).name}:{stack.frames[-1].line}: total": total}
         done = (

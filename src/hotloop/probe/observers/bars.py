@@ -11,6 +11,8 @@ from math import inf
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop.hooks.wrapping import RAISED
+
 if TYPE_CHECKING:
     from hotloop.probe.probe import Probe
 
@@ -44,7 +46,7 @@ class Bars:
 
     def look(self, further: float = 1.0) -> None:
         """Write those that came ``further`` since they were written last."""
-        for stack, (alive, name) in self._bars.items():
+        for stack, (alive, name) in list(self._bars.items()):
             bar = alive()
             count, total = getattr(bar, name, None), getattr(bar, "total", None)
             if not isinstance(count, int | float) or not isinstance(total, int | float):
@@ -67,14 +69,16 @@ def install(probe: Probe) -> None:
 
     def tqdm(module: Any) -> None:
         def made(token: Any, start: int, stop: int, result: Any) -> None:
-            bars.add(result, "n", token[1])
+            if result is not RAISED:
+                bars.add(result, "n", token[1])
 
         around(module.tqdm, "__new__", _NAME, framed, made)
         around(module.tqdm, "close", _NAME, looked, looked)
 
     def rich(module: Any) -> None:
         def made(token: Any, start: int, stop: int, result: Any) -> None:
-            bars.add(token[0]._tasks[result], "completed", token[1])
+            if result is not RAISED:
+                bars.add(token[0]._tasks[result], "completed", token[1])
 
         around(module.Progress, "add_task", _NAME, framed, made)
         around(module.Progress, "stop", _NAME, looked, looked)

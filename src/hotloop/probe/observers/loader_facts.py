@@ -30,14 +30,14 @@ def loader_facts(loader: Any, module: Any, length: Callable[[Any], int]) -> dict
     facts: dict[str, Any] = {"class": name_of(type(loader)), "own": own}
     facts.update((name, getattr(loader, name, None)) for name in _PLAIN)
     sampler = getattr(loader, "sampler", None)
-    started = start_method(loader)
+    started, given = start_method(loader), getattr(loader, "multiprocessing_context", None)
     facts.update(
         shuffle=type(sampler).__name__ == "RandomSampler" if sampler is not None else None,
         sampler=name_of(type(sampler)) if sampler is not None else None,
         batch_sampler=_name_of_instance(getattr(loader, "batch_sampler", None)),
         collate_fn=name_of(getattr(loader, "collate_fn", None)),
         worker_init_fn=name_of(getattr(loader, "worker_init_fn", None)),
-        multiprocessing_context=None if started == "fork" else started,
+        multiprocessing_context=started if given is not None or started != "fork" else None,
         generator=getattr(loader, "generator", None) is not None,
         iterable=iterable,
         dataset=dataset_facts(loader.dataset, sampler, iterable=iterable, length=length),

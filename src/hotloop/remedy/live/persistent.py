@@ -15,6 +15,7 @@ from types import FrameType
 from typing import Any
 
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.observers.loader_facts import start_method
 from hotloop.remedy.live.loader import LoaderForm, changes_of
 from hotloop.state.snapshot import EXACT, snapshot
 
@@ -82,7 +83,7 @@ class PersistentWorkers(LoaderForm):
         if loader.persistent_workers and loader not in self._states:
             self.say("the script keeps its workers already")
             return None
-        if _is_spawned(loader):
+        if start_method(loader) != "fork":
             self.say("workers that are not forked are left alone")
             return None
         if hasattr(loader.dataset, "__iter__") and not hasattr(loader.dataset, "__getitem__"):
@@ -131,8 +132,3 @@ def _resume_class(original: Any) -> Any:
     Resume.__name__ = Resume.__qualname__ = original.__name__
     Resume.__module__ = original.__module__
     return Resume
-
-
-def _is_spawned(loader: Any) -> bool:
-    method = getattr(loader.multiprocessing_context, "get_start_method", None)
-    return method is not None and method(allow_none=True) not in (None, "fork")

@@ -10,6 +10,7 @@ numbers put back, depend on those made before them: each worker would have its o
 from __future__ import annotations
 
 import importlib
+import multiprocessing
 import os
 import sys
 from collections.abc import Callable
@@ -135,8 +136,11 @@ def why_not(module: Any, torch: Any, loader: Any, changes: dict[str, Any]) -> st
     global _sampler
     if loader.num_workers or not changes.get("num_workers"):
         return ""
-    if start_method(loader) != "fork" and (file := _runs_again()):
-        return f'each worker would run {file} again, which has no `if __name__ == "__main__":`'
+    if start_method(loader) != "fork":
+        if file := _runs_again():
+            return f'each worker would run {file} again, which has no `if __name__ == "__main__":`'
+        if loader.multiprocessing_context is not None or multiprocessing.get_start_method(allow_none=True):
+            return ""  # a script that chose another way may not stand a fork
     name = open_file(loader.dataset)
     if name:
         return f"what the dataset holds open must not be shared by processes: {name}"

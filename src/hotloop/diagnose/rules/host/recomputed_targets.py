@@ -23,7 +23,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     lines = select(steps, lambda line: line.role == "targets" and line.phase not in ("startup", "evaluation"))
     loading = at_the_loader(steps)
     groups = group_lines(line for line in lines if line not in loading and not is_wait(line))
-    for group in without(groups, giving_back_s(steps))[:3]:
+    returned_s = max(0.0, giving_back_s(steps) - sum(line.seconds for line in loading))
+    for group in without(groups, returned_s)[:3]:
         exposed = steps.exposed(group.hottest.phase)
         if group.seconds * exposed < limits.worth_fixing_ratio * steps.span_s:
             continue
