@@ -63,7 +63,7 @@ def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
 
 
 def at_the_loader(steps: Steps) -> list[LineCost]:
-    """Lines between the phases at the very line that asks for batches: what runs there is told by no cause."""
+    """Lines between the phases at the very line that asks for batches: no cause names what runs there."""
     asking = {line.place.at_line for line in steps.lines if line.phase in ("data_wait", "epoch_gap")}
     other = [line for line in steps.lines if line.phase == "other" and not line.library]
     return [line for line in other if line.place.at_line in asking]
