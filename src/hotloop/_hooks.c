@@ -832,6 +832,8 @@ static int sample(Hook *self, long long asked, int in_main)
         share = busy >= weight ? 1000 : busy > 0 ? busy * 1000 / weight : 0;
     }
     long long late = now > asked ? (now - asked) / 1000 : 0;
+    if (!in_main && !rows_ready(self->rows)) /* the main thread's rows would be dropped while this one maps a piece */
+        return 1;
     return frame == NULL || rows_put(self->rows, self->kind, (uint64_t)now, weight > 0 ? (uint64_t)weight : 0, (uint64_t)stack, 0,
                                      (uint64_t)share, (uint64_t)LEAST(late, UINT16_MAX - 1), 0);
 }
