@@ -38,10 +38,10 @@ BUDGETS = {
     "probe": 6286,
     "record": 2494,
     "remedy": 3903,
-    "report": 3088,
+    "report": 3086,
     "source": 2164,
     "state": 658,
-    "tune": 3522,
+    "tune": 3526,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -62,9 +62,9 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_776, 10_000
+HOUSE, ADDED = 69_780, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_826, 138
+TESTS, GOLDEN_FILES = 44_834, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

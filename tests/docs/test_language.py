@@ -106,6 +106,9 @@ def test_words_of_the_users_own_command_stay_its_own() -> None:
 def test_names_of_the_users_and_long_texts_stay(other: str) -> None:
     assert "memory" in language.said("memory is True, configured False")
     assert language.said("x takes y at this rate; " * 1500).startswith("x takes")
+    copied = ['  > 13 | log.info("f() at step")', "    hotloop run -- python train.py f() at x"]
+    assert [language.plain(line) for line in copied] == copied
+    assert "runs/step" in language.said("error: there is no run folder runs/step")
     page = language.page('<p title="1 step">1 step <code>1 step</code> in f&lt;b&gt;</p>')
     assert "<code>1 step</code>" in page
     assert "1 step <" not in page

@@ -85,6 +85,11 @@ def test_a_bar_that_counts_steps_or_epochs_says_it_where_nothing_else_does() -> 
     assert found(bar(4, 700, 120_000)) is None, "it counts something else"
 
 
+def test_a_full_bar_is_of_something_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("hotloop.report.remaining._LEAST_S", 1.0)
+    assert found(bar(5, 5, 6)) is not None and found(bar(5, 5, 5)) is None
+
+
 def test_bars_of_tqdm_and_rich_are_followed(tmp_path: Path) -> None:
     script = """
         import torch

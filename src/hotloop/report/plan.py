@@ -67,8 +67,8 @@ def _table(document: Mapping[str, Any], width: int) -> Section:
 def _choices(rows: Sequence[Mapping[str, Any]], width: int) -> Section:
     said = [["choice", "plan", "batch", "samples/s", "host", "device"]]
     for number, row in enumerate(rows):
-        name = words.command(PurePath(word).name for word in row["words"]) or f"run {number + 1}"
-        name = name if number else "this run"
+        other = words.command(PurePath(word).name for word in row["words"]) or f"run {number + 1}"
+        name = other if number else "this run"
         speed, sizes = units.rate(row["samples_per_s"] or 0.0), (row["host_bytes"], row["device_bytes"])
         known = [units.size(size) if size else "-" for size in sizes]
         said.append([words.cut(name, width - 52), row["name"], f"{row['batch_samples']:g}", speed, *known])

@@ -98,9 +98,7 @@ def _of_a_bar(process: Process, steps: Steps, loader: LoaderUse | None) -> _Way 
         if stack is None or count >= total or not _made_once(places, stack):  # a full bar is done
             continue
         at = {f"bar at {Path(stack.frames[-1].file).name}:{stack.frames[-1].line}: total": total}
-        done = (
-            one for one in (steps.num_updates, steps.num_steps, batches) if abs(count - one) <= _NEAR * one
-        )
+        done = (one for one in (steps.num_updates, steps.num_steps, batches) if _near(count, one))
         if count >= _FEW and (counted := next(done, 0)):
             found[total] = _Way(at, counted, total)
         elif loader is not None and loader.length and passes - 1 <= count <= passes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.errors import UsageError
@@ -41,19 +41,22 @@ def pipeline_of(evidence: Evidence) -> Pipeline | None:
 
 def setup_of(arm: Arm) -> Setup | None:
     """What the model calls an arm; None where something in it is not the loader's."""
-    given: dict[str, Any] = {}
+    setup = Setup()
     for one in arm:
-        means: dict[str, dict[str, Any]] = {
-            "num-workers": {"num_workers": one.value},
-            "no-workers": {"num_workers": 0},
-            "prefetch-factor": {"prefetch_factor": one.value},
-            "persistent-workers": {"persistent_workers": True},
-            "cache-samples": {"hit_rate": 1.0},
-        }
-        if one.remedy.id not in means:
-            return None
-        given |= means[one.remedy.id]
-    return Setup(**given)
+        match one.remedy.id:
+            case "num-workers":
+                setup = replace(setup, num_workers=one.value)
+            case "no-workers":
+                setup = replace(setup, num_workers=0)
+            case "prefetch-factor":
+                setup = replace(setup, prefetch_factor=one.value)
+            case "persistent-workers":
+                setup = replace(setup, persistent_workers=True)
+            case "cache-samples":
+                setup = replace(setup, hit_rate=1.0)
+            case _:
+                return None
+    return setup
 
 
 def settings(pipeline: Pipeline, have: Arm, *, once: bool) -> Iterator[Candidate]:

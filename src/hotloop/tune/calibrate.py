@@ -64,7 +64,8 @@ def calibrate(evidence: Evidence) -> Pipeline:
     loader, workers = feed.loader, feed.workers
     prefetch = int(loader.settings.get("prefetch_factor") or 2)
     seen = handover(evidence.process, loader.id, prefetch) if workers else Handover()
-    make_s, ship_s = _making(feed, _batch_samples(evidence.steps, loader))
+    batch_samples = _batch_samples(evidence.steps, loader)
+    make_s, ship_s = _making(feed, batch_samples)
     own, first = _own_work(evidence.steps)
     make_cores, step_cores, doubts = demand(evidence, feed, float(own.mean()))
     receive_s, latency_s = _moving(seen, loader)
@@ -81,7 +82,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         ship_s=ship_s,
         make_cores=make_cores,
         collate_s=loader.collate_s,
-        cached_s=_cached_s(loader, _batch_samples(evidence.steps, loader)),
+        cached_s=_cached_s(loader, batch_samples),
         step_s=step_s,
         step_cores=step_cores,
         receive_s=receive_s,
@@ -93,7 +94,7 @@ def calibrate(evidence: Evidence) -> Pipeline:
         batches_per_epoch=_batches_per_epoch(loader, ranks, seen),
         other_s=_other_s(evidence.steps, loader, seen),
         evaluation_wait_s=_evaluation_wait_s(evidence.steps),
-        batch_samples=_batch_samples(evidence.steps, loader),
+        batch_samples=batch_samples,
         num_samples=int(loader.dataset.get("len") or 0),
         recorded=Setup(
             num_workers=workers,
