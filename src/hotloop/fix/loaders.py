@@ -37,6 +37,10 @@ def no_workers(plan: Plan, value: Any) -> None:
     _give(plan, "num_workers", 0)
     if built.settings.get("persistent_workers"):
         _give(plan, "persistent_workers", False)
+        plan.remark(
+            "no-workers: torch draws a seed for each new iterator and none for workers that stay: from the "
+            "second epoch on the order differs"
+        )
     for name in _NONE_WITHOUT_WORKERS:
         if name in built.given and built.settings.get(name) is not None:
             _give(plan, name, None)

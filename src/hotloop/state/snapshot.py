@@ -23,8 +23,9 @@ from hotloop.state.stored import attribute, attributes, is_array, is_tensor, slo
 PLAIN: Final = frozenset([bool, int, float, complex, str, bytes, type(None)])
 #: Libraries whose objects say nothing of samples, or are the same in all processes.
 _APART: Final = frozenset(["_thread", "logging", "multiprocessing", "threading", "tqdm", "hotloop"])
-#: Of larger arrays and lists so many bytes or items are compared.
+#: Of larger arrays so many bytes are compared, of larger lists so many items.
 _SAMPLED: Final = 4096
+_ITEMS: Final = 64
 #: Inference tensors have no version, not all arrays have bytes. What a signal handler raises goes on.
 _REFUSED: Final = (RuntimeError, TypeError, ValueError, AttributeError, BufferError)
 
@@ -142,6 +143,7 @@ class _Walk:
         self._wanted = wanted
         self._taken = Snapshot()
         self._ahead: deque[tuple[str, Any, int]] = deque()
+        self._items = 0  # of lists that were compared
         self.found: list[Any] = []
 
     def walk(self, root: Any) -> Snapshot:
@@ -152,7 +154,7 @@ class _Walk:
         self._enter("", root, 0)
         deadline = perf_counter() + limits.seconds
         while ahead:
-            if len(taken.entries) >= limits.values or perf_counter() > deadline:
+            if len(taken.entries) + self._items >= limits.values or perf_counter() > deadline:
                 taken.complete = False
                 break
             path, value, depth = ahead.popleft()
@@ -203,9 +205,14 @@ class _Walk:
         container = _container(value)
         if container in (list, tuple, deque):
             length = container.__len__(value)
-            step = 1 if length <= self._limits.items else max(1, length // _SAMPLED)
-            some = islice(container.__iter__(value), 0, None, step)
-            return length, tuple(_plain(one).what if type(one) in PLAIN else None for one in some)
+            step = 1 if length <= self._limits.items else length // _ITEMS
+            some = (
+                [*islice(container.__iter__(value), 0, None, step)]
+                if container is deque
+                else (container.__getitem__(value, slice(None, None, step)))
+            )
+            self._items += len(some)
+            return length, (*map(type, some),), tuple(one if type(one) in PLAIN else None for one in some)
         if container in (set, frozenset):
             return container.__len__(value), hash(frozenset(id(one) for one in container.__iter__(value)))
         if container is dict:

@@ -179,10 +179,14 @@ class Launcher:
         if cut is not None:
             self.found = replace(trial, s_per_step=cut.s_per_step, samples_per_s=cut.samples_per_s)
 
-    def round(self, key: str, arms: Sequence[Arm]) -> dict[str, Trial]:
-        """One launch of each arm, by its spelling."""
+    def round(
+        self, key: str, arms: Sequence[Arm], skip: Callable[[Arm, Mapping[str, Trial]], bool] | None = None
+    ) -> dict[str, Trial]:
+        """One launch of each arm, by its spelling, but of what ``skip`` says so of after those before."""
         found: dict[str, Trial] = {}
         for arm in arms:
+            if skip is not None and skip(arm, found):
+                continue
             trial = self.launch(f"{key}/{spell(arm)}", arm, steps=self.steps, timeout_s=self.patience_s)
             if not arm and trial.status == "measured":
                 self.launch_s = trial.seconds

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from math import inf, log
 from typing import Final
 
@@ -59,6 +60,7 @@ class Known:
     crowded: bool = False  # others used the cores during the unmodified run
     clear: bool = False  # the winner of the last race is no lucky one
     unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
+    raced: dict[str, tuple[Candidate, Trial]] = field(default_factory=dict)  # with its last launch
     climbs: int = 0  # that ended with something that a proof refuses
 
 
@@ -95,9 +97,15 @@ class Race:
             arms = [one.arm for one in alive.values()]
             arms = [have, *arms] if turn else arms
             try:
-                found = self.launcher.round(key, arms[::-1] if turn % 2 else arms)
+                found = self.launcher.round(
+                    key,
+                    arms[::-1] if turn % 2 else arms,
+                    None if turn else partial(outdone, alive, last_base),
+                )
             except Spent:
                 break
+            for name in set(alive) - set(found):
+                self._skip(alive.pop(name))
             rivals = rivals or len(alive)
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
             self._take(found, found.get(spell(have), last_base), alive, logs)
@@ -107,6 +115,8 @@ class Race:
             if not alive or (whole and not narrow(alive, told, turn, guess=guess)):
                 break
         self.ran = bool(last)
+        alone = (replace(one, predicted=None, bounds=None) if have else one for one in candidates)
+        self.known.raced |= {one.name: (one, last[one.name]) for one in alone if one.name in last}
         ratios = pooled(logs, self.known.pairs)
         self.known.pairs += logs.values()
         told_of = {name: ratios[name].ratio for name in alive if name in ratios}
@@ -141,6 +151,11 @@ class Race:
                 self.known.tried.discard(one.name)
                 self.known.left[one.name] = LeftOut(remedy=one.name, why="no room in the budget")
         return kept
+
+    def _skip(self, one: Candidate) -> None:
+        """Leave a candidate out of this race; of a later one it may be part."""
+        self.known.tried.discard(one.name)
+        self.known.left[one.name] = LeftOut(remedy=one.name, why="predicted to give less than what won")
 
     def _wanted_s(
         self,
@@ -247,6 +262,14 @@ class Race:
 
 
 # -- who is ahead --------------------------------------------------------------------------------------------
+
+
+def outdone(alive: Mapping[str, Candidate], base: Trial, arm: Arm, launched: Mapping[str, Trial]) -> bool:
+    """Whether an arm is predicted to be far behind what one launched before it was seen to give."""
+    one = alive[spell(arm)]
+    most = one.bounds[1] if one.bounds else one.predicted
+    costs = [trial.cost_s for trial in launched.values() if trial.cost_s is not None]
+    return bool(most and costs and base.cost_s and most < _FAR_BEHIND * base.cost_s / min(costs))
 
 
 def narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int, *, guess: bool) -> bool:

@@ -16,7 +16,7 @@ from hotloop.tune.candidate import Candidate, LeftOut
 from hotloop.tune.ideas import ideas
 from hotloop.tune.launching import FILL_EPOCHS, Launcher
 from hotloop.tune.proving import Proofs, Refused
-from hotloop.tune.race import LEAST, Known, Needs, Race
+from hotloop.tune.race import LEAST, PROMISING, Known, Needs, Race
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.trial import CACHE, Arm, Examined, Trial, fills, rarer
 
@@ -24,6 +24,8 @@ from hotloop.tune.trial import CACHE, Arm, Examined, Trial, fills, rarer
 _FILL_PART: Final = 0.25
 #: Arms of one race.
 _MOST_ARMS: Final = 5
+#: The unmodified run.
+_NOTHING: Final = Candidate(arm=(), why="", predicted=1.0, bounds=(1.0, 1.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,8 +76,9 @@ class Search:
         first, first_seen = launcher.first()
         self.known.crowded = first_seen.crowded
         numbers = iter(range(1, 10))
+        start, base = _NOTHING, launcher.found or first
         while True:
-            top, why = self._climb(launcher.found or first, first_seen, numbers)
+            top, why = self._climb(start, base, launcher.examine(base) if start.arm else first_seen, numbers)
             if len(why) > 1:  # what won the first race is not what is confirmed
                 self.known.won, self.known.unrivalled = [], False
             gain, confirmed = self._races.confirm(top.arm, first_seen.draws) if top.arm else (None, False)
@@ -85,10 +88,11 @@ class Search:
                 and self._stands(self.proofs.results(top.arm, first_seen.draws))
             ):
                 break
-            # Once more without what is not taken; what else there was has to win again.
+            # Once more without what is not taken, from the best of what ran.
             self.known.climbs += 1
             self.known.tried.clear()
-            self.known.won, self.known.unrivalled, self.known.gained = [], False, 1.0
+            self.known.won, self.known.unrivalled = [], False
+            start, base, self.known.gained = self._rest(launcher.found or first)
         best = top.arm if shown else ()
         return Tuned(
             first=launcher.found or first,
@@ -110,15 +114,22 @@ class Search:
             refused=tuple(self._refused),
         )
 
+    def _rest(self, first: Trial) -> tuple[Candidate, Trial, float]:
+        """The fastest arm that ran and has nothing that is refused, its last launch, and what it gained."""
+        rest = [(one, trial) for one, trial in self.known.raced.values() if self._may_run(one.arm)]
+        fast = (
+            (first.cost_s / trial.cost_s, one, trial) for one, trial in rest if first.cost_s and trial.cost_s
+        )
+        gained, one, trial = max(fast, key=lambda each: each[0], default=(1.0, _NOTHING, first))
+        return (one, trial, gained) if gained > PROMISING else (_NOTHING, first, 1.0)
+
     def _climb(
-        self, base: Trial, seen: Examined, numbers: Iterator[int]
+        self, start: Candidate, base: Trial, seen: Examined, numbers: Iterator[int]
     ) -> tuple[Candidate, tuple[str, ...]]:
         """The winner of a race, of the next on top of it, until nothing wins any more; why each was tried."""
         launcher = self.launcher
-        best: Arm = ()
-        predicted: float | None = 1.0
-        bounds: tuple[float, float] | None = (1.0, 1.0)
-        why: list[str] = []
+        best, predicted, bounds = start.arm, start.predicted, start.bounds
+        why = [start.why] if best else []
         for number in numbers:
             found = self._ideas(seen, best)
             gained = self.known.gained

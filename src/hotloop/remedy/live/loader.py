@@ -7,6 +7,7 @@ then, so what goes together is put together here.
 from __future__ import annotations
 
 import os
+import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -29,7 +30,7 @@ def {name}(self):
 Make = Callable[[Any, Any], Any]
 
 #: An iterator takes these when it is made; then the script, which may look at them, has its own back.
-_LENT = ("dataset", "collate_fn", "worker_init_fn")
+_LENT = ("dataset", "collate_fn", "worker_init_fn", "generator")
 
 
 class Changes:
@@ -48,7 +49,7 @@ class Changes:
         if not changed:
             return original(loader)
         before, forms = changed
-        generator = loader.generator or self._probe.torch.default_generator
+        generator = before.get("generator", loader.generator) or self._probe.torch.default_generator
         state = generator.get_state()
         # torch warns about more workers than cores: not the script's doing.
         loader.__dict__["check_worker_number_rationality"] = _silent
@@ -219,13 +220,20 @@ class NumWorkers(LoaderForm):
 
 
 class NoWorkers(LoaderForm):
-    """No workers."""
+    """No workers. Where they stayed, epochs after the first drew no seed for them: none is drawn then."""
+
+    def __init__(self, context: Probe, value: Any) -> None:
+        super().__init__(context, value)
+        self._stayed: weakref.WeakSet[Any] = weakref.WeakSet()
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
         """0."""
         if _is_stream(self, loader):
             return None
-        return {"num_workers": 0}
+        again = loader in self._stayed
+        if loader.num_workers and loader.persistent_workers:
+            self._stayed.add(loader)
+        return {"num_workers": 0} | ({"generator": self.torch.Generator()} if again else {})
 
 
 class PrefetchFactor(LoaderForm):
