@@ -99,11 +99,16 @@ def heatmap_loss(predicted, target, weights):
 
 def compute_loss(args, config, outputs, batch):
     """Return the loss and its two parts, on the targets that the files have."""
-    if "precomputed_targets" not in args.parts:
-        return as_found.compute_loss(args, config, outputs, batch)
+    cells, offsets = batch["cells"], batch["cell_offsets"]
+    if "precomputed_targets" in args.parts:
+        heatmaps = batch["heatmaps"]
+    else:
+        grid = outputs["heatmaps"].shape[-2:]
+        heatmaps, maps = as_found.generate_targets(cells, offsets, grid, args.identical_targets)
+        offsets = gather_offsets(maps, cells)
     loss = heatmap_loss if "branchless_loss" in args.parts else as_found.heatmap_loss
-    heat = loss(outputs["heatmaps"], batch["heatmaps"], batch["weights"])
-    offset = functional.l1_loss(gather_offsets(outputs["offsets"], batch["cells"]), batch["cell_offsets"])
+    heat = loss(outputs["heatmaps"], heatmaps, batch["weights"])
+    offset = functional.l1_loss(gather_offsets(outputs["offsets"], cells), offsets)
     return heat + config["training"]["offset_weight"] * offset, heat, offset
 
 

@@ -355,7 +355,9 @@ def make_loaders(args, config, root, device, crop_size, stores):
     from hotloop.feed import DevicePrefetcher, Loader
 
     train_loader = Loader(clips[0], sampler=sampler, **train)
-    val_loader = Loader(clips[1], num_workers=0, **val)
+    # One clip a batch, out of memory: workers only where the configuration asks for them.
+    asked = config.get("DATALOADER.VAL_WORKERS") is not None
+    val_loader = Loader(clips[1], **val, **(val_processes if asked else {"num_workers": 0}))
     return (
         DevicePrefetcher(train_loader, device, transform=Expand(frames[0], crop_size, device)),
         sampler,

@@ -155,7 +155,7 @@ class Race:
     def _skip(self, one: Candidate) -> None:
         """Leave a candidate out of this race; of a later one it may be part."""
         self.known.tried.discard(one.name)
-        self.known.left[one.name] = LeftOut(remedy=one.name, why="predicted to give less than what won")
+        self.known.left[one.name] = LeftOut(remedy=one.name, why="predicted to give less than another gave")
 
     def _wanted_s(
         self,

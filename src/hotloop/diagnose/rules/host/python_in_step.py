@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from hotloop.diagnose import repeating
 from hotloop.diagnose.evidence import Evidence, at, cause, in_framework, rule, spot
 from hotloop.diagnose.groups import LineGroup, sampled_interval, without
 from hotloop.diagnose.inline import acting
@@ -79,6 +80,9 @@ def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: f
 def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -> Finding:
     steps, hottest = evidence.steps, group.hottest
     cost = group.seconds * exposed / steps.num_steps
+    # What depends on the batch alone is the same for the same batch. Whether it does, a trial tells.
+    kept = repeating.repeated(evidence, group, None) if group.nature == "python" else ""
+    named = kept.rpartition(",")[2]
     share_of_span = share(group.seconds / steps.span_s)
     numbers = [
         f"{duration(group.seconds / steps.num_steps)} per step ({share_of_span}) {where}, "
@@ -101,8 +105,8 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
         cost_s=cost,
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
-        remedies=_remedies(evidence, group),
-        data={"nature": group.nature, "library": hottest.library},
+        remedies=_remedies(evidence, group) or repeating.remedies(named),
+        data={"nature": group.nature, "library": hottest.library, **repeating.data(named)},
     )
 
 
