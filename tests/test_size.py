@@ -19,11 +19,11 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2677,
     "compare": 2083,
-    "diagnose": 8155,
+    "diagnose": 8159,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
-    "fix": 4956,
+    "fix": 4960,
     "flow": 3173,
     "footprint": 593,
     "hooks": 491,
@@ -37,11 +37,11 @@ BUDGETS = {
     "monitor": 1566,
     "probe": 6286,
     "record": 2494,
-    "remedy": 3903,
+    "remedy": 3911,
     "report": 3086,
     "source": 2164,
-    "state": 658,
-    "tune": 3526,
+    "state": 665,
+    "tune": 3564,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -62,9 +62,9 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_780, 10_000
+HOUSE, ADDED = 69_841, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_834, 138
+TESTS, GOLDEN_FILES = 44_879, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -87,7 +87,8 @@ torch.manual_seed(0)
 kinds = {"stream": Stream, "bound": Bound, "counted": Counts, "shared": Shared, "written": Hard}
 data = kinds.get(which, Mined)()
 init = opens if which == "opened" else None
-loader = DataLoader(data, batch_size=2, num_workers=workers, shuffle=which != "stream", worker_init_fn=init)
+loader = DataLoader(data, batch_size=2, num_workers=workers, shuffle=which != "stream", worker_init_fn=init,
+                    persistent_workers=which == "kept")
 model = torch.nn.Linear(1, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=1e-6)
 for epoch in range(5):
@@ -125,6 +126,12 @@ def both(folder: Path, remedy: str, *args: str) -> tuple[Observed, str]:
 def test_a_stream_keeps_the_workers_that_cut_it(tmp_path: Path, remedy: str, workers: str) -> None:
     _, status = both(tmp_path, remedy, "stream", workers)
     assert status == STREAM
+
+
+def test_where_workers_stayed_the_order_is_the_same_without_them(tmp_path: Path) -> None:
+    """Torch draws a seed for each new iterator, and none where workers stay."""
+    _, status = both(tmp_path, "no-workers", "kept", "2")
+    assert status == "in effect"
 
 
 def test_a_dataset_that_cannot_live_in_a_worker_stays_where_it_is(tmp_path: Path) -> None:
