@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2677,
     "compare": 2083,
-    "diagnose": 8159,
+    "diagnose": 8160,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
@@ -40,8 +40,8 @@ BUDGETS = {
     "remedy": 3911,
     "report": 3086,
     "source": 2164,
-    "state": 665,
-    "tune": 3564,
+    "state": 670,
+    "tune": 3571,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -62,9 +62,9 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_841, 10_000
+HOUSE, ADDED = 69_854, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_879, 138
+TESTS, GOLDEN_FILES = 44_877, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

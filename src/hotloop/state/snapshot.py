@@ -23,7 +23,7 @@ from hotloop.state.stored import attribute, attributes, is_array, is_tensor, slo
 PLAIN: Final = frozenset([bool, int, float, complex, str, bytes, type(None)])
 #: Libraries whose objects say nothing of samples, or are the same in all processes.
 _APART: Final = frozenset(["_thread", "logging", "multiprocessing", "threading", "tqdm", "hotloop"])
-#: Of larger arrays so many bytes are compared, of larger lists so many items.
+#: Of larger arrays and lists so many bytes or items are compared; of many such lists fewer items of each.
 _SAMPLED: Final = 4096
 _ITEMS: Final = 64
 #: Inference tensors have no version, not all arrays have bytes. What a signal handler raises goes on.
@@ -154,7 +154,7 @@ class _Walk:
         self._enter("", root, 0)
         deadline = perf_counter() + limits.seconds
         while ahead:
-            if len(taken.entries) + self._items >= limits.values or perf_counter() > deadline:
+            if len(taken.entries) >= limits.values or perf_counter() > deadline:
                 taken.complete = False
                 break
             path, value, depth = ahead.popleft()
@@ -205,14 +205,15 @@ class _Walk:
         container = _container(value)
         if container in (list, tuple, deque):
             length = container.__len__(value)
-            step = 1 if length <= self._limits.items else length // _ITEMS
+            most = _SAMPLED if self._items < self._limits.values else _ITEMS
+            step = 1 if length <= self._limits.items else max(1, length // most)
             some = (
                 [*islice(container.__iter__(value), 0, None, step)]
                 if container is deque
                 else (container.__getitem__(value, slice(None, None, step)))
             )
             self._items += len(some)
-            return length, (*map(type, some),), tuple(one if type(one) in PLAIN else None for one in some)
+            return length, (*map(type, some),), tuple(map(_alike, some))
         if container in (set, frozenset):
             return container.__len__(value), hash(frozenset(id(one) for one in container.__iter__(value)))
         if container is dict:
@@ -249,6 +250,10 @@ class _Walk:
         if len(view) <= self._limits.array_bytes:
             return zlib.crc32(view)
         return zlib.crc32(bytes(view[:: max(1, len(view) // _SAMPLED) | 1]))
+
+
+def _alike(value: Any) -> Any:
+    return None if type(value) not in PLAIN else value if value == value else "nan"
 
 
 def _plain(value: Any) -> Entry:

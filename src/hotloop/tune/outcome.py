@@ -235,6 +235,7 @@ def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
             f"    git -C {shlex.quote(written.root)} apply {shlex.quote(str(folder / 'tune.patch'))}",
         ]
     words = [f"not in the patch: {one}" for one in written.left]
+    words += [f"in source: {one}" for one in written.remarks]
     words += [
         f"in source {one.remedy.id} is {one.remedy.source_effect}: {one.remedy.words}"
         for one in arm

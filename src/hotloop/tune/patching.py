@@ -29,6 +29,7 @@ class Written:
     diff: str
     root: str
     left: tuple[str, ...]
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(kw_only=True)
@@ -58,7 +59,7 @@ class Patches:
         left = [f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left]
         if self._is_of_one and any(one.is_live and one.remedy.id in OF_LOADERS for one in arm):
             left.append("the other loaders that train, which the launches changed as well")
-        return Written(diff=made.diff(root), root=str(root), left=tuple(left))
+        return Written(diff=made.diff(root), root=str(root), left=tuple(left), remarks=tuple(made.remarks))
 
     @property
     def _is_of_one(self) -> bool:

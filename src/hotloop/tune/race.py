@@ -60,7 +60,8 @@ class Known:
     crowded: bool = False  # others used the cores during the unmodified run
     clear: bool = False  # the winner of the last race is no lucky one
     unrivalled: bool = False  # it had no other to beat: its pairs are as good as a confirmation's
-    raced: dict[str, tuple[Candidate, Trial]] = field(default_factory=dict)  # with its last launch
+    #: What beat the arm in force of its race: its last launch, and what it gained over the unmodified run.
+    raced: dict[str, tuple[Candidate, Trial, float]] = field(default_factory=dict)
     climbs: int = 0  # that ended with something that a proof refuses
 
 
@@ -104,9 +105,9 @@ class Race:
                 )
             except Spent:
                 break
-            for name in set(alive) - set(found):
-                self._skip(alive.pop(name))
             rivals = rivals or len(alive)
+            for name in [name for name in alive if name not in found]:
+                self._skip(alive.pop(name))
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
             self._take(found, found.get(spell(have), last_base), alive, logs)
             told |= pooled(logs, self.known.pairs)
@@ -115,9 +116,12 @@ class Race:
             if not alive or (whole and not narrow(alive, told, turn, guess=guess)):
                 break
         self.ran = bool(last)
-        alone = (replace(one, predicted=None, bounds=None) if have else one for one in candidates)
-        self.known.raced |= {one.name: (one, last[one.name]) for one in alone if one.name in last}
         ratios = pooled(logs, self.known.pairs)
+        for one in candidates:
+            if one.name in last and one.name in ratios and wins(ratios[one.name], least=PROMISING):
+                alone = replace(one, predicted=None, bounds=None) if have else one
+                gained = self.known.gained * ratios[one.name].ratio
+                self.known.raced[one.name] = alone, last[one.name], gained
         self.known.pairs += logs.values()
         told_of = {name: ratios[name].ratio for name in alive if name in ratios}
         winner = simplest(told_of, list(alive.values()))

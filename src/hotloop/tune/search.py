@@ -16,7 +16,7 @@ from hotloop.tune.candidate import Candidate, LeftOut
 from hotloop.tune.ideas import ideas
 from hotloop.tune.launching import FILL_EPOCHS, Launcher
 from hotloop.tune.proving import Proofs, Refused
-from hotloop.tune.race import LEAST, PROMISING, Known, Needs, Race
+from hotloop.tune.race import LEAST, Known, Needs, Race, simplest
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.trial import CACHE, Arm, Examined, Trial, fills, rarer
 
@@ -94,6 +94,7 @@ class Search:
             self.known.won, self.known.unrivalled = [], False
             start, base, self.known.gained = self._rest(launcher.found or first)
         best = top.arm if shown else ()
+        taken = {*map(str, best)}
         return Tuned(
             first=launcher.found or first,
             best=best,
@@ -103,7 +104,9 @@ class Search:
             bounds=top.bounds if why else None,
             why=why,
             trials=tuple(launcher.journal.trials.values()),
-            left_out=tuple(self.known.left.values()),
+            left_out=tuple(
+                one for one in self.known.left.values() if not {*one.remedy.split(" + ")} <= taken
+            ),
             ended="the budget is spent" if launcher.spent else "",
             draws=first_seen.draws,
             steps=launcher.steps,
@@ -115,13 +118,11 @@ class Search:
         )
 
     def _rest(self, first: Trial) -> tuple[Candidate, Trial, float]:
-        """The fastest arm that ran and has nothing that is refused, its last launch, and what it gained."""
-        rest = [(one, trial) for one, trial in self.known.raced.values() if self._may_run(one.arm)]
-        fast = (
-            (first.cost_s / trial.cost_s, one, trial) for one, trial in rest if first.cost_s and trial.cost_s
-        )
-        gained, one, trial = max(fast, key=lambda each: each[0], default=(1.0, _NOTHING, first))
-        return (one, trial, gained) if gained > PROMISING else (_NOTHING, first, 1.0)
+        """Of the arms that won a race or nearly, without what is refused: the fastest that changes least."""
+        rest = {name: one for name, one in self.known.raced.items() if self._may_run(one[0].arm)}
+        gained = {name: one[2] for name, one in rest.items()}
+        best = simplest(gained, [one[0] for one in rest.values()])
+        return rest[best.name] if best is not None else (_NOTHING, first, 1.0)
 
     def _climb(
         self, start: Candidate, base: Trial, seen: Examined, numbers: Iterator[int]

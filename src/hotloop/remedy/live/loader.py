@@ -230,7 +230,7 @@ class NoWorkers(LoaderForm):
         """0."""
         if _is_stream(self, loader):
             return None
-        again = loader in self._stayed
+        again = loader in self._stayed or before_is_kept(loader)
         if loader.num_workers and loader.persistent_workers:
             self._stayed.add(loader)
         return {"num_workers": 0} | ({"generator": self.torch.Generator()} if again else {})

@@ -83,6 +83,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
     # What depends on the batch alone is the same for the same batch. Whether it does, a trial tells.
     kept = repeating.repeated(evidence, group, None) if group.nature == "python" else ""
     named = kept.rpartition(",")[2]
+    named = "" if "." in named.rpartition(":")[2] else named  # a method reads weights, too
     share_of_span = share(group.seconds / steps.span_s)
     numbers = [
         f"{duration(group.seconds / steps.num_steps)} per step ({share_of_span}) {where}, "
