@@ -105,9 +105,9 @@ class Race:
                 )
             except Spent:
                 break
-            rivals = rivals or len(alive)
             for name in [name for name in alive if name not in found]:
                 self._skip(alive.pop(name))
+            rivals = rivals or len(alive)
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
             self._take(found, found.get(spell(have), last_base), alive, logs)
             told |= pooled(logs, self.known.pairs)
