@@ -343,6 +343,10 @@ def test_what_is_at_fault_only_beside_another_is_found(
     assert {str(one) for one in tuned.best} == {"num-workers=4"} and tuned.refused == ("persistent-workers",)
     again = [key for key in here.journal.trials if key.startswith("confirm-1/")]
     assert any(key.endswith("/unmodified") for key in again), "beside launches of its own time"
+    raced = [
+        key for key in here.journal.trials if key.startswith("race") and key.endswith("/0/num-workers=4")
+    ]
+    assert len(raced) == 1, "it need not win again"
 
 
 @pytest.mark.parametrize("num_iterators", [1, 3])

@@ -13,8 +13,8 @@ from hotloop.diagnose.source import dataset_text, function_text
 from hotloop.measure.steps import LoaderUse
 
 REMEDY: Final = "memoize"
-#: Asked for another result each time, by number or one after the other, or for new weights; or called once.
-_NEVER: Final = ("__getitem__", "__getitems__", "__next__", "__iter__", "__init__", "forward", "main")
+#: Asked for another result each time, by number or one after the other, or called once.
+_NEVER: Final = ("__getitem__", "__getitems__", "__next__", "__iter__", "__init__", "main")
 #: A text with one of these keeps results already, gives several, or is called for what it does.
 _DOES: Final = re.compile(
     r"@.*\b(lru_cache|cache|cached|memoize|property|contextmanager|njit|jit|compile)\b|\byield\b|\bawait\b"

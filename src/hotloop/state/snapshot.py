@@ -257,7 +257,7 @@ def _alike(value: Any) -> Any:
 
 
 def _plain(value: Any) -> Entry:
-    return Entry((type(value), "nan" if value != value else value))
+    return Entry((type(value), _alike(value)))
 
 
 def _container(value: Any) -> Any:
