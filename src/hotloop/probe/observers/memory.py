@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-from _thread import get_ident
-from time import perf_counter_ns
 from typing import TYPE_CHECKING, Any, Final
 
 from hotloop.probe.ending import ending
@@ -18,31 +16,6 @@ NAME: Final = "observers.memory"
 #: Shorter collections of the young generations are too many and too small to count.
 _WORTH_A_ROW_NS: Final = 200_000
 _PAGE: Final = os.sysconf("SC_PAGE_SIZE")
-
-
-class Collections:
-    """A callback of ``gc.callbacks``: a row for each pause of the recorded thread that is worth one.
-
-    ``_hooks.c`` has the same, compiled.
-    """
-
-    def __init__(self, probe: Probe) -> None:
-        self._probe = probe
-        self._start = 0
-
-    def __call__(self, phase: str, info: dict[str, int]) -> None:
-        """Called by the collector before and after each collection."""
-        now = perf_counter_ns()
-        if phase == "start":
-            self._start = now
-            return
-        probe = self._probe
-        start, self._start = self._start, 0
-        generation = info.get("generation", 0)
-        if not start or get_ident() != probe.owner:
-            return
-        if generation == 2 or now - start >= _WORTH_A_ROW_NS:
-            probe.emit(GC, start, now - start, generation)
 
 
 def note_memory(probe: Probe, *, last: bool = False) -> None:
@@ -85,13 +58,15 @@ def status_bytes(*names: str) -> dict[str, int]:
 
 
 def install(probe: Probe) -> None:
-    """Observe garbage collections, and memory at the start, at ticks and at the end."""
+    """Observe garbage collections, and memory at the start, at ticks and at the end.
+
+    A callback in Python would take the script's signals: what its handler raises there, ``gc`` drops.
+    """
     if not probe.asleep:
         note_memory(probe)
     collections = ending(probe, NAME, "collected", GC, _WORTH_A_ROW_NS)
-    if collections is None:
-        collections = probe.hooks.guard(NAME, Collections(probe))
-    gc.callbacks.append(collections)
-    probe.hooks.at_undo(lambda: gc.callbacks.remove(collections))
+    if collections is not None:
+        gc.callbacks.append(collections)
+        probe.hooks.at_undo(lambda: gc.callbacks.remove(collections))
     probe.on_tick(NAME, lambda: note_memory(probe))
     probe.on_exit(NAME, lambda: note_memory(probe, last=True))
