@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -14,7 +15,7 @@ from report_samples import VERDICT, empty, full, healthy
 from hotloop import units
 from hotloop.findings import Finding
 from hotloop.report import terminal, words
-from hotloop.report.next import of_run
+from hotloop.report.next import of_findings, of_run
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
 
@@ -182,14 +183,15 @@ def test_it_ends_with_the_commands_to_type_next() -> None:
     report = full()
     text = terminal.render(report)
     assert report["next"][0]["command"] in text and "hotloop tune -- torchrun" in text
-    assert all(("hotloop " in one["next"]) == (one["severity"] != "info") for one in report["findings"])
+    assert all("hotloop " in one["next"] for one in report["findings"])
     slow = Finding(
         id="cadence/evaluation", severity="high", message="", advice="", evidence=(), cost_s_per_step=1.0,
         share=0.5, remedies=("less-frequent-evaluation",),
     )  # fmt: skip
     tune = of_run(["python", "train.py"], ["hotloop brief run 1"], [slow])[1]["command"]
     assert tune == "hotloop tune --allow semantic -- python train.py"
-    assert len(of_run(["python"], ["hotloop brief run 1"], [replace(slow, remedies=())])) == 1, (
-        "nothing to try"
-    )
+    assert len(of_run(["python"], ["hotloop brief run 1"], [replace(slow, remedies=())])) == 1, "no try"
+    noted = [replace(slow, severity="info")]
+    (only,) = of_run(["python"], of_findings(noted, Path("run")), noted)
+    assert only["command"] == "hotloop brief run 1"
     assert not healthy()["next"] and "next: " not in terminal.render(healthy())

@@ -13,26 +13,25 @@ from hotloop.report import words
 
 
 def of_findings(findings: Sequence[Finding], folder: Path | None) -> list[str]:
-    """The command that writes a finding's change, or says what to write; "" for what is only noted."""
+    """The command that writes a finding's change, or says what to write: so for what is only noted."""
     if folder is None:
         return [""] * len(findings)
     run = shlex.quote(words.from_here(str(folder)))
     return [
-        ""
-        if finding.severity == "info"
-        else f"hotloop fix {run}"
-        if _is_written(finding)
+        f"hotloop fix {run}"
+        if finding.severity != "info" and _is_written(finding)
         else f"hotloop brief {run} {number}"
         for number, finding in enumerate(findings, start=1)
     ]
 
 
 def of_run(command: Sequence[str], found: Sequence[str], findings: Sequence[Finding]) -> list[dict[str, str]]:
-    """The commands to type first after reading the report; none where all is well. ``tune`` where it has
-    something to try, with the ``--allow`` that this needs.
+    """The commands to type first after reading the report; none where nothing was found. ``tune`` where it
+    has something to try, with the ``--allow`` that this needs.
     """
     first = next(filter(None, found), "")
-    asks = [one for one in findings if (one.severity != "info" if first else one.data.get("assumed"))]
+    above = [one for one in findings if one.severity != "info"]
+    asks = above or [one for one in findings if one.data.get("assumed")]
     named = [catalogue.get(name) for one in asks for name in one.remedies]
     least = min((EFFECTS.index(one.effect) for one in named), default=None)
     what = "the change as a patch" if first.startswith("hotloop fix") else "what to write, and what judges it"
