@@ -129,7 +129,12 @@ def test_the_patch_proves_itself_applies_and_removes_the_finding(
 ) -> None:
     folder, run = project
     before = tree(folder)
-    done = hotloop("fix", run, cwd=folder)
+    shutil.copytree(run, tmp_path / "typed")
+    told = (run / "run.json").read_text().replace(sys.executable, "python")
+    (tmp_path / "typed" / "run.json").write_text(told)
+    (tmp_path / "python").symlink_to("/bin/false")  # of another environment, and first on PATH
+    other = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    done = running.hotloop("fix", "--trust", tmp_path / "typed", folder=folder, env=other, warm=False)
     assert done.returncode == 0, done.stderr
     assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     assert tree(folder) == before

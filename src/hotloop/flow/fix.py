@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -86,11 +88,10 @@ def fix(
     offered = tuple((one, patches.make(scene, [one], paths)) for one in others)
     seen = examination.recording
     proof = None
-    if timeout_s and patch.files and not (trust or is_own(seen.command, seen.cwd, seen.mark)):
+    if timeout_s and patch.files:
         words = f"{run} names a command and was not recorded by you on this machine: --trust runs it"
-        proof = Proof(passed=None, words=words)
-    elif timeout_s and patch.files:
-        proof = _proof(patch, timeout_s, status)
+        may = trust or is_own(seen.command, seen.cwd, seen.mark)
+        proof = _proof(patch, timeout_s, status) if may else Proof(passed=None, words=words)
     fixed = Fixed(
         patch=patch,
         root=patches.root_of(patch),
@@ -214,10 +215,9 @@ class _Launch:
         seen = read(self.scratch / "candidate")
         proof = check.shown(self.patch, seen.ranks)
         if other := check.other_python(self.patch.scene.process, seen):
-            words = (
-                f"{proof.words}; {other}" if proof and proof.passed else f"the patched copy failed: {other}"
-            )
-            return Proof(passed=True if proof and proof.passed else None, words=words)
+            if proof and proof.passed:
+                return replace(proof, words=f"{proof.words}; {other}")
+            return Proof(passed=None, words=f"the patched copy failed: {other}")
         if proof is not None:
             return proof
         if not outcome.started:
@@ -232,8 +232,7 @@ class _Launch:
         """The losses of the patched files beside those of the unmodified ones."""
         outcome, words = self._run("base")
         if outcome.exit_code and not outcome.ended_for:
-            words = f"the unmodified command ends with {_ended(outcome, words)}"
-            return SameLosses(same=None, words=words)
+            return SameLosses(same=None, words=f"the unmodified command ends with {_ended(outcome, words)}")
 
         def again() -> Trace | None:
             self._run("again")
@@ -243,11 +242,12 @@ class _Launch:
 
     def _run(self, name: str, *, patched: bool = False) -> tuple[Outcome, str]:
         new = {path: data for path, (_, data) in self.patch.files.items()}
+        python = Path(str(self.patch.scene.process.first("process").get("executable") or sys.executable))
         outcome, words = observe_quietly(
             list(self.patch.scene.command),
             self.scratch / name,
             steps=self.steps,
-            env={"HOTLOOP_EVIDENCE": "1"},
+            env={"HOTLOOP_EVIDENCE": "1", "PATH": f"{python.parent}:{os.environ.get('PATH', os.defpath)}"},
             throw_away=True,
             instead=new if patched else {},
             guard=Guard(timeout_s=self.timeout_s),

@@ -176,7 +176,7 @@ def run_command(
     sys.stderr.flush()
     with Signals() as signals, Orphans() if leave_none else nullcontext() as orphans:
         start_unix_s, start_ns = time(), perf_counter_ns()
-        if prefix and shutil.which(command[0]) is None:
+        if prefix and shutil.which(command[0], path=environment.get("PATH")) is None:
             raise _not_started(command[0], FileNotFoundError())
         try:  # with the signals that hotloop itself was started with, and what else is open
             process = subprocess.Popen(
