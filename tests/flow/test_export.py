@@ -247,13 +247,15 @@ def test_a_watcher_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest
     (tmp_path / "train.py").write_text(SCRIPT)
     folder, ticks = new_run_folder(tmp_path / "run", ["train.py"]), []
     outcome = observe(
-        [sys.executable, str(tmp_path / "train.py")], folder, patience=1.0, watch_tick=lambda: ticks.append(1)
-    )
+        [sys.executable, str(tmp_path / "train.py")], folder, patience=1.0,
+        watch_tick=lambda: ticks.append(1), told=["a rule went on"],
+    )  # fmt: skip
     recording = read(folder)
     assert len(ticks) > 2
     assert len(recording.system["t_s"]) > 1
     assert sorted(outcome.warnings) == sorted(recording.warnings)
     assert sorted(recording.warnings) == [
+        "a rule went on",
         "hotloop stopped following the run: ZeroDivisionError: ",
         "hotloop stopped watching memory: ZeroDivisionError: ",
     ]  # fmt: skip

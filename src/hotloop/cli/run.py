@@ -9,7 +9,7 @@ from typing import Any, TextIO
 
 from hotloop.cli import arguments
 from hotloop.cli.output import say, silence, takes_color, terminal_width
-from hotloop.errors import HotloopError, UsageError
+from hotloop.errors import UsageError, told
 
 _USAGE = (
     "hotloop run [--out DIR] [--steps N | --until-sure] [--apply REMEDY]... [--patch FILE] [--evidence] "
@@ -85,6 +85,7 @@ def main(options: argparse.Namespace) -> int:
         folder,
         steps=options.steps,
         watch_tick=sure.tick if sure is not None else None,
+        told=sure.told if sure is not None else (),
         profile=options.profile,
         memory_every=options.memory_every,
         quiet=options.quiet,
@@ -118,7 +119,7 @@ def main(options: argparse.Namespace) -> int:
         try:
             export(examination, spec)
         except Exception as error:  # the report is told, and the exit code is the command's
-            say(f"export {spec} failed: {_words(error).removeprefix(spec + ': ')}")
+            say(f"export {spec} failed: {told(error).removeprefix(spec + ': ')}")
             print(f"hint: hotloop export {folder} --to {spec}", file=sys.stderr)
     exports.close()
     return outcome.exit_code
@@ -142,12 +143,8 @@ def _put(stream: TextIO, text: str) -> None:
         say(f"the report could not be printed: {error.strerror}")
 
 
-def _words(error: Exception) -> str:
-    return error.message if isinstance(error, HotloopError) else f"{type(error).__name__}: {error}"
-
-
 def _say_report_failed(error: Exception, folder: Path) -> None:
-    say(f"the command ended, but its report could not be made: {_words(error)}")
+    say(f"the command ended, but its report could not be made: {told(error)}")
     if folder.exists():  # the script may have removed it
         print(
             f"hint: the recording is kept in {folder}; 'hotloop report {folder}' tries again", file=sys.stderr

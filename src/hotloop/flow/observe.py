@@ -65,6 +65,7 @@ def observe(
     env: Mapping[str, str] | None = None,
     patch: InForce | None = None,
     watch_tick: Callable[[], None] | None = None,
+    told: Sequence[str] = (),
     stdout: IO[str] | None = None,
     stderr: IO[str] | None = None,
     throw_away: bool = False,
@@ -77,9 +78,8 @@ def observe(
     error every so many steps; ``quiet`` warns of nothing, ``patience`` (1.0) warns as ``flow.alerts`` says,
     None of memory only. ``exports`` get a point at each sample. ``env`` is added to the command's
     environment (remedies, interventions); ``patch`` is enabled in it; ``watch_tick`` is called once or twice
-    a second. ``throw_away`` drops what the command writes elsewhere than to ``folder``, and shows it other
-    bytes ``instead`` of those of some files;
-    ``guard`` ends it where it has to.
+    a second, and ``told`` goes to the warnings. ``throw_away`` drops what the command writes elsewhere than to
+    ``folder``, and shows it other bytes ``instead`` of those of some files; ``guard`` ends it where it has to.
     """
     with throwing_away(command, folder, instead=instead) if throw_away else nullcontext() as room:
         if room is not None:
@@ -137,7 +137,7 @@ def observe(
                 patch.take_back(folder)
             store.discard()
             raise
-        store.warnings += watching.told
+        store.warnings += [*watching.told, *told]
         store.add_machine(oom_kills=oom_kills_since(kills))
         store.add_machine(gpus=sampler.gpu_facts())  # not earlier: a driver may take seconds to answer
         store.take_in()

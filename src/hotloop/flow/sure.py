@@ -105,6 +105,7 @@ class Sure:
         self._begun_s = self._next_s = monotonic()
         self._number = 0
         self.why = ""
+        self.told: list[str] = []  # why the run goes on
 
     @property
     def env(self) -> dict[str, str]:
@@ -132,8 +133,6 @@ class Sure:
             self._child.kill()
             self._child.communicate()
         self._file.unlink(missing_ok=True)
-        if not self.why and self._looks and self._looks[-1]["doubt"]:
-            self._say(f"--until-sure did not end the run: {self._looks[-1]['doubt']}")
 
     def _answered(self, text: str, error: str) -> None:
         self._child, spent_s = None, monotonic() - self._begun_s
@@ -150,6 +149,7 @@ class Sure:
         self._looks = [*self._looks, answer][-LOOKS:] if answer is not None else []
         self._number += answer is not None
         self.why = agreed(self._looks, self._number)
+        self.told[:] = [f"--until-sure went on: {one['doubt']}" for one in self._looks[-1:] if one["doubt"]]
         if self.why:
             write_text_atomic(self._file, self.why)
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 from hotloop.clock import now_ns
 from hotloop.hooks.registry import Hooks, Switch
 from hotloop.probe import process
-from hotloop.probe.counting import StepCount
+from hotloop.probe.counting import WARM_UP, StepCount
 from hotloop.probe.places import Places, UserCode
 from hotloop.record.writer import Writer
 
@@ -270,12 +270,13 @@ class Probe(Callbacks):
             function()
         self.write_sources()
         error = getattr(sys, "last_type", None)
+        asked = os.environ.get("HOTLOOP_STEPS") if self.count.stopped else None
         self.note(
             "exit",
             reason="exception" if error is not None else "steps" if self.count.stopped else "exit",
             exception=getattr(error, "__name__", None),
             **(process.failure_facts(self.is_user) if error is not None else {}),
-            why=self._why or None,
+            why=self._why or (asked and f"--steps {asked}, and {WARM_UP} before them as warm-up"),
             steps=self.count.steps,
             updates=self.updates,
             **process.seed_facts(self.torch),
