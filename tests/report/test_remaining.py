@@ -69,6 +69,8 @@ def test_nothing_is_said_where_the_whole_is_not_known() -> None:
     assert found(epochs, code=1) is None, "it failed"
     assert found(epochs, config("max_steps", "max_steps", 9_000)) is None, "said in two ways"
     assert found(config("eval.epochs", "epochs", 400)) is None, "of something else"
+    trainer = config("max_steps", "max_steps", 9_000) | {"source": "trainer"}
+    assert found(epochs, trainer) is not None, "what trains knows best"
     assert found(config("epochs", "epochs", 4)) is None, "all of it was done"
     assert found() is None
 
@@ -88,6 +90,21 @@ def test_a_bar_that_counts_steps_or_epochs_says_it_where_nothing_else_does() -> 
 def test_a_full_bar_is_of_something_that_is_done(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("hotloop.report.remaining._LEAST_S", 1.0)
     assert found(bar(5, 5, 6)) is not None and found(bar(5, 5, 5)) is None
+
+
+@pytest.mark.parametrize("name", ["transformers.trainer", "lightning.pytorch.trainer.trainer"])
+def test_a_trainer_that_is_running_says_how_long(name: str, tmp_path: Path) -> None:
+    script = f"""
+        import torch
+        from types import SimpleNamespace as Trainer
+        p = torch.nn.Parameter(torch.zeros(2)); optimizer = torch.optim.SGD([p], lr=0.1)
+        method = "def train(self):\\n for _ in range(9): p.sum().backward(); optimizer.step()"
+        exec(method, space := dict(globals(), __name__="{name}"))
+        state = Trainer(max_steps=300) if "{name[0]}" == "t" else Trainer()
+        space["train"](Trainer(state=state, max_epochs=6 if "{name[0]}" == "l" else None))
+    """
+    (note,) = running.run_observed(script, folder=tmp_path).notes["config"]
+    assert (note["source"], note["value"]) == ("trainer", 300 if name[0] == "t" else 6)
 
 
 def test_bars_of_tqdm_and_rich_are_followed(tmp_path: Path) -> None:

@@ -77,17 +77,17 @@ def settings_of(
 def planned(process: Process) -> tuple[str, str, int] | None:
     """How long the training is configured to be: the key, ``epochs`` or ``max_steps``, and how many.
 
-    None where nothing says so, or where it is said in two ways.
+    What trains knows best. None where nothing says so, or where it is said in two ways.
     """
     found: dict[str, list[Note]] = {}
-    for note in process.notes.get("config", ()):
+    notes = process.notes.get("config", ())
+    for note in [one for one in notes if one.get("source") == "trainer"] or notes:
         if note.get("meaning") in LENGTHS and not _OTHER.search(str(note.get("key", ""))):
             found.setdefault(str(note["meaning"]), []).append(note)
-    counting = [(name, _counting(notes, None)) for name, notes in found.items()]
     said = [
         (str(note["key"]).rpartition(".")[2], name, note["value"])
-        for name, note in counting
-        if note is not None and isinstance(note.get("value"), int) and note["value"] > 0
+        for name, those in found.items()
+        if (note := _counting(those, None)) and isinstance(note.get("value"), int) and note["value"] > 0
     ]
     return said[0] if len(said) == 1 else None
 

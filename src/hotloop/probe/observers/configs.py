@@ -27,6 +27,10 @@ MAX_FILES: Final = 2000
 _THROUGH: Final = frozenset(
     ["", "yaml", "json", "tomllib", "omegaconf", "hydra", "yacs", "fvcore", "jsonargparse"]
 )
+#: Modules of libraries whose functions are methods of what trains.
+_TRAINERS: Final = frozenset(
+    ["transformers.trainer", "lightning.pytorch.trainer.trainer", "pytorch_lightning.trainer.trainer"]
+)
 #: Names of files that a run writes about itself.
 _RECORDS: Final = ("state", "history", "results", "metrics", "summary", "package", "index")
 
@@ -151,6 +155,15 @@ class Configured:
                 continue
             if reads or any(file and name == key for _, file, name, *_ in self._seen):
                 self.say("argparse", None, None, key, value, given=True, option=key)
+
+    def trainer(self, frame: FrameType | None) -> None:
+        """How long a library's trainer that is running goes on: as it was told, or has worked out."""
+        while frame is not None and frame.f_globals.get("__name__") not in _TRAINERS:
+            frame = frame.f_back
+        told = frame.f_locals.get("self") if frame is not None else None
+        for key in ("max_epochs", "max_steps"):
+            self.say("trainer", None, None, key, getattr(getattr(told, "state", None), key, None), given=True)
+            self.say("trainer", None, None, key, getattr(told, key, None), given=True)
 
     def constants(self) -> None:
         """Constants of the user's configuration modules, and of configuration classes in any of them."""
@@ -291,6 +304,7 @@ def install(probe: Probe) -> None:
         probe.off_update(once)
         configured.constants()
         configured.overrides()
+        configured.trainer(sys._getframe())
         configured.files()
 
     def last() -> None:
