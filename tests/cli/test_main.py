@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from tests import running
 
+from hotloop.cli import demo, run
 from hotloop.cli.arguments import run_of
 from hotloop.cli.main import main
 from hotloop.cli.output import status
@@ -273,6 +274,8 @@ def test_without_a_run_the_newest_is_meant(
     ("words", "said"),
     [
         (["rune"], "did you mean run?"),
+        (["empty.py", "--lr", "3"], "did you mean hotloop run -- python empty.py --lr 3?"),
+        (["env", "a"], "did you mean hotloop run -- env a?"),
         (["report", "--jsn"], "did you mean --json?"),
         (["audit"], "no Python file in ."),
         (["bake", "empty.py:data", "out"], "empty.py:data has no samples"),
@@ -318,6 +321,13 @@ def test_an_encoding_without_a_sign_is_no_failure(
     assert json.loads('"«größe» \U0001f600"'.encode("ascii", "hotloop")) == "«größe» \U0001f600"
 
 
+def test_a_demo_of_a_wheel_runs_beside_its_systems(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(demo, "_NEEDS", ())
+    monkeypatch.setattr(demo, "_workloads_folder", lambda: (tmp_path / "workloads", True))
+    monkeypatch.setattr(run, "main", lambda options: options.out != tmp_path / "run")
+    assert main(["demo"]) == 0
+
+
 def test_what_takes_long_is_said_in_a_pipe_too(capsys: pytest.CaptureFixture[str]) -> None:
     with status("running a patched copy"):
         assert capsys.readouterr().err == "hotloop: running a patched copy\n"
@@ -346,6 +356,6 @@ def test_pages_are_listed_and_a_mistyped_one_gets_its_nearest(capsys: pytest.Cap
     listed = capsys.readouterr().out
     assert {"what-if", "host/sync-in-step", "reference/report"} <= {
         line.split()[0] for line in listed.splitlines()
-    }
+    } and "```" not in listed
     assert main(["docs", "wat-if"]) == 2
     assert "did you mean what-if?" in capsys.readouterr().err

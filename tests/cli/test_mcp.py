@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import time
@@ -124,7 +125,8 @@ def test_tools_are_bounded_cancelled_and_refuse_to_write_elsewhere(tmp_path: Pat
         assert "is an option" in await call(client, "audit", paths=["--sarif=x"])
         assert "there is no run nothing" in await call(client, "report", run="nothing")
         begun_s = time.monotonic()
-        done = await call(client, "run", **sleeping, timeout_s=2, out="bounded")
+        typed = shlex.join(sleeping["command"])
+        done = await call(client, "run", command=typed, timeout_s=2, out="bounded")
         assert done["timed_out"] and done["exit_code"] and "KeyboardInterrupt" in done["last_words"]
         assert time.monotonic() - begun_s < 20 and not alive()
         (tmp_path / "pid").unlink()

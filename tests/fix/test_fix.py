@@ -173,7 +173,7 @@ def test_write_changes_the_files_and_refuses_what_changed_since(project: tuple[P
     written = tree(folder)
     again = hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, cwd=folder)
     assert again.stdout == "" and "train.py changed since the run" in words_of(again)
-    unasked = hotloop("fix", "--no-check", "--write", run, cwd=folder)
+    unasked = hotloop("fix", "--no-check", run, cwd=folder)
     assert (unasked.returncode, unasked.stdout) == (1, ""), words_of(unasked)
     assert tree(folder) == written
 

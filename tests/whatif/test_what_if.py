@@ -254,7 +254,7 @@ def test_a_command_that_ends_too_early_is_an_answer_in_words(tmp_path: Path) -> 
     ("script", "why"),
     [
         ("raise SystemExit('no data')", "the command failed"),
-        ("", "no training step was seen"),
+        ("", "no training step was seen (the command itself ended well)"),
         (BY_HAND, "no optimizer of torch makes the updates"),
         (
             BY_HAND.replace("range(30)", "torch.utils.data.DataLoader(torch.ones(60, 2), 2)"),

@@ -47,7 +47,8 @@ def main(options: argparse.Namespace) -> int:
     script = folder / options.workload / "train.py"
     from hotloop.cli import run
 
-    asked = ["--out", str(options.out)] if options.out else []
+    out = options.out or (folder.parent / "run" if copied else None)
+    asked = ["--out", str(out)] if out else []
     asked += ["--json"] if options.json else []
     asked += ["--", sys.executable, str(script), "--variant", options.variant, "--scale", options.scale]
     parser = argparse.ArgumentParser()
@@ -70,5 +71,5 @@ def _workloads_folder() -> tuple[Path, bool]:
             return folder, False
     copy = Path(tempfile.mkdtemp(prefix="hotloop-demo-")) / "workloads"
     shutil.copytree(Path(__file__).resolve().parents[1] / "workloads", copy)
-    say(f"the systems are in {copy}: the report speaks of these files, delete them when you like")
+    say(f"the systems are in {copy}, and the run beside them, but for --out: delete it when you like")
     return copy, True

@@ -61,8 +61,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns 1 where a remedy asked for is not written, ``--write`` writes nothing of what is left, or the
-    patched copy does not do what it should.
+    """Returns 1 where a remedy asked for is not written, ``--write`` writes nothing of what is left, all is
+    refused for a file that changed since the run, or the patched copy does not do what it should.
     """
     for path in options.paths:
         if not path.exists():
@@ -91,8 +91,9 @@ def main(options: argparse.Namespace) -> int:
         sys.stderr.write(plain(_words(fixed, run)))
     if fixed.proof is not None and fixed.refused:
         raise CheckFailed(fixed.proof.words, hint="nothing is written; --no-check leaves the check out")
-    nothing = options.write and not fixed.written and any(not left.already for left in fixed.patch.left)
-    return 1 if fixed.missing or nothing else 0
+    left = [one.why for one in fixed.patch.left if not one.already]
+    nothing = not fixed.patch.files and any("changed since the run" in why for why in left)
+    return 1 if fixed.missing or nothing or (options.write and not fixed.written and left) else 0
 
 
 def _words(fixed: Fixed, run: Path) -> str:

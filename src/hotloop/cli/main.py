@@ -8,6 +8,8 @@ import difflib
 import importlib
 import io
 import os
+import shlex
+import shutil
 import sys
 from collections.abc import Sequence
 from itertools import pairwise
@@ -45,7 +47,7 @@ VERBS = {
 }
 
 _ABOUT = "Runs an unmodified PyTorch training command and says where every second of it goes."
-_EPILOG = "Documentation: docs/ in the source tree. Start with: hotloop run -- python train.py"
+_EPILOG = "Documentation: hotloop docs. Start with: hotloop run -- python train.py"
 _LANGUAGE = "language of what is printed, en or zh (default: that of LANG)"
 
 
@@ -105,7 +107,7 @@ def _verb(arguments: Sequence[str]) -> int:
     if unknown:
         near = difflib.get_close_matches(unknown[0], verb_parser._option_string_actions, n=1)
         meant = f"; did you mean {near[0]}?" if near else ""
-        verb_parser.error(f"unrecognized arguments: {' '.join(unknown)}{meant}")
+        verb_parser.error(language.said(f"unrecognized arguments: {' '.join(unknown)}{meant}"))
     if options.verb is None:
         parser.print_help(sys.stderr)
         return 2
@@ -152,20 +154,19 @@ def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse
             _translate(verb)
     if wanted is not None and named is parser:
         near = difflib.get_close_matches(wanted, VERBS, n=1)
-        parser.error(f"there is no verb {wanted!r}" + (f"; did you mean {near[0]}?" if near else ""))
+        if wanted.endswith(".py") or (not near and shutil.which(wanted)):
+            command = arguments[arguments.index(wanted) :]
+            near = [f"hotloop run -- {shlex.join(['python'] * wanted.endswith('.py') + [*command])}"]
+        meant = f"; did you mean {near[0]}?" if near else ""
+        parser.error(language.said(f"there is no verb {wanted!r}{meant}"))
     _translate(parser)
     return parser, named
 
 
 def _translate(parser: argparse.ArgumentParser) -> None:
-    parser.description, parser.epilog = (
-        language.said(parser.description or ""),
-        parser.epilog and language.said(parser.epilog),
-    )
-    for action in parser._actions:
-        action.help = action.help and language.said(action.help)
-    for group in parser._action_groups:
-        group.title, group.description = (
-            group.title and language.said(group.title),
-            group.description and language.said(group.description),
-        )
+    texts: list[tuple[object, str]] = [(parser, "description"), (parser, "epilog")]
+    texts += [(action, "help") for action in parser._actions]
+    texts += [(group, name) for group in parser._action_groups for name in ("title", "description")]
+    for one, name in texts:
+        if text := getattr(one, name):
+            setattr(one, name, language.said(text))

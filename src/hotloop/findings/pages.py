@@ -34,7 +34,7 @@ def titles() -> dict[str, str]:
     for name, file in _pages().items():
         title, _, text = file.read_text(encoding="utf-8").partition("\n")
         sentence = " ".join(text.strip().partition("\n\n")[0].split()).partition(". ")[0]
-        found[name] = title.lstrip("# ") if name not in title else sentence.removesuffix(".")
+        found[name] = sentence.removesuffix(".") if title.strip("#` ") == name else title.lstrip("# ")
     return found
 
 

@@ -78,8 +78,8 @@ def observe(
     error every so many steps; ``quiet`` warns of nothing, ``patience`` (1.0) warns as ``flow.alerts`` says,
     None of memory only. ``exports`` get a point at each sample. ``env`` is added to the command's
     environment (remedies, interventions); ``patch`` is enabled in it; ``watch_tick`` is called once or twice
-    a second, and ``told`` goes to the warnings. ``throw_away`` drops what the command writes elsewhere than to
-    ``folder``, and shows it other bytes ``instead`` of those of some files; ``guard`` ends it where it has to.
+    a second; ``told`` goes to the warnings. ``throw_away`` drops what the command writes elsewhere than to
+    ``folder``, and shows it other bytes ``instead`` of those of some files; ``guard`` ends it where it must.
     """
     with throwing_away(command, folder, instead=instead) if throw_away else nullcontext() as room:
         if room is not None:

@@ -107,9 +107,8 @@ def _nothing(examination: Examination, outcome: Outcome, folder: Path) -> CheckF
     elif not why:
         why = "the command or the budget ended before two blocks of the baseline were done"
         hint = "let it run longer, or give a larger --budget; "
-    error = CheckFailed(
-        f"nothing was measured: {why} (exit code {exit_code})", hint=f"{hint}the recording is in {folder}"
-    )
+    ended = f"exit code {exit_code}" if exit_code else "the command itself ended well"
+    error = CheckFailed(f"nothing was measured: {why} ({ended})", hint=f"{hint}the recording is in {folder}")
     if outcome.interrupted:
         error.exit_code = 130
     return error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import signal
 import time
 from collections.abc import Mapping, Sequence
@@ -14,7 +15,7 @@ import anyio
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.exceptions import ResourceNotFoundError, ToolError
 from mcp_types import ToolAnnotations
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from hotloop import __version__
 from hotloop.findings import pages
@@ -42,7 +43,8 @@ _MOST_FINDINGS: Final = 100
 #: Tools that write nothing and start no command of the user's: editors may call them unasked.
 _READ: Final = ("report", "brief", "compare", "audit")
 
-Command = Annotated[list[str], Field(description='a word an item: ["python", "train.py", "--epochs", "3"]')]
+_SPLIT: Final = BeforeValidator(lambda words: shlex.split(words) if isinstance(words, str) else words)
+Command = Annotated[list[str], _SPLIT, Field(description='a word an item: ["python", "train.py"]')]
 Run = Annotated[str, Field(description="name of a run, or the path of its folder")]
 Seconds = Annotated[float, Field(gt=0, description="interrupted after so many seconds, and reported")]
 Folder = Annotated[str, Field(description="where the command starts, below the server's folder")]
@@ -71,10 +73,9 @@ class Tools:
         timeout_s: Seconds = 600,
     ) -> dict[str, Any]:
         """Run a training command under observation: verdict, findings, next commands."""
-        words = ["--json", "--out", str(self._new(out, command))]
+        words = ["--json", *["--throw-away"] * throw_away, "--out", str(self._new(out, command))]
         words += ["--steps", str(steps)] if steps else []
-        words += [word for one in apply for word in ("--apply", one)]
-        words += ["--evidence"] * evidence + ["--throw-away"] * throw_away
+        words += ["--evidence"] * evidence + [word for one in apply for word in ("--apply", one)]
         done = await self._launch(ctx, ["run", *words, "--", *command], cwd, timeout_s)
         found = digest(_json(done))
         found |= {"last_words": done.err} if found["exit_code"] else {}
@@ -93,8 +94,7 @@ class Tools:
     ) -> dict[str, Any]:
         """What each change would give, measured in interleaved blocks of one run of the command."""
         words = ["--json", "--out", str(self._new(out, command)), "--budget", f"{budget_s}s"]
-        words += ["--throw-away"] * throw_away
-        words += [*map(_word, interventions), "--", *command]
+        words += [*["--throw-away"] * throw_away, *map(_word, interventions), "--", *command]
         return _json(await self._launch(ctx, ["what-if", *words], cwd, timeout_s))
 
     async def report(self, ctx: Context, run: Run, timeout_s: Seconds = 120) -> dict[str, Any]:
