@@ -16,7 +16,7 @@ from tests import running
 from hotloop.cli import demo, run
 from hotloop.cli.arguments import run_of
 from hotloop.cli.main import main
-from hotloop.cli.output import status
+from hotloop.cli.output import folded, status
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -328,15 +328,19 @@ def test_a_demo_of_a_wheel_runs_beside_its_systems(tmp_path: Path, monkeypatch: 
     assert main(["demo"]) == 0
 
 
-def test_what_takes_long_is_said_in_a_pipe_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_what_takes_long_is_said_in_a_pipe_too(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "50")
+    assert max(map(len, folded("a word " * 40).splitlines())) <= 50
     with status("running a patched copy"):
         assert capsys.readouterr().err == "hotloop: running a patched copy\n"
 
 
 def test_remedies_are_listed_by_name_and_by_finding() -> None:
-    one = hotloop("remedies", "num-workers").stdout
-    assert one.startswith("num-workers=NUM_WORKERS  exact, live and source\n")
-    assert all(len(line) <= 80 for line in one.splitlines())
+    one = running.hotloop("remedies", folder=Path.cwd(), env={"COLUMNS": "50"}).stdout
+    assert "\nnum-workers=NUM_WORKERS  exact, live and source\n" in one
+    assert all(len(line) <= 50 for line in one.splitlines())
     asked = json.loads(hotloop("remedies", "--json", "input/single-process").stdout)
     assert "num-workers" in [remedy["id"] for remedy in asked]
 

@@ -61,7 +61,10 @@ def test_other_commands_are_said_above_the_speed() -> None:
     alike = [Group(label=f"{i}", runs=(run_of(folder, f"{i}"),)) for i, folder in enumerate(folders)]
     other = Group(label="other", runs=(run_of(run("slow"), "other"),))
     assert "commands" not in table.render(alike, compare(alike))
-    above, _, _ = table.render([alike[0], other], compare([alike[0], other])).partition("speed")
+    text = table.render([alike[0], other], compare([alike[0], other]), 50)
+    above, _, _ = text.partition("\nspeed ")
+    assert "\nnote: other: one launch of a side" in above
+    assert max(len(line) for line in text.splitlines() if "/tmp/" not in line) <= 50
     assert above.startswith("the commands differ\n  0 ") and "\n  other " in above
 
 

@@ -24,7 +24,7 @@ def wide(text: str) -> int:
     return max(map(words.cells, text.splitlines()))
 
 
-@pytest.mark.parametrize("width", [60, 80, 100])
+@pytest.mark.parametrize("width", [50, 80, 100])
 @pytest.mark.parametrize("report", [full(), healthy(), empty()], ids=["full", "healthy", "empty"])
 def test_no_line_is_wider_than_the_page(report: dict[str, Any], width: int) -> None:
     for color in (False, True):

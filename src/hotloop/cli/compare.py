@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from hotloop import language
 from hotloop.cli import arguments
-from hotloop.cli.output import progress, publish
+from hotloop.cli.output import progress, publish, terminal_width
 from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ def main(options: argparse.Namespace) -> int:
         }
         sys.stdout.write(json.render(data))
     else:
-        sys.stdout.write(language.plain(table.render(groups, comparisons)))
+        sys.stdout.write(language.plain(table.render(groups, comparisons, terminal_width())))
     return gate(comparisons, limit, strict=options.strict) if limit is not None else 0
 
 
@@ -88,16 +88,15 @@ def gate(comparisons: Sequence[Comparison], limit: float, *, strict: bool) -> in
         if one.broken:
             unsure = "a run is not whole"
         elif one.speed.doubt:
-            unsure = (
-                "others used the machine, and one launch of a side cannot tell that apart: repeat the runs"
-            )
+            unsure = "others used the machine, which one launch of a side cannot tell apart: repeat the runs"
         words = {
             "slower": f"slower by more than {limit:.1%}",
             "cannot tell": f"cannot tell whether it is slower by more than {limit:.1%}: {unsure}",
             "same": f"not slower by more than {limit:.1%}",
             "faster": "faster",
         }[judged]
-        print(*language.lines(f"{one.label}: {words} ({told})"), sep="\n", file=sys.stderr)
+        told = language.lines(f"{one.label}: {words} ({told})", terminal_width())
+        print(*told, sep="\n", file=sys.stderr)
         code = max(code, int(judged == "slower" or one.broken or (strict and judged == "cannot tell")))
     return code
 

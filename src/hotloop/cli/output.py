@@ -22,9 +22,9 @@ def takes_color(stream: TextIO) -> bool:
 
 
 def terminal_width() -> int:
-    """Columns of the terminal or of ``COLUMNS``, 80 where there is neither; from 60 to 100."""
+    """Columns of the terminal or of ``COLUMNS``, 80 where there is neither; from 40 to 100."""
     known = sys.stderr.isatty() or "COLUMNS" in os.environ
-    return max(60, min(100, shutil.get_terminal_size((80, 24)).columns)) if known else 80
+    return max(40, min(100, shutil.get_terminal_size((80, 24)).columns)) if known else 80
 
 
 def silence(stream: TextIO) -> None:
@@ -45,8 +45,8 @@ def shown(words: object) -> str:
 
 
 def folded(words: str) -> str:
-    """At most 80 columns; what is to be copied stays whole."""
-    return "\n".join(lines(shown(" ".join(words.split("\n"))), indent="    "))
+    """At most as wide as the terminal; what is to be copied stays whole."""
+    return "\n".join(lines(shown(" ".join(words.split("\n"))), terminal_width(), indent="    "))
 
 
 def publish(path: Path, data: str | bytes, words: str = "") -> None:

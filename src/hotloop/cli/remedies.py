@@ -8,7 +8,7 @@ import sys
 
 from hotloop.cli import arguments
 from hotloop.cli.output import terminal_width
-from hotloop.language import said
+from hotloop.language import lines
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -22,7 +22,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 0, or 2 where no remedy holds the word."""
     from hotloop.remedy import catalogue
-    from hotloop.report.words import wrap
 
     every = catalogue.remedies()
     found = [one for one in every if any(options.word in text for text in (one.id, *one.answers))]
@@ -43,10 +42,12 @@ def main(options: argparse.Namespace) -> int:
         ]
         sys.stdout.write(json.dumps(entries, indent=1) + "\n")
         return 0
+    width = terminal_width()
     for one in found:
         value = f"={one.parameter.name.upper()}" if one.parameter else ""
         effect = one.effect + (f" ({one.source_effect} in the source)" if one.source_effect else "")
-        sys.stdout.write(f"{one.id}{value}  {effect}, {' and '.join(one.forms)}\n")
-        for line in (said(one.summary), f"for {', '.join(one.answers)}" if one.answers else ""):
-            sys.stdout.write("".join(f"    {part}\n" for part in wrap(line, terminal_width() - 4)))
+        asked = f"for {', '.join(one.answers)}" if one.answers else ""
+        told = lines(f"{effect}, {' and '.join(one.forms)}", width, f"{one.id}{value}  ", "    ")
+        told += [*lines(one.summary, width, "    "), *lines(asked, width, "    ")]
+        sys.stdout.write("".join(f"{line}\n" for line in told))
     return 0

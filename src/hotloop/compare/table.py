@@ -1,4 +1,4 @@
-"""Runs side by side in 80 columns."""
+"""Runs side by side in the columns of the terminal."""
 
 from __future__ import annotations
 
@@ -13,30 +13,30 @@ from hotloop.language import said
 from hotloop.units import duration, rate, size
 
 _NAME: Final = 22
-#: Columns side by side, the first run's among them.
-_COLUMNS: Final = 4
+#: Columns side by side, the first run's among them, each at least so wide.
+_COLUMNS, _LEAST = 4, 14
 
 Row = tuple[str, list[str]]
 
 
-def render(groups: Sequence[Group], comparisons: Sequence[Comparison]) -> str:
+def render(groups: Sequence[Group], comparisons: Sequence[Comparison], width: int = WIDTH) -> str:
     """The table; more runs than fit are shown in further tables, each beside the first."""
     lines: list[str] = []
+    most = max(2, min(_COLUMNS, (width - _NAME) // _LEAST))
     if len({group.lead.command for group in groups}) > 1:  # the reader of a ratio has to know it first
         lines.append("the commands differ")
         for group in groups:
-            lines += hanging(f"{'  ' + group.label:<{_NAME - 1}} ", group.lead.command)
-    for start in range(0, len(comparisons), _COLUMNS - 1):
-        shown = comparisons[start : start + _COLUMNS - 1]
-        columns = [groups[0], *groups[1 + start : start + _COLUMNS]]
-        lines += [*([""] if lines else []), *_table(columns, shown)]
+            lines += hanging(f"{'  ' + group.label:<{_NAME - 1}} ", group.lead.command, width)
     for words in dict.fromkeys(words for one in comparisons for words in one.words):
-        lines += ["", *hanging("note: ", words)]
+        lines += hanging("note: ", words, width)
+    for start in range(0, len(comparisons), most - 1):
+        shown = comparisons[start : start + most - 1]
+        columns = [groups[0], *groups[1 + start : start + most]]
+        lines += [*([""] if lines else []), *_table(columns, shown, (width - _NAME) // len(columns))]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def _table(groups: Sequence[Group], comparisons: Sequence[Comparison]) -> list[str]:
-    width = (WIDTH - _NAME) // len(groups)
+def _table(groups: Sequence[Group], comparisons: Sequence[Comparison], width: int) -> list[str]:
     facts = [summary(group) for group in groups]
     speeds = [one.speed for one in comparisons]
     edges = [f"[{one.ci95[0]:.2f}, {one.ci95[1]:.2f}]" if one.ci95 else "-" for one in speeds]

@@ -63,6 +63,6 @@ def _reason(verdict: Verdict) -> str:
     return f"{verdict.effect}" + (f", {missing} not measured" if missing else "")
 
 
-def hanging(head: str, words: str) -> list[str]:
+def hanging(head: str, words: str, width: int = WIDTH) -> list[str]:
     """Lines with a head before the first, the others below its end; a path stays whole, to be copied."""
-    return language.lines(words, WIDTH, set_cell_size(language.said(head.rstrip()), len(head)))
+    return language.lines(words, width, set_cell_size(language.said(head.rstrip()), len(head)))

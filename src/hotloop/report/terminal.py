@@ -226,7 +226,8 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
     if finding["rank"] is not None and len(report["ranks"]) > 1:
         head.append(f"  rank {finding['rank']}", "dim")
     cost = _cost(finding, width - head.cell_len - 1)
-    lines = [_justified(head, Text(cost, f"bold {colour}"), width)]
+    priced = _justified(head, Text(cost, f"bold {colour}"), width)
+    lines = [priced] if priced.cell_len <= width else [head, Text(f"   {cost}", f"bold {colour}")]
     if where := finding["where"]:
         function = said(f" in {words.clean(where['function'])}") if where.get("function") else ""
         whole = words.cells(words.place(where, report.get("cwd")))
