@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -55,6 +56,19 @@ def test_the_workflow_writes_sarif_and_annotations_and_fails_where_asked(folder:
         shell(audit["run"], folder, **{**names, "PATHS": "src", "CORES": "8", "FAIL_ON": "info"}).returncode
         == 1
     )
+    assert not any("${{" in step.get("run", "") for step in steps), "an input never becomes text of a script"
+
+
+def test_the_workflow_runs_both_sides_in_turns_and_takes_a_limit(folder: Path) -> None:
+    workflow: Any = yaml.safe_load((ROOT / ".github/workflows/hotloop-compare.yml").read_text())
+    steps = workflow["jobs"]["compare"]["steps"]
+    speed = next(step for step in steps if step.get("name") == "hotloop compare")
+    for side in ("base", "candidate"):
+        shutil.copytree(folder / "src", folder / side)
+    env = dict.fromkeys(speed["env"], "1") | {"COMMAND": f"{sys.executable} train.py", "LIMIT": "99%"}
+    done = shell(speed["run"], folder, **env)
+    assert "candidate: " in done.stderr and " by more than 99.0%" in done.stderr, done.stderr
+    assert (folder / "compare.html").exists()
     assert not any("${{" in step.get("run", "") for step in steps), "an input never becomes text of a script"
 
 
