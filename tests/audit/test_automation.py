@@ -32,30 +32,20 @@ def folder(tmp_path: Path) -> Path:
 
 
 def shell(text: str, folder: Path, **env: str) -> subprocess.CompletedProcess[str]:
-    path = f"{folder / 'bin'}:{os.environ['PATH']}"
-    return subprocess.run(
-        ["bash", "-e", "-c", text],
-        cwd=folder,
-        env={**os.environ, "PATH": path, **env},
-        text=True,
-        capture_output=True,
-    )
+    env = {**os.environ, "PATH": f"{folder / 'bin'}:{os.environ['PATH']}", **env}
+    return subprocess.run(["bash", "-e", "-c", text], cwd=folder, env=env, text=True, capture_output=True)
 
 
 def test_the_workflow_writes_sarif_and_annotations_and_fails_where_asked(folder: Path) -> None:
     workflow: Any = yaml.safe_load((ROOT / ".github/workflows/hotloop-audit.yml").read_text())
     steps = workflow["jobs"]["audit"]["steps"]
     audit = next(step for step in steps if step.get("name") == "hotloop audit")
-    names = dict.fromkeys(audit["env"], "")
-    done = shell(audit["run"], folder, **{**names, "PATHS": "src", "CORES": "8"})
+    env = dict.fromkeys(audit["env"], "") | {"PATHS": "src", "CORES": "8"}
+    done = shell(audit["run"], folder, **env)
     assert done.returncode == 0, done.stderr
     found = json.loads((folder / "hotloop.sarif").read_text())["runs"][0]["results"]
-    assert RULE in [one["ruleId"] for one in found]
-    assert "::" in done.stdout
-    assert (
-        shell(audit["run"], folder, **{**names, "PATHS": "src", "CORES": "8", "FAIL_ON": "info"}).returncode
-        == 1
-    )
+    assert RULE in [one["ruleId"] for one in found] and "::" in done.stdout
+    assert shell(audit["run"], folder, **env | {"FAIL_ON": "info"}).returncode == 1
     assert not any("${{" in step.get("run", "") for step in steps), "an input never becomes text of a script"
 
 

@@ -53,8 +53,7 @@ def test_a_program_reads_a_run_as_the_report_says_it(project: Path) -> None:
     assert (found.verdict, found.bottleneck) == (report["verdict"], report["bottleneck"])
     assert [one.id for one in found.findings] == [one["id"] for one in report["findings"]]
     seconds = found.steps["end_s"] - found.steps["start_s"]
-    assert len(seconds) == report["num_steps"]
-    assert found.steps["data_wait"].sum() <= seconds.sum()
+    assert len(seconds) == report["num_steps"] and found.steps["data_wait"].sum() <= seconds.sum()
     assert found.verdict.split(":")[0] in str(found) and "<iframe" in found._repr_html_()
 
 
@@ -130,8 +129,7 @@ def test_a_finding_is_named_by_number_or_id_and_others_are_listed(project: Path)
     number = str(json.loads(done.stdout)["number"])
     assert brief(project / "run", number)["id"] == "input/single-process"
     done = hotloop(project, "brief", "run", "input/no-such")
-    assert done.returncode == 2
-    assert f"{number} input/single-process" in done.stderr
+    assert done.returncode == 2 and f"{number} input/single-process" in done.stderr
 
 
 @pytest.mark.nightly

@@ -39,7 +39,8 @@ def other(request: pytest.FixtureRequest) -> Iterator[str]:
 def texts() -> Iterator[str]:
     for entry in ENTRIES.values():
         yield from (entry.title, entry.advice)
-    yield from (one.summary for one in catalogue.remedies())
+    for one in catalogue.remedies():
+        yield from (one.summary, one.alters, f"{one.effect}, {' and '.join(one.forms)}", f"for {one.answers}")
     yield from words.PHASE_WORDS.values()
     yield from (bottleneck._BOUND[name].format(share="58 %") for name in CLASSES)
     for verb, said in VERBS.items():

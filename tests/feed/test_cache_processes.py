@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 import pytest
 from cache_samples import Ragged, Squares, in_child, is_right, status_of
+from test_cache import on_our_own  # noqa: F401
 from torch.utils.data import DataLoader
 
 import hotloop.feed.cache
-from hotloop.feed import budget
-from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.cache import SampleCache
 from hotloop.feed.cache.dataset import cached
 from hotloop.feed.cache.table import READY, Header
@@ -26,13 +25,6 @@ from hotloop.feed.layout import ALIGNMENT
 MIB = 1 << 20
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded.*fork:DeprecationWarning")
-
-
-@pytest.fixture(autouse=True)
-def on_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """What else runs here has nothing to do with these tests: short memory, another run of these tests."""
-    monkeypatch.setattr(rendezvous.tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(budget, "memory_is_short", lambda: False)
 
 
 @pytest.mark.parametrize("method", ["fork", "spawn"])

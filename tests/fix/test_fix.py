@@ -143,8 +143,7 @@ def test_the_patch_proves_itself_applies_and_removes_the_finding(
     assert (folder / "config.yaml").read_text() == CONFIG
     report = observed(folder, tmp_path / "again")
     ids = [finding["id"] for finding in report["findings"]]  # type: ignore[attr-defined]
-    assert "config/ignored-value" not in ids
-    assert "input/single-process" not in ids
+    assert "config/ignored-value" not in ids and "input/single-process" not in ids
 
 
 def test_several_remedies_become_one_patch_that_is_proven_up_to_an_update(project: tuple[Path, Path]) -> None:
@@ -175,6 +174,7 @@ def test_write_changes_the_files_and_refuses_what_changed_since(project: tuple[P
     assert again.stdout == "" and "train.py changed since the run" in words_of(again)
     unasked = hotloop("fix", "--no-check", run, cwd=folder)
     assert (unasked.returncode, unasked.stdout) == (1, ""), words_of(unasked)
+    assert "\n    give the DataLoader num_workers=2\n" in unasked.stderr
     assert tree(folder) == written
 
 
@@ -192,8 +192,7 @@ def test_a_copy_that_fails_is_said_and_nothing_is_written(project: tuple[Path, P
     folder, run = project
     before = tree(folder)
     done = hotloop("fix", "--write", run, cwd=folder, env={"FAIL": "1"})
-    assert done.returncode == 1
-    assert "ended with exit code 1: no data here" in words_of(done)
+    assert done.returncode == 1 and "ended with exit code 1: no data here" in words_of(done)
     assert tree(folder) == before
 
 
@@ -277,15 +276,13 @@ def test_mistakes_are_told_in_words(project: tuple[Path, Path], words: list[str]
     done = hotloop(
         "fix", *words[:-1], *([run, words[-1]] if len(words) == 1 else [words[-1], run]), cwd=folder
     )
-    assert done.returncode == 2
-    assert said in words_of(done) and "Traceback" not in words_of(done)
+    assert done.returncode == 2 and said in words_of(done) and "Traceback" not in words_of(done)
 
 
 def test_only_the_paths_given_are_changed(project: tuple[Path, Path]) -> None:
     folder, run = project
     done = hotloop("fix", "--no-check", "--apply", "num-workers=1", run, "config.yaml", cwd=folder)
-    assert done.returncode == 1
-    assert done.stdout == ""
+    assert done.returncode == 1 and done.stdout == ""
     assert "num-workers: not written. train.py: it lies outside the paths given" in words_of(done)
 
 

@@ -43,8 +43,7 @@ def test_piped_it_holds_no_escape_and_no_trailing_space() -> None:
 def test_colour_changes_nothing_but_colour() -> None:
     report = full()
     colored = terminal.render(report, color=True)
-    assert "\x1b[" in colored
-    assert ANSI.sub("", colored) == terminal.render(report)
+    assert "\x1b[" in colored and ANSI.sub("", colored) == terminal.render(report)
 
 
 def test_the_verdict_comes_first() -> None:
@@ -83,8 +82,7 @@ def test_five_findings_in_full_and_the_rest_by_name() -> None:
     assert "src/tcn_state/data/windows.py:19 in __getitem__" in text
     assert "> Transform all frames once in __init__ and index the result." in text
     assert "5  cadence/checkpoint" in text and "\n6  " not in text
-    assert "4 more: host/sync-in-step" in text
-    assert "noted: device/amp-off" in text
+    assert "4 more: host/sync-in-step" in text and "noted: device/amp-off" in text
 
 
 def test_settings_that_differ_are_said_and_others_are_not() -> None:
@@ -98,8 +96,7 @@ def test_what_could_not_be_seen_startup_and_the_page_are_said() -> None:
     told = " ".join(text.split())
     assert "start-up 11.8 s: setup 5.20 s (most of it at train.py:4), import torch 4.10 s, other" in told
     assert "; then first batch 1.30 s" in text  # which start-up's 11.8 s do not hold
-    assert "!  Worker 3 of rank 1 was killed" in text
-    assert "report.html" in text
+    assert "!  Worker 3 of rank 1 was killed" in text and "report.html" in text
     assert "rank 1 is slowest" in text
 
 

@@ -109,15 +109,12 @@ def test_free_data_and_workers_are_measured_and_the_run_stays_bit_equal(tmp_path
         tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=2",
         "--", sys.executable, "train.py", "--epochs", "4",
     )  # fmt: skip
-    assert done.returncode == 0
-    assert printed(done.stderr) == printed(plain.stdout) != set()
+    assert done.returncode == 0 and printed(done.stderr) == printed(plain.stdout) != set()
     measured = rows(found)
     assert 1.3 < measured["free-data"]["ratio"] < 3
     assert measured["free-data"]["ci95"][0] < measured["free-data"]["ratio"]
-    assert 1.2 < measured["num-workers=2"]["ratio"] < 3
-    assert found["loader_alone_s"] > 0.02
-    assert found["step_alone_s"] > 0.015
-    assert not found["not_exact"]
+    assert 1.2 < measured["num-workers=2"]["ratio"] < 3 and found["loader_alone_s"] > 0.02
+    assert found["step_alone_s"] > 0.015 and not found["not_exact"]
     report = json.loads((tmp_path / "r" / "report.json").read_text())
     assert rows({"rows": report["what_if"]}) == measured
     assert json.loads((tmp_path / "r" / "what_if.json").read_text()) == found
@@ -151,16 +148,14 @@ def test_ranks_switch_at_the_same_step_and_stay_bit_equal(tmp_path: Path) -> Non
     _, done = what_if(
         tmp_path, "--go-on", "--budget", "120s", "free-data", "num-workers=1", "--", sys.executable, *args
     )
-    assert printed(done.stderr) == printed(plain.stdout)
-    assert len(printed(done.stderr)) == 2
+    assert printed(done.stderr) == printed(plain.stdout) and len(printed(done.stderr)) == 2
     ranks = open_recording(tmp_path / "r").ranks
     blocks = [
         [(note["name"], note["first_step"], note["last_step"]) for note in process.notes["block"]]
         for process in ranks
         if "block" in process.notes
     ]
-    assert len(blocks) == 2
-    assert blocks[0] == blocks[1]
+    assert len(blocks) == 2 and blocks[0] == blocks[1]
     assert {name for name, _, _ in blocks[0]} == {"baseline", "free-data", "num-workers=1"}
 
 
@@ -226,9 +221,7 @@ def test_workers_that_fail_under_an_intervention_are_what_ended_the_run(
     assert done.returncode == 1
     words = " ".join(done.stderr.split())
     told = words.partition("error: ")[2]
-    assert told.startswith(
-        "nothing was measured: num-workers=2: its workers failed, and the command with them"
-    )
+    assert told.startswith("nothing was measured: num-workers=2: its workers failed, and the command with")
     assert why in told and "larger --budget" not in told
 
 
@@ -316,15 +309,12 @@ def test_an_interrupt_before_the_verb_begins_is_told(
 def test_values_of_options_are_checked(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as error:
         main(["what-if", *words, "--", "true"])
-    assert error.value.code == 2
-    assert "write" in capsys.readouterr().err
+    assert error.value.code == 2 and "write" in capsys.readouterr().err
 
 
 def test_an_unknown_name_is_answered_with_what_can_be_tried(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["what-if", "frobnicate", "--", "true"]) == 2
     said = capsys.readouterr().err
-    assert "there is no intervention 'frobnicate'" in said
-    assert "free-evaluation" in said
-    assert "num-workers" in said
-    assert "bake" not in said
+    assert "there is no intervention 'frobnicate'" in said and "free-evaluation" in said
+    assert "num-workers" in said and "bake" not in said
     assert max(map(len, said.splitlines())) <= 80

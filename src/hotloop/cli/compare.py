@@ -95,8 +95,8 @@ def gate(comparisons: Sequence[Comparison], limit: float, *, strict: bool) -> in
             "same": f"not slower by more than {limit:.1%}",
             "faster": "faster",
         }[judged]
-        told = language.lines(f"{one.label}: {words} ({told})", terminal_width())
-        print(*told, sep="\n", file=sys.stderr)
+        lines = language.lines(f"{one.label}: {words} ({told})", terminal_width())
+        print(*lines, sep="\n", file=sys.stderr)
         code = max(code, int(judged == "slower" or one.broken or (strict and judged == "cannot tell")))
     return code
 

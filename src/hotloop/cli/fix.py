@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from hotloop import language
 from hotloop.cli import arguments
-from hotloop.cli.output import folded, shown, status
+from hotloop.cli.output import folded, shown, status, terminal_width
 from hotloop.errors import CheckFailed, UsageError
-from hotloop.language import plain
 from hotloop.report import words
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def main(options: argparse.Namespace) -> int:
         sys.stdout.flush()
         sys.stdout.buffer.write(diff.encode("utf-8", "surrogateescape"))
         sys.stdout.flush()
-        sys.stderr.write(plain(_words(fixed, run)))
+        sys.stderr.write(language.plain(_words(fixed, run)))
     if fixed.proof is not None and fixed.refused:
         raise CheckFailed(fixed.proof.words, hint="nothing is written; --no-check leaves the check out")
     left = [one.why for one in fixed.patch.left if not one.already]
@@ -143,8 +143,8 @@ def _left(left: Left, root: Path, effect: str = "") -> list[str]:
     """What is left to a person: where, why, and what to write."""
     where = f"{words.path(left.file, str(root))}{f':{left.line}' if left.line else ''}: " if left.file else ""
     what = f"not written. {where}{left.why}" if left.why else f"by hand{effect}. {where}".rstrip(": ")
-    write = f"    {left.write}"
-    return [f"{left.remedy}: {what}".rstrip("."), write if "\n" in write else folded(write)]
+    write = language.lines(left.write, terminal_width(), "    ") if "\n" not in left.write else []
+    return [f"{left.remedy}: {what}".rstrip("."), "\n".join(write) or f"    {left.write}"]
 
 
 def _git_apply(root: Path) -> str:

@@ -81,9 +81,9 @@ def planned(process: Process) -> tuple[str, str, int] | None:
     """
     found: dict[str, list[Note]] = {}
     notes = process.notes.get("config", ())
-    for note in [one for one in notes if one.get("source") == "trainer"] or notes:
-        if note.get("meaning") in LENGTHS and not _OTHER.search(str(note.get("key", ""))):
-            found.setdefault(str(note["meaning"]), []).append(note)
+    for one in [one for one in notes if one.get("source") == "trainer"] or notes:
+        if one.get("meaning") in LENGTHS and not _OTHER.search(str(one.get("key", ""))):
+            found.setdefault(str(one["meaning"]), []).append(one)
     said = [
         (str(note["key"]).rpartition(".")[2], name, note["value"])
         for name, those in found.items()
