@@ -62,17 +62,8 @@ class Configured:
             return
         self._seen.add(identity)
         more["raw"] = value if isinstance(value, (bool, int, float)) else str(value)[:100]
-        self._probe.note(
-            "config",
-            source=source,
-            file=file,
-            line=line,
-            key=key,
-            meaning=meaning,
-            value=plain,
-            given=given,
-            **more,
-        )
+        more |= {"file": file, "line": line, "given": given}
+        self._probe.note("config", source=source, key=key, meaning=meaning, value=plain, **more)
 
     def read(self, source: str, stream: Any, result: Any, frame: FrameType | None) -> None:
         """A reader of configuration returned; ``frame`` called it."""
@@ -177,11 +168,7 @@ class Configured:
             for key, value in list(vars(module).items()):
                 if _plain_class(value, name) and (configures or configures_by_name(key)):
                     found[key] = {k: v for k, v in vars(value).items() if not k.startswith("_")}
-                elif (
-                    configures
-                    and not key.startswith("_")
-                    and isinstance(value, (bool, int, float, str, dict))
-                ):
+                elif configures and key[:1] != "_" and isinstance(value, (bool, int, float, str, dict)):
                     found[key] = value
             if found:
                 self.tree("python", file, found)
@@ -287,12 +274,7 @@ def install(probe: Probe) -> None:
         return done
 
     hooks.on_import("argparse", on_argparse, "configs")
-    after(
-        "argparse",
-        "_ActionsContainer",
-        "add_argument",
-        lambda a, k, action, f: configured.declared(action, f),
-    )
+    after("argparse", "_ActionsContainer", "add_argument", lambda a, k, one, f: configured.declared(one, f))
     for source, module in (("yaml", "yaml"), ("json", "json"), ("toml", "tomllib")):
         after(module, "", "load", reads(source))
     hydra = "hydra._internal.config_loader_impl"
