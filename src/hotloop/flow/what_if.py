@@ -107,7 +107,8 @@ def _nothing(examination: Examination, outcome: Outcome, folder: Path) -> CheckF
     elif not why:
         why = "the command or the budget ended before two blocks of the baseline were done"
         hint = "let it run longer, or give a larger --budget; "
-    ended = f"exit code {exit_code}" if exit_code else "the command itself ended well"
+    well = "the command was ended then, but for --go-on" if told else "the command itself ended well"
+    ended = f"exit code {exit_code}" if exit_code else well
     error = CheckFailed(f"nothing was measured: {why} ({ended})", hint=f"{hint}the recording is in {folder}")
     if outcome.interrupted:
         error.exit_code = 130
