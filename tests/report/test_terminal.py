@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_samples import VERDICT, empty, full, healthy
+from report_samples import VERDICT, empty, findings, full, full_steps, healthy, recording
 
 from hotloop import units
 from hotloop.findings import Finding
-from hotloop.report import terminal, words
+from hotloop.report import model, terminal, words
 from hotloop.report.next import of_run
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -176,6 +176,13 @@ def test_the_command_is_shown_as_a_shell_takes_it() -> None:
     report = {**healthy(), "command": ["sh", "-c", "python train.py; echo done", "größe=3", "", "a\n"]}
     first = terminal.render(report).splitlines()[0]
     assert first == r"hotloop  sh -c 'python train.py; echo done' größe=3 '' 'a\n'"
+
+
+def test_findings_that_together_cost_more_than_their_class_takes_share_seconds() -> None:
+    first, second = (replace(findings()[0], id=f"input/{name}") for name in ("single-process", "slow-sample"))
+    report = model.build(recording(), [full_steps()], [first, second], bottleneck="input", verdict=VERDICT)
+    assert [one["same_seconds_as"] for one in report["findings"]] == [None, first.id]
+    assert f"Some of the same seconds as {first.id}" in terminal.render(report)
 
 
 def test_it_ends_with_the_commands_to_type_next() -> None:
