@@ -42,11 +42,6 @@ def show(browser: Chromium, id_: str) -> dict[str, float]:
     return box(browser, f"#{id_}")
 
 
-def press(browser: Chromium, key: str, **more: object) -> None:
-    for name in ("keyDown", "keyUp"):
-        browser.call("Input.dispatchKeyEvent", type=name, key=key, **more)
-
-
 def test_it_opens_without_an_error_and_asks_for_nothing(browser: Chromium, page: Path) -> None:
     browser.open(page)
     charts = browser.run("document.querySelectorAll('.plot[tabindex]').length")
@@ -81,7 +76,7 @@ def test_hovering_tells_the_values_there(browser: Chromium, page: Path) -> None:
 def test_a_chart_can_be_read_with_the_keyboard(browser: Chromium, page: Path) -> None:
     browser.open(page)
     browser.run("document.getElementById('chart-throughput').focus()")
-    press(browser, "ArrowRight", windowsVirtualKeyCode=39)
+    browser.press("ArrowRight")
     assert "throughput" in browser.run("document.querySelector('#chart-throughput .tip').innerText")
 
 
@@ -107,7 +102,7 @@ def test_a_stroke_over_a_chart_zooms_every_chart_of_its_axis(browser: Chromium, 
         mouse("mousePressed", 0.5, clicks), mouse("mouseReleased", 0.5, clicks)
     assert shown() == whole
     browser.run("document.getElementById('chart-step-time').focus()")
-    press(browser, "+")
+    browser.press("+")
     assert shown()[1] == pytest.approx([0.25 * end, 0.75 * end], rel=0.01)
     browser.run("document.querySelector('#chart-cpu').previousElementSibling.click()")
     assert shown() == whole

@@ -196,7 +196,6 @@ def test_it_ends_with_the_commands_to_type_next() -> None:
     )  # fmt: skip
     tune = of_run(["python", "train.py"], ["hotloop brief run 1"], [slow])[1]["command"]
     assert tune == "hotloop tune --allow semantic -- python train.py"
-    assert len(of_run(["python"], ["hotloop brief run 1"], [replace(slow, remedies=())])) == 1, (
-        "nothing to try"
-    )
+    untried = replace(slow, remedies=())
+    assert len(of_run(["python"], ["hotloop brief run 1"], [untried])) == 1, "nothing to try"
     assert not healthy()["next"] and "next: " not in terminal.render(healthy())
