@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -152,8 +153,10 @@ def test_barriers_set_the_clock_where_calendars_differ(tmp_path: Path) -> None:
 
 
 def test_of_a_node_that_was_killed_all_is_kept_that_it_left(tmp_path: Path) -> None:
-    killed = node(tmp_path / "b", (2, 3), ended=False)
-    merge([node(tmp_path / "a", (0, 1), calendar_s=time.time()), killed], tmp_path / "out")
+    process = get_context("fork").Process(target=node, args=(tmp_path / "b", (2, 3)), kwargs={"ended": False})
+    process.start()
+    process.join()
+    merge([node(tmp_path / "a", (0, 1), calendar_s=time.time()), tmp_path / "b"], tmp_path / "out")
     recording = open_recording(tmp_path / "out")
     assert [(rank.rank, len(rank.rows)) for rank in recording.ranks] == [(rank, 12) for rank in range(4)]
     assert not recording.complete
