@@ -11,8 +11,9 @@ SCRIPT = """
     from torch._dynamo.utils import counters
 
     def say():
-        # The same breaks; torch 2.6 names behind the bar the frame that it stood in, which is a wrapper's here.
-        breaks = sorted((why.splitlines()[0].split(" | ")[0], n) for why, n in counters["graph_break"].items())
+        # Behind a bar torch 2.6 names the frame that a break stood in, which is a wrapper's here.
+        reasons = ((reason.splitlines()[0].split(" | ")[0], n) for reason, n in counters["graph_break"].items())
+        breaks = sorted(reasons)
         print(counters["stats"]["unique_graphs"], breaks)
 
     class Breaks(torch.nn.Module):
