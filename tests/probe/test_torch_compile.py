@@ -12,9 +12,8 @@ SCRIPT = """
 
     def say():
         # Behind a bar torch 2.6 names the frame that a break stood in, which is a wrapper's here.
-        reasons = ((reason.splitlines()[0].split(" | ")[0], n) for reason, n in counters["graph_break"].items())
-        breaks = sorted(reasons)
-        print(counters["stats"]["unique_graphs"], breaks)
+        breaks = [(why.splitlines()[0].split(" | ")[0], n) for why, n in counters["graph_break"].items()]
+        print(counters["stats"]["unique_graphs"], sorted(breaks))
 
     class Breaks(torch.nn.Module):
         def __init__(self):
