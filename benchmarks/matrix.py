@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -59,6 +60,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=CORE, help="folders of tests/")
     parser.add_argument("--out", type=Path, help="write the table as Markdown")
     args = parser.parse_args()
+    # A shell's background job has it ignored, and so would have what its tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     title = "# The core suite under other versions"
     what = f"{date.today()} · `make matrix` · of `tests/`: {', '.join(args.only)}"
     table, failures = [*COLUMNS], [""]
