@@ -10,8 +10,7 @@ SCRIPT = """
     import torch
     from torch._dynamo.utils import counters
 
-    def say():
-        # Behind a bar torch 2.6 names the frame that a break stood in, which is a wrapper's here.
+    def say():  # behind a bar torch 2.6 names the frame that a break stood in: a wrapper's here
         breaks = [(why.splitlines()[0].split(" | ")[0], n) for why, n in counters["graph_break"].items()]
         print(counters["stats"]["unique_graphs"], sorted(breaks))
 

@@ -21,8 +21,7 @@ IDENTITY = """
     print(__package__, __spec__ is None)
     print(sorted(vars(__main__)), sys.flags, torch.__spec__.loader.__class__, digest(), torch.rand(1).item())
     print("to stderr", file=sys.stderr)
-    sys.stdout.write("no newline at the end")
-    sys.exit(3)
+    sys.stdout.write("no newline at the end"); sys.exit(3)
 """
 
 
