@@ -294,7 +294,6 @@ def test_an_interrupted_measurement_says_so_and_exits_as_one(tmp_path: Path, whe
         [sys.executable, "-m", "hotloop", *words],
         cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(SRC)}, start_new_session=True,
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # a background job has it ignored
     ) as running:  # fmt: skip
         until = time.monotonic() + 60
         while not list(tmp_path.glob(when)) and time.monotonic() < until:
