@@ -116,8 +116,10 @@ def tried(
             str(python), "-m", "pytest", "-m", chosen, "-n", jobs, "--dist", "loadfile",
             "-p", "no:cacheprovider", "-o", "pythonpath=tests", *tests,
         )  # fmt: skip
+    # Not the last line: a library may say something as the interpreter ends.
+    last = re.findall(r"^.*\d (?:passed|failed|skipped|error).* in [\d.]+s.*$", told, re.MULTILINE)[-1:]
     counts = dict.fromkeys(("passed", "failed", "skipped", "error"), 0)
-    for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", told.rpartition("\n")[2]):
+    for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", " ".join(last)):
         counts[word] = int(number)
     minutes = (time.monotonic() - begun) / 60
     wrong = counts["failed"] + counts["error"]
