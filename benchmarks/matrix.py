@@ -3,8 +3,9 @@
     python benchmarks/matrix.py [PYTHON:TORCH ...] [--out FILE] [--folder build/matrix]
 
 PYTHON is an interpreter on PATH or a path; TORCH a release, or ``newest``. A row says whether the compiled
-part was built and what pytest counted; a failed row leaves its log beside the environment and the exit code
-is 1. About 4 minutes of download and 5 of tests for each, for torch from the index brings its CUDA packages.
+part was built and what pytest counted, and under the table stands what failed; a row leaves its log beside
+the environment. The exit code is 1 if anything failed, or a Python that was asked for is not there. About 4
+minutes of download and 10 of tests for each, for torch from the index brings its CUDA packages.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from __future__ import annotations
 import argparse
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -58,27 +60,34 @@ def main() -> int:
     parser.add_argument("--only", nargs="+", default=CORE, help="folders of tests/")
     parser.add_argument("--out", type=Path, help="write the table as Markdown")
     args = parser.parse_args()
-    table = [*COLUMNS]
+    # A shell's background job has it ignored, and so would have what its tests interrupt.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    title = "# The core suite under other versions"
+    what = f"{date.today()} · `make matrix` · of `tests/`: {', '.join(args.only)}"
+    table, failures = [*COLUMNS], [""]
     print(*table, sep="\n")
     good = True
     for pair in args.pairs:
         interpreter, _, torch = pair.rpartition(":")
-        row, passed = tried(interpreter, torch, args.folder, args.only, args.jobs)
-        good = good and passed
+        row, failed = tried(interpreter, torch, args.folder, args.only, args.jobs)
+        good = good and not failed
         table.append(row)
+        failures += [f"- {Path(interpreter).name}, torch {torch}: `{name}`" for name in failed]
         print(row, flush=True)
-    if args.out:
-        title = "# The core suite under other versions"
-        what = f"{date.today()} · `make matrix` · of `tests/`: {', '.join(args.only)}"
-        args.out.write_text("\n".join([title, "", what, "", *table, ""]))
+        if args.out:  # after every row: the next takes minutes
+            args.out.write_text("\n".join([title, "", what, "", *table, *failures, ""]))
+    print(*failures, sep="\n")
     return 0 if good else 1
 
 
-def tried(interpreter: str, torch: str, folder: Path, only: Sequence[str], jobs: str) -> tuple[str, bool]:
-    """One row of the table, and whether every test passed."""
+def tried(
+    interpreter: str, torch: str, folder: Path, only: Sequence[str], jobs: str
+) -> tuple[str, list[str]]:
+    """One row of the table, and what failed."""
     found = shutil.which(interpreter)
     if found is None:
-        return f"| {interpreter} | {torch} | not on this machine | | | | |", False
+        missing = [] if f"{interpreter}:{torch}" in DEFAULT else ["the Python"]
+        return f"| {interpreter} | {torch} | not on this machine | | | | |", missing
     place = folder / f"{Path(interpreter).name}-torch-{torch}"
     python = place / "bin" / "python"
     begun = time.monotonic()
@@ -87,12 +96,9 @@ def tried(interpreter: str, torch: str, folder: Path, only: Sequence[str], jobs:
     with log.open("w") as output:
 
         def run(*command: str) -> str:
-            done = subprocess.run(
-                command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
-            )
-            output.write(done.stdout)
-            output.flush()
-            return done.stdout
+            before = log.stat().st_size
+            subprocess.run(command, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT, check=False)
+            return log.read_bytes()[before:].decode(errors="replace").strip()
 
         if not python.exists():
             run(found, "-m", "venv", str(place))
@@ -101,23 +107,28 @@ def tried(interpreter: str, torch: str, folder: Path, only: Sequence[str], jobs:
         run(str(python), "-m", "pip", "install", "--quiet", str(ROOT), *NEEDS)
         ask = "import sys, torch; from hotloop import fast"
         ask += "; print(sys.version.split()[0], torch.__version__, fast.Hook and 'yes')"
-        said = run(str(python), "-P", "-c", ask).split()
-        if len(said) < 3:
-            return f"| {interpreter} | {torch} | does not import: {log} | | | | |", False
+        said = run(str(python), "-P", "-c", ask).rpartition("\n")[2].split()
+        if len(said) != 3:
+            return f"| {interpreter} | {torch} | does not import: {log} | | | | |", ["the import"]
         tests = [f"tests/{name}" for name in only]
         chosen = "not gpu and not alone and not nightly"
-        last = run(
+        told = run(
             str(python), "-m", "pytest", "-m", chosen, "-n", jobs, "--dist", "loadfile",
             "-p", "no:cacheprovider", "-o", "pythonpath=tests", *tests,
-        ).strip().splitlines()[-1:]  # fmt: skip
+        )  # fmt: skip
+    # Not the last line: a library may say something as the interpreter ends.
+    last = re.findall(r"^.*\d (?:passed|failed|skipped|error).* in [\d.]+s.*$", told, re.MULTILINE)[-1:]
     counts = dict.fromkeys(("passed", "failed", "skipped", "error"), 0)
     for number, word in re.findall(r"(\d+) (passed|failed|skipped|error)", " ".join(last)):
         counts[word] = int(number)
     minutes = (time.monotonic() - begun) / 60
     wrong = counts["failed"] + counts["error"]
-    told = (*said[:2], "yes" if said[2] == "yes" else "no", counts["passed"], wrong, counts["skipped"])
-    row = f"| {' | '.join(map(str, told))} | {minutes:.1f} |"
-    return row, not wrong and counts["passed"] > 0
+    compiled = "yes" if said[2] == "yes" else "no"
+    cells = (*said[:2], compiled, counts["passed"], wrong, counts["skipped"], f"{minutes:.1f}")
+    failed = re.findall(r"^(?:FAILED|ERROR) (\S+)", told, re.MULTILINE)
+    if not failed and (wrong or not counts["passed"]):
+        failed = [f"pytest, see {log}"]
+    return f"| {' | '.join(map(str, cells))} |", failed
 
 
 if __name__ == "__main__":

@@ -72,19 +72,22 @@ def test_a_cpu_run_gets_no_advice_for_accelerators() -> None:
     assert set(found(measured, cores=8)) <= {"device/optimizer-not-fused"}  # a CPU has a fused kernel too
 
 
+def graph(operations: int) -> dict[str, int]:
+    """What autograd wrote down by the 50th backward."""
+    return {"backwards": 50, "nodes": 50 * operations}
+
+
 @pytest.mark.parametrize(
-    ("text", "takes_s", "severity"),
+    ("text", "operations", "severity"),
     [
-        ("net = Net()\nnet.double()", 9e-3, "low"),
-        ("torch.set_default_dtype(torch.float64)", 9e-3, "info"),
-        ("net.double()", 9e-5, None),  # calls take as long in float32
+        ("net = Net()\nnet.double()", 9, "low"),
+        ("torch.set_default_dtype(torch.float64)", 9, "info"),
+        ("net.double()", 1000, None),  # calls take as long in float32
     ],
 )
-def test_float64_that_nothing_asks_for(text: str, takes_s: float, severity: str | None) -> None:
-    net = ModuleCost(
-        name="", cls="Net", forward_share=1, backward_share=1, depth=0, forward_s=takes_s, own_calls=1
-    )
-    measured = steps(MODEL, modules=(net,), facts={"modules": [{**NET, "param_dtypes": {"float64": 100}}]})
+def test_float64_that_nothing_asks_for(text: str, operations: int, severity: str | None) -> None:
+    facts = {"modules": [{**NET, "param_dtypes": {"float64": 100}}], "graph": graph(operations)}
+    measured = steps(MODEL, facts=facts)
     items = found(measured, sources={TRAIN: text})
     assert ("device/float64" in items) == (severity is not None)
     assert ("host/launch-bound" in items) == (severity is None)
@@ -322,13 +325,12 @@ def test_a_small_batch_leaves_device_and_memory_idle() -> None:
 
 
 def test_a_batch_on_a_cpu_that_only_calls_is_too_small() -> None:
-    net = ModuleCost(
-        name="", cls="Net", forward_share=1, backward_share=1, depth=0, forward_s=9e-5, own_calls=3
-    )
-    measured = steps(MODEL, modules=(net,), loaders=(loader(settings={"batch_size": 1}),))
+    use = loader(settings={"batch_size": 1})
+    measured = steps(MODEL, facts={"graph": graph(1000)}, loaders=(use,))
     assert found(measured)["device/batch-too-small"].severity == "low"
-    full = replace(measured, modules=(replace(net, forward_s=9e-3),))
-    assert "device/batch-too-small" not in found(full)
+    assert "device/batch-too-small" not in found(replace(measured, facts={"graph": graph(100)}))
+    # 250 operations take 200 us each, of which the thread had its core a quarter
+    assert "device/batch-too-small" in found(replace(measured, facts={"graph": graph(250)}, core_ratio=0.25))
 
 
 def sized(seconds_of_16: float, *, last: int = 16, epochs: int = 12) -> Steps:

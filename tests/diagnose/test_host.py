@@ -223,6 +223,34 @@ def test_a_pixel_loop_inside_forward_is_python_in_step() -> None:
     assert bottleneck(as_counted(evidence(measured, sources=SOURCES))) == "host"
 
 
+def test_functions_that_one_loop_calls_are_that_loop() -> None:
+    within = Place(file=TRAIN, line=at_line("heat[y, x] = 1.0"), function="draw")
+    tiny = {"phase": "forward", "nature": "python", "callers": (within,)}
+    lines = [line(n, 2.0, file=f"/w/{n}.py", function=f"part{n}", **tiny) for n in (1, 2)]
+    item = found(run(lines, {"forward": 0.05}))["host/python-in-step"]
+    loop = Place(file=TRAIN, line=at_line("for y in range(shape[0])"))
+    assert (item.where, item.cost_s_per_step) == (loop, pytest.approx(0.04))
+    assert item.message.startswith("The loop at ")
+
+
+@pytest.mark.parametrize(
+    ("library", "by_way_of", "is_named"),
+    [("sklearn.metrics", "main", True), ("", "main", False), ("sklearn.metrics", "Net.forward", False)],
+)
+def test_another_librarys_work_between_model_and_loss(library: str, by_way_of: str, is_named: bool) -> None:
+    statement = Place(file=TRAIN, line=at_line("out = net(batch)"), function="main")
+    callers = (
+        (statement,)
+        if by_way_of == "main"
+        else (Place(file="/w/net.py", line=1, function=by_way_of), statement)
+    )
+    score = line(
+        5, 2.0, file="/w/scores.py", function="score", phase="forward", nature="python", library=library,
+        statement=statement, callers=callers,
+    )  # fmt: skip
+    assert ("host/python-in-step" in found(run([score], {"forward": 0.05}))) == is_named
+
+
 @pytest.mark.parametrize(
     ("text", "nature"),
     [

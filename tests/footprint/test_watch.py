@@ -36,13 +36,13 @@ def test_the_line_has_the_guides_form() -> None:
     assert watched.said == []
     watched.sample(125.4, step=103, rss_gb=15.6789)
     watched.sample(125.4, step=140, rss_gb=15.6789)
-    assert watched.said == ["[step 100] process 15,678.9 MB (6.1 %), system 125.4/256.0 GB (49.0 %)"]
+    assert watched.said == ["[step 100] process 14,952.6 MiB (6.1 %), system 116.8/238.4 GiB (49.0 %)"]
 
 
 def test_a_cgroup_that_is_tighter_is_what_counts() -> None:
     watched = Watched({"ram_bytes": int(256 * GB), "memory_limit_bytes": int(20 * GB)}, every=1)
     watched.sample(5, step=1)
-    assert watched.said == ["[step 1] process 10,000.0 MB (50.0 %), cgroup 5.0/20.0 GB (25.0 %)"]
+    assert watched.said == ["[step 1] process 9,536.7 MiB (50.0 %), cgroup 4.7/18.6 GiB (25.0 %)"]
     watched.sample(19, step=1)
     assert "warning: memory of the cgroup is at 95.0 %" in watched.said[1]
 
@@ -52,4 +52,4 @@ def test_it_warns_once_at_90_percent() -> None:
     for used in (229, 231, 235, 200, 240):
         watched.sample(used)
     assert len(watched.said) == 1
-    assert "at 90.2 % (231.0 of 256.0 GB; this run holds 10.0 GB)" in watched.said[0]
+    assert "at 90.2 % (215.1 of 238.4 GiB; this run holds 9.3 GiB)" in watched.said[0]

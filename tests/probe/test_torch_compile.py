@@ -10,9 +10,9 @@ SCRIPT = """
     import torch
     from torch._dynamo.utils import counters
 
-    def say():
-        breaks = sorted((reason.splitlines()[0], n) for reason, n in counters["graph_break"].items())
-        print(counters["stats"]["unique_graphs"], breaks)
+    def say():  # behind a bar torch 2.6 names the frame that a break stood in: a wrapper's here
+        breaks = [(why.splitlines()[0].split(" | ")[0], n) for why, n in counters["graph_break"].items()]
+        print(counters["stats"]["unique_graphs"], sorted(breaks))
 
     class Breaks(torch.nn.Module):
         def __init__(self):

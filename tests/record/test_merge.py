@@ -7,6 +7,7 @@ import socket
 import subprocess
 import sys
 import time
+from multiprocessing import get_context
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
@@ -92,17 +93,15 @@ def node(
     store.begin(["torchrun", script], {"hostname": name or folder.name, "cores": 2.0})
     pid = crafted.gone_pid()
     for at, rank in enumerate(ranks):
-        meets = [(r.COLLECTIVE, clock_ns + 10**9 * (k + 1), 10**6) for k in range(barriers)]
         notes = [{"kind": "exit", "reason": "exit"}] if ended else []
         about = {"rank": rank, "world_size": world, "argv": [script], "ppid": 1}
         writer = crafted.write(store.raw_dir, pid + at, clock_ns, notes=notes, close=False, **about)
-        for _, start, dur in meets:
-            writer.row(r.COLLECTIVE, start, dur, obj=r.COLLECTIVE_OPS.index("barrier"))
+        for k in range(barriers):
+            writer.row(r.COLLECTIVE, clock_ns + 10**9 * (k + 1), 10**6, obj=r.COLLECTIVE_OPS.index("barrier"))
         writer.close()
     store.take_in(([{"t_ns": clock_ns}], [{"t_ns": clock_ns, "pid": float(pid), "rss_bytes": 1e9}]))
     if ended:
-        end = clock_ns + 10**10
-        store.finish(crafted.Ended(start_ns=clock_ns, end_ns=end, start_unix_s=calendar_s))
+        store.finish(crafted.Ended(start_ns=clock_ns, end_ns=clock_ns + 10**10, start_unix_s=calendar_s))
     return folder
 
 
@@ -152,7 +151,8 @@ def test_barriers_set_the_clock_where_calendars_differ(tmp_path: Path) -> None:
 
 
 def test_of_a_node_that_was_killed_all_is_kept_that_it_left(tmp_path: Path) -> None:
-    killed = node(tmp_path / "b", (2, 3), ended=False)
+    with get_context("fork").Pool(1) as pool:  # killed at its end
+        killed = pool.apply(node, (tmp_path / "b", (2, 3)), {"ended": False})
     merge([node(tmp_path / "a", (0, 1), calendar_s=time.time()), killed], tmp_path / "out")
     recording = open_recording(tmp_path / "out")
     assert [(rank.rank, len(rank.rows)) for rank in recording.ranks] == [(rank, 12) for rank in range(4)]

@@ -42,8 +42,8 @@ def seed(worker):
     np.random.seed(torch.initial_seed() % 2**32)
 
 if __name__ == "__main__":
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
+    torch.manual_seed(0); torch.set_num_threads(1)
+    if options.random: torch.multiprocessing.set_start_method("fork")  # others are not kept
     data = Images()
     model = nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Dropout(0.2), nn.Flatten(), nn.Linear(288, 4))
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-2)

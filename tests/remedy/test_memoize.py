@@ -395,6 +395,14 @@ def test_an_object_that_is_another_each_time_ends_it(context: Any) -> None:
     assert form.status() == "it is given other objects in each call"
 
 
+def test_a_function_of_a_module_is_left_for_its_weights_change(context: Any) -> None:
+    form, net = put(context, "of_object"), torch.nn.Linear(1, 1)
+    for number in range(40):
+        of_object(net, number % 4)
+    assert form.status() == "it is given a module, and does not see its weights change"
+    assert form.count == 0
+
+
 def test_an_exception_passes_and_what_calls_itself_is_one_result(context: Any) -> None:
     put(context, "failing", "again")
     for _ in range(3):

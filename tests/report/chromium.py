@@ -9,7 +9,6 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 
@@ -56,9 +55,7 @@ class Chromium:
     def __enter__(self) -> Chromium:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._session = None
         try:
             self.call("Browser.close")
@@ -68,24 +65,17 @@ class Chromium:
             self._process.wait(20)
             self._profile.cleanup()
 
-    def open(
-        self, path: Path, *, width: int = 1280, height: int = 900, dark: bool = False, mobile: bool = False
-    ) -> None:
+    def open(self, path: Path, **view: Any) -> None:
         """Load a file and wait until it has loaded."""
-        self.visit(path.resolve().as_uri(), width=width, height=height, dark=dark, mobile=mobile)
+        self.visit(path.resolve().as_uri(), **view)
 
     def visit(
         self, url: str, *, width: int = 1280, height: int = 900, dark: bool = False, mobile: bool = False
     ) -> None:
         """Load an address and wait until it has loaded."""
         self.events.clear()
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=mobile,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
         scheme = {"name": "prefers-color-scheme", "value": "dark" if dark else "light"}
         self.call("Emulation.setEmulatedMedia", features=[scheme])
         self.call("Page.navigate", url=url)
@@ -97,6 +87,11 @@ class Chromium:
         answer = self.call("Runtime.evaluate", expression=expression, returnByValue=True, awaitPromise=True)
         assert "exceptionDetails" not in answer, answer["exceptionDetails"]
         return answer["result"].get("value")
+
+    def press(self, key: str) -> None:
+        """A key, where the focus is."""
+        for kind in ("keyDown", "keyUp"):
+            self.call("Input.dispatchKeyEvent", type=kind, key=key)
 
     def move_mouse(self, x: float, y: float) -> None:
         """A real pointer movement to a point of the viewport."""
@@ -114,12 +109,9 @@ class Chromium:
             params = event["params"]
             if event["method"] == "Runtime.exceptionThrown":
                 found.append(json.dumps(params["exceptionDetails"]))
-            elif event["method"] == "Runtime.consoleAPICalled" and params["type"] in (
-                "error",
-                "warning",
-                "assert",
-            ):
-                found.append(json.dumps(params["args"]))
+            elif event["method"] == "Runtime.consoleAPICalled":
+                if params["type"] in ("error", "warning", "assert"):
+                    found.append(json.dumps(params["args"]))
             elif event["method"] == "Log.entryAdded" and params["entry"]["level"] in ("error", "warning"):
                 found.append(params["entry"]["text"])
         return found

@@ -22,6 +22,7 @@ from hotloop.measure.steps import (
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
 from hotloop.record.rows import BACKWARD, FETCH, FETCH_WORKERS, FORWARD, LOSS, MAKE, OPTIMIZER, SAMPLE, SYNC
+from hotloop.report import model
 from hotloop.source.written import Written
 
 CWD = "/home/ana/projects/tcn-state"
@@ -62,6 +63,11 @@ TRAIN_TEXT = "\n".join(
     + ["for batch in loader:", "    step(batch)"]
 )
 
+PLACES = (
+    Place(file=DATA, line=19, function="__getitem__"),
+    Place(file=TRAIN, line=120, function="main"),
+    Place(file=LONG, line=1204, function="RandomPerspectiveWithÜberlangemNamen.forward"),
+)
 #: Mean seconds of each phase in a step.
 STEP = {
     "data_wait": 0.0604, "transfer": 0.0011, "forward": 0.0085, "backward": 0.0098, "optimizer": 0.0021,
@@ -110,11 +116,7 @@ def steps(
 
 def full_steps(rank: int = 0) -> Steps:
     """A rank with every view filled."""
-    data, train = (
-        Place(file=DATA, line=19, function="__getitem__"),
-        Place(file=TRAIN, line=120, function="main"),
-    )
-    long = Place(file=LONG, line=1204, function="RandomPerspectiveWithÜberlangemNamen.forward")
+    data, train, long = PLACES
     worker_lines = (
         LineCost(
             place=data, phase="data_wait", seconds=61.2, num_samples=6120, role="input", nature="native",
@@ -319,7 +321,7 @@ def recording(num_ranks: int = 1, **more: Any) -> Recording:
 
 def findings() -> list[Finding]:
     """Twelve findings, sorted by cost, with every field in use somewhere."""
-    data = Place(file=DATA, line=19, function="__getitem__")
+    data, train, long = PLACES
     first = Finding(
         id="input/slow-sample",
         message="self.scaler.transform takes 3.3 of the 3.6 ms it takes to make a sample, and runs once per "
@@ -345,7 +347,7 @@ def findings() -> list[Finding]:
         advice="Look at the batch of step 1,200, and clip gradients.",
         evidence=("1 of 601 seen losses is not finite",),
         severity="high",
-        where=Place(file=TRAIN, line=120, function="main"),
+        where=train,
         rank=1,
     )
     rest = [
@@ -364,9 +366,7 @@ def findings() -> list[Finding]:
             cost_s_per_step=cost,
             share=share,
             severity=severity,
-            where=Place(file=LONG, line=1204, function="RandomPerspectiveWithÜberlangemNamen.forward")
-            if cost
-            else None,
+            where=long if cost else None,
         )
         for id_, severity, cost, share in rest
     ]
@@ -381,39 +381,19 @@ VERDICT = (
 
 def full(**more: Any) -> dict[str, Any]:
     """The report of the full run with three ranks."""
-    from hotloop.report import model
-
-    return model.build(
-        recording(3, **more),
-        [full_steps(rank) for rank in range(3)],
-        findings(),
-        bottleneck="input",
-        verdict=VERDICT,
-    )
+    ranks = [full_steps(rank) for rank in range(3)]
+    return model.build(recording(3, **more), ranks, findings(), bottleneck="input", verdict=VERDICT)
 
 
 def healthy() -> dict[str, Any]:
     """The report of a compute-bound run with nothing to fix."""
-    from hotloop.report import model
-
     step = {"data_wait": 0.0003, "forward": 0.012, "backward": 0.024, "optimizer": 0.004}
-    return model.build(
-        recording(),
-        [steps(200, step=step)],
-        [],
-        bottleneck="device",
-        verdict="Nothing worth fixing: compute-bound: 99 % of the time goes to forward and backward.",
-    )
+    verdict = "Nothing worth fixing: compute-bound: 99 % of the time goes to forward and backward."
+    return model.build(recording(), [steps(200, step=step)], [], bottleneck="device", verdict=verdict)
 
 
 def empty(**more: Any) -> dict[str, Any]:
     """The report of a command that never reached torch."""
-    from hotloop.report import model
-
-    return model.build(
-        recording(0, system={}, process_system={}, **more),
-        [],
-        [],
-        bottleneck="none",
-        verdict="No training process was seen: the command never reached torch.",
-    )
+    seen = recording(0, system={}, process_system={}, **more)
+    verdict = "No training process was seen: the command never reached torch."
+    return model.build(seen, [], [], bottleneck="none", verdict=verdict)

@@ -36,6 +36,12 @@ def box(browser: Chromium, selector: str) -> dict[str, float]:
     return found
 
 
+def show(browser: Chromium, id_: str) -> dict[str, float]:
+    """Scroll to a chart; where it is then."""
+    browser.run(f"document.getElementById({id_!r}).scrollIntoView({{block: 'center', behavior: 'instant'}})")
+    return box(browser, f"#{id_}")
+
+
 def test_it_opens_without_an_error_and_asks_for_nothing(browser: Chromium, page: Path) -> None:
     browser.open(page)
     charts = browser.run("document.querySelectorAll('.plot[tabindex]').length")
@@ -44,10 +50,6 @@ def test_it_opens_without_an_error_and_asks_for_nothing(browser: Chromium, page:
     assert browser.run("document.querySelectorAll('.plot path').length") >= charts
     assert browser.problems() == []
     assert browser.requests() == [page.resolve().as_uri()]
-
-
-def test_every_chart_draws_inside_its_box(browser: Chromium, page: Path) -> None:
-    browser.open(page)
     paths = browser.run(
         "[...document.querySelectorAll('.plot path')].map(p => p.getAttribute('d')).join(' ')"
     )
@@ -63,25 +65,69 @@ def test_the_times_of_few_steps_are_bars(browser: Chromium, tmp_path: Path) -> N
 
 def test_hovering_tells_the_values_there(browser: Chromium, page: Path) -> None:
     browser.open(page)
-    browser.run(
-        "document.getElementById('chart-phases').scrollIntoView({block: 'center', behavior: 'instant'})"
-    )
-    at = box(browser, "#chart-phases")
+    at = show(browser, "chart-phases")
     browser.move_mouse(at["x"] + at["width"] / 3, at["y"] + at["height"] / 2)
     words = browser.run("document.querySelector('#chart-phases .tip').innerText")
     assert "data wait" in words and "%" in words
-    assert (
-        browser.run("document.querySelector('#chart-throughput .cursor').getAttribute('visibility')")
-        == "visible"
-    )
+    other = "document.querySelector('#chart-throughput .cursor')"
+    assert browser.run(f"{other}.getAttribute('visibility')") == "visible"
 
 
 def test_a_chart_can_be_read_with_the_keyboard(browser: Chromium, page: Path) -> None:
     browser.open(page)
     browser.run("document.getElementById('chart-throughput').focus()")
-    for name in ("keyDown", "keyUp"):
-        browser.call("Input.dispatchKeyEvent", type=name, key="ArrowRight", windowsVirtualKeyCode=39)
+    browser.press("ArrowRight")
     assert "throughput" in browser.run("document.querySelector('#chart-throughput .tip').innerText")
+
+
+def test_a_stroke_over_a_chart_zooms_every_chart_of_its_axis(browser: Chromium, page: Path) -> None:
+    def shown() -> list[list[float]]:
+        return [list(browser.run(f"plots.find(p => p.spec.id === '{id_}').domain")) for id_ in ids]
+
+    def mouse(kind: str, share: float, clicks: int = 1) -> None:
+        place = {"x": at["x"] + 52 + share * (at["width"] - 60), "y": at["y"] + 40}
+        browser.call("Input.dispatchMouseEvent", type=kind, button="left", clickCount=clicks, **place)
+
+    ids = ("step-time", "cpu", "loss")
+    browser.open(page)
+    at = show(browser, "chart-step-time")
+    whole = shown()
+    for kind, share in (("mousePressed", 0.75), ("mouseMoved", 0.6), ("mouseReleased", 0.5)):
+        mouse(kind, share)
+    end = whole[0][1]
+    assert shown() == [pytest.approx([0.5 * end, 0.75 * end], rel=0.01)] * 2 + whole[2:]
+    ticks = browser.run("[...document.querySelectorAll('#chart-cpu text')].map(t => t.textContent)")
+    assert "0 s" not in ticks and len(set(ticks)) == len(ticks)
+    for clicks in (1, 2):
+        mouse("mousePressed", 0.5, clicks), mouse("mouseReleased", 0.5, clicks)
+    assert shown() == whole
+    browser.run("document.getElementById('chart-step-time').focus()")
+    browser.press("+")
+    assert shown()[1] == pytest.approx([0.25 * end, 0.75 * end], rel=0.01)
+    browser.run("document.querySelector('#chart-cpu').previousElementSibling.click()")
+    assert shown() == whole
+
+
+def test_many_lines_can_be_filtered(browser: Chromium, tmp_path: Path) -> None:
+    path, report = tmp_path / "lines.html", full()
+    path.write_text(html.render({**report, "lines": report["lines"] * 4}), encoding="utf-8")
+    browser.open(path)
+    rows = "[...document.querySelectorAll('#lines .lines > details')].filter(e => e.checkVisibility()).length"
+    for wanted, left in (("windows.py", 4), ("Perspective", 4), ("SCALER.transform", 4), ("nowhere", 0)):
+        browser.run("document.querySelector('#lines .filter').select()")
+        browser.call("Input.insertText", text=wanted)
+        assert browser.run(rows) == left
+        assert browser.run("document.querySelector('#lines output').textContent") == f"{left} of 12"
+
+
+def test_print_cuts_nothing(browser: Chromium, tmp_path: Path) -> None:
+    path, report = tmp_path / "print.html", full()
+    report["loaders"][0]["settings"]["sampler"] = "torch.utils.data." + "sampler" * 20
+    path.write_text(html.render(report), encoding="utf-8")
+    browser.open(path, width=740)  # a page of letter paper
+    browser.call("Emulation.setEmulatedMedia", media="print")
+    cut = "e => e.scrollWidth > e.clientWidth || e.getBoundingClientRect().right > innerWidth"
+    assert browser.run(f"[...document.querySelectorAll('.scroll, pre, td, .card')].filter({cut}).length") == 0
 
 
 def test_a_phone_needs_no_scrolling_sideways(browser: Chromium, page: Path) -> None:
@@ -115,17 +161,8 @@ def contrast(browser: Chromium, selector: str) -> float:
 @pytest.mark.parametrize("dark", [False, True])
 def test_text_can_be_read_in_both_themes(browser: Chromium, page: Path, dark: bool) -> None:
     browser.open(page, dark=dark)
-    for selector in (
-        "h1",
-        ".note",
-        ".card .evidence",
-        ".severity",
-        "code .c",
-        "code .k",
-        "code .s",
-        ".do",
-        "th",
-    ):
+    code = ("code .c", "code .k", "code .s")
+    for selector in ("h1", ".note", ".card .evidence", ".severity", *code, ".do", "th"):
         assert contrast(browser, selector) >= 4.5, selector
 
 

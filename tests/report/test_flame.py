@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -56,41 +56,36 @@ def test_deep_recursion_is_cut() -> None:
     assert "children" in of(tree, "other", "f", "f")
 
 
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Chromium]:
-    with Chromium() as running:
-        yield running
-
-
 @pytest.mark.browser
 @pytest.mark.skipif(find() is None, reason="no Chromium here")
-def test_boxes_are_drawn_zoomed_and_found(browser: Chromium, tmp_path: Path) -> None:
+def test_boxes_are_drawn_zoomed_and_found(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(html.render({**full(), "flame": flame.tree(STACKS)}), encoding="utf-8")
-    browser.open(page)
-    boxes = "[...document.querySelectorAll('.flame g')]"
-    name = "g.querySelector('title').textContent.split('\\n')[0]"
-    wide = f"{boxes}.map(g => [{name}, +g.querySelector('rect').getAttribute('width')])"
-    before = dict(browser.run(wide))
-    assert before["load"] == pytest.approx(before["training thread"] * 4 / 6, rel=0.02)
-    browser.run(f"{boxes}.find(g => {name} === 'load').dispatchEvent(new Event('click'))")
-    after = dict(browser.run(wide))
-    assert "net" not in after
-    assert after["load"] == pytest.approx(before["training thread"], rel=0.01)
-    browser.run("document.querySelector('#flame input').value = 'DECODE'")
-    browser.run("document.querySelector('#flame input').dispatchEvent(new Event('input'))")
-    assert browser.run("document.querySelector('#flame output').textContent") == "75 % of the width"
-    assert browser.run("document.querySelectorAll('.flame .hit').length") == 1
-    browser.run("document.querySelector('#flame button').click()")
-    assert dict(browser.run(wide))["load"] == before["load"]
-    browser.run("document.querySelector('.flame').focus()")
-    said = "document.querySelector('#flame output').textContent"
-    for key, reached in (("ArrowDown", "data wait"), ("ArrowRight", "forward"), ("ArrowDown", "main")):
-        browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
-        assert browser.run(said).startswith(f"{reached}, ")
-    browser.call("Input.dispatchKeyEvent", type="keyDown", key="Enter")
-    assert "load" not in dict(browser.run(wide)), "only what is under it has its width"
-    browser.call("Input.dispatchKeyEvent", type="keyDown", key="Escape")
-    browser.call("Input.dispatchKeyEvent", type="keyDown", key="Escape")
-    assert dict(browser.run(wide))["load"] == before["load"]
-    assert browser.problems() == []
+    with Chromium() as browser:
+        browser.open(page)
+        boxes = "[...document.querySelectorAll('.flame g')]"
+        name = "g.querySelector('title').textContent.split('\\n')[0]"
+        wide = f"{boxes}.map(g => [{name}, +g.querySelector('rect').getAttribute('width')])"
+        before = dict(browser.run(wide))
+        assert before["load"] == pytest.approx(before["training thread"] * 4 / 6, rel=0.02)
+        browser.run(f"{boxes}.find(g => {name} === 'load').dispatchEvent(new Event('click'))")
+        after = dict(browser.run(wide))
+        assert "net" not in after
+        assert after["load"] == pytest.approx(before["training thread"], rel=0.01)
+        browser.run("document.querySelector('#flame input').value = 'DECODE'")
+        browser.run("document.querySelector('#flame input').dispatchEvent(new Event('input'))")
+        assert browser.run("document.querySelector('#flame output').textContent") == "75 % of the width"
+        assert browser.run("document.querySelectorAll('.flame .hit').length") == 1
+        browser.run("document.querySelector('#flame button').click()")
+        assert dict(browser.run(wide))["load"] == before["load"]
+        browser.run("document.querySelector('.flame').focus()")
+        said = "document.querySelector('#flame output').textContent"
+        for key, reached in (("ArrowDown", "data wait"), ("ArrowRight", "forward"), ("ArrowDown", "main")):
+            browser.press(key)
+            assert browser.run(said).startswith(f"{reached}, ")
+        browser.press("Enter")
+        assert "load" not in dict(browser.run(wide)), "only what is under it has its width"
+        browser.press("Escape")
+        browser.press("Escape")
+        assert dict(browser.run(wide))["load"] == before["load"]
+        assert browser.problems() == []

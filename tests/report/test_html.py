@@ -64,6 +64,13 @@ def test_every_element_is_closed_and_every_id_is_there_once(report: dict[str, An
     assert all(str(target)[1:] in ids for target in targets if str(target).startswith("#"))
 
 
+def test_each_finding_has_a_link_that_stays() -> None:
+    found = Page(html.render({**full(), "findings": full()["findings"] * 2}))
+    links = [attributes["href"] for _, attributes in found.elements if attributes.get("class") == "link"]
+    assert len(set(links)) == 24 and {"#input/slow-sample", "#input/slow-sample-2"} <= set(links)
+    assert {f"#{attributes.get('id')}" for _, attributes in found.elements} >= set(links)
+
+
 def test_nothing_is_loaded_from_anywhere(page: Page) -> None:
     assert "src" not in {name for _, attributes in page.elements for name in attributes}
     hrefs = {attributes["href"] for tag, attributes in page.elements if tag == "link"}

@@ -36,14 +36,8 @@ def test_it_holds_every_key_of_schema_1_and_survives_json() -> None:
 
 
 def test_nan_and_infinity_become_null_wherever_they_hide() -> None:
-    odd = Finding(
-        id="a/b",
-        message="m",
-        advice="a",
-        evidence=(),
-        cost_s_per_step=float("nan"),
-        data={"x": np.float64("inf")},
-    )
+    more: dict[str, Any] = {"cost_s_per_step": float("nan"), "data": {"x": np.float64("inf")}}
+    odd = Finding(id="a/b", message="m", advice="a", evidence=(), **more)
     ranks = replace(full_steps(), facts={"a": [float("-inf"), np.nan]}, samples=np.full(1200, np.nan))
     report = build(ranks, found=[odd])
     text = report_json.render(report)  # raises on NaN
@@ -53,9 +47,8 @@ def test_nan_and_infinity_become_null_wherever_they_hide() -> None:
 
 
 def test_paths_that_are_not_utf8_can_still_be_written() -> None:
-    broken = Finding(
-        id="a/b", message="m", advice="a", evidence=(), where=Place(file="/data/\udcff.py", line=3)
-    )
+    place = Place(file="/data/\udcff.py", line=3)
+    broken = Finding(id="a/b", message="m", advice="a", evidence=(), where=place)
     report = build(steps(20), found=[broken])
     report_json.render(report).encode("utf-8")
 
@@ -68,10 +61,8 @@ def test_shares_of_wall_time_sum_to_one_with_startup_and_unaccounted() -> None:
 
 
 def test_seconds_per_step_are_those_of_the_training_span() -> None:
-    phase = {
-        phase["name"]: phase
-        for phase in build(steps(100, step={"forward": 0.01, "data_wait": 0.03}))["phases"]
-    }
+    report = build(steps(100, step={"forward": 0.01, "data_wait": 0.03}))
+    phase = {phase["name"]: phase for phase in report["phases"]}
     assert phase["data_wait"]["s_per_step"] == pytest.approx(0.03, rel=0.1)
     assert phase["data_wait"]["span_share"] == pytest.approx(0.75, abs=0.03)
 

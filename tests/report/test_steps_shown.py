@@ -99,7 +99,7 @@ def test_both_are_drawn_and_a_step_is_zoomed_by_mouse_and_keys(tmp_path: Path) -
         assert "next batch" not in browser.run(shown)
         browser.run("document.querySelector('#waterfall .lanes').focus()")
         for key in ("Escape", "ArrowRight", "ArrowRight"):
-            browser.call("Input.dispatchKeyEvent", type="keyDown", key=key)
+            browser.press(key)
         assert browser.run(said).startswith("forward") and browser.run(width.format(2)) == before
         browser.run("document.querySelectorAll('#waterfall button')[1].click()")
         assert "24 ms" in browser.run(shown)

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from report_samples import VERDICT, empty, full, healthy
+from report_samples import VERDICT, empty, findings, full, full_steps, healthy, recording
 
 from hotloop import units
 from hotloop.findings import Finding
-from hotloop.report import terminal, words
+from hotloop.report import model, terminal, words
 from hotloop.report.next import of_findings, of_run
 
 ANSI = re.compile(r"\x1b\[[0-9;]*m")
@@ -176,6 +176,13 @@ def test_the_command_is_shown_as_a_shell_takes_it() -> None:
     assert first == r"hotloop  sh -c 'python train.py; echo done' größe=3 '' 'a\n'"
 
 
+def test_findings_that_together_cost_more_than_their_class_takes_share_seconds() -> None:
+    first, second = (replace(findings()[0], id=f"input/{name}") for name in ("single-process", "slow-sample"))
+    report = model.build(recording(), [full_steps()], [first, second], bottleneck="input", verdict=VERDICT)
+    assert [one["same_seconds_as"] for one in report["findings"]] == [None, first.id]
+    assert f"Some of the same seconds as {first.id}" in terminal.render(report)
+
+
 def test_it_ends_with_the_commands_to_type_next() -> None:
     report = full()
     text = terminal.render(report)
@@ -187,7 +194,8 @@ def test_it_ends_with_the_commands_to_type_next() -> None:
     )  # fmt: skip
     tune = of_run(["python", "train.py"], ["hotloop brief run 1"], [slow])[1]["command"]
     assert tune == "hotloop tune --allow semantic -- python train.py"
-    assert len(of_run(["python"], ["hotloop brief run 1"], [replace(slow, remedies=())])) == 1, "no try"
+    untried = replace(slow, remedies=())
+    assert len(of_run(["python"], ["hotloop brief run 1"], [untried])) == 1, "nothing to try"
     noted = [replace(slow, severity="info")]
     (only,) = of_run(["python"], of_findings(noted, Path("run")), noted)
     assert only["command"] == "hotloop brief run 1"

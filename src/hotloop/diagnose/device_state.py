@@ -63,17 +63,17 @@ def computing_s(evidence: Evidence) -> float:
 
 def is_all_calls(evidence: Evidence) -> bool:
     """Whether a CPU's time goes to calling operations, whatever they compute: these take most of the step,
-    and forward no longer for each of the model's parts than a call does.
+    and forward and backward no longer for each operation that autograd wrote down than its two calls do.
     """
     steps, limits = evidence.steps, evidence.limits
-    if evidence.on_accelerator:
+    graph = steps.facts.get("graph")
+    if evidence.on_accelerator or not graph:
         return False
     python_s = sum(group.seconds for group in python_in_model(evidence)) / steps.num_steps
-    outer = min((one.depth for one in steps.modules), default=0)
-    forward_s = sum(one.forward_s for one in steps.modules if one.depth == outer)
-    calls = sum(one.own_calls for one in steps.modules)
+    passes_s = (steps.per_step("forward") + steps.per_step("backward") - python_s) * steps.core_ratio
+    operations = graph["nodes"] / graph["backwards"] * steps.backwards_per_update
     computes = computing_s(evidence) - python_s >= limits.computing_ratio * steps.step_s
-    return computes and 0 < forward_s <= calls * limits.call_s
+    return computes and 0 < passes_s <= operations * limits.calls_s
 
 
 def launching_idle_s(steps: Steps) -> float:

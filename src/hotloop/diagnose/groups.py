@@ -16,7 +16,7 @@ from hotloop.stats import counting_error
 #: Lines of one function this close together are one piece of work.
 _ADJACENT_LINES = 2
 #: A line with this share of its function is the cause by itself; of two that are alike the function is.
-_DOMINATES = 2 / 3
+DOMINATES = 2 / 3
 #: Code without a name is part of the function it stands in.
 _UNNAMED = re.compile(r"(\.<locals>)?\.<(lambda|listcomp|setcomp|dictcomp|genexpr)>.*$")
 #: Fewer samples than this name no line: at 100 Hz a tenth of a second.
@@ -75,6 +75,12 @@ class LineGroup:
         return sum(line.on_cpu_ratio * line.seconds for line in self.lines) / seconds if seconds > 0 else 1.0
 
     @property
+    def own_ratio(self) -> float:
+        """The share of the hottest line's function in it."""
+        own = [line for line in self.lines if line.place.in_function == self.place.in_function]
+        return seconds_of(own) / self.seconds if self.seconds > 0 else 1.0
+
+    @property
     def function(self) -> str:
         """The function of the hottest line, "" at module level."""
         return self.place.function.removesuffix("<module>")
@@ -121,7 +127,7 @@ def hottest(lines: Iterable[LineCost], total_s: float) -> LineGroup | None:
     for line in inside:
         places[line.place.at_line].append(line)
     at_line = grouped(max(places.values(), key=seconds_of), total_s, is_line=True)
-    if at_line.seconds >= _DOMINATES * seconds_of(inside):
+    if at_line.seconds >= DOMINATES * seconds_of(inside):
         return at_line
     rest = [line for line in inside if line not in at_line.lines]
     return LineGroup(lines=(*at_line.lines, *rest), total_s=total_s)

@@ -55,8 +55,8 @@ class Limits:
     small_saves_ratio: float = 0.05
     #: What float32 saves of float64: 46 to 90 % on a CPU (products, convolutions, LSTM; torch 2.13).
     float64_saves_ratio: float = 0.45
-    #: What calling a module with one operation takes on a CPU, probe included: 15 to 50 us (torch 2.13).
-    call_s: float = 100e-6
+    #: What calling an operation on a CPU and going back through it take, probe included (torch 2.13).
+    calls_s: float = 60e-6
     #: What checkpointing costs of device time: a forward pass again, 20-30 % where everything is recomputed.
     recompute_costs_ratio: float = 0.15
     #: Fewer samples of forwards within backward than this do not say what they take.

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from hotloop.diagnose.collating import at_the_loader
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.groups import LineGroup, costliest_first, group_lines, select
+from hotloop.diagnose.groups import DOMINATES, LineGroup, costliest_first, group_lines, select
 from hotloop.diagnose.source import line_text, loops_around
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, SiteCost, Steps
@@ -99,10 +99,15 @@ def python_in_model(evidence: Evidence) -> list[LineGroup]:
     by_loop: dict[tuple[str, int], list[LineCost]] = defaultdict(list)
     calls: dict[Place, list[LineCost]] = defaultdict(list)
     for line in lines:
-        if line.nature == "python" and _in_data_loop(evidence, line):
-            by_loop[line.place.file, _inner_loops(evidence, line)[-1].line].append(line)
+        loops = _inner_loops(evidence, line) if line.nature == "python" else []
+        if loops and not loops[0][1].structural:
+            file, outer = loops[-1]
+            by_loop[file, outer.line].append(line)
         elif line.nature == "python" and line.phase == "forward" and line.statement is not None:
-            calls[line.statement].append(line)
+            if _is_beside_modules(evidence, line):
+                by_loop[line.statement.file, line.statement.line].append(line)
+            else:
+                calls[line.statement].append(line)
         elif (
             line.nature == "waiting"
             and line.phase == "forward"
@@ -124,6 +129,15 @@ def python_in_model(evidence: Evidence) -> list[LineGroup]:
     return costliest_first(by_loop.values())
 
 
+def shared_loop(evidence: Evidence, group: LineGroup) -> Place | None:
+    """The loop that a group of ``python_in_model`` is, None where one function has most of its time."""
+    loops = _inner_loops(evidence, group.hottest)
+    if not loops or group.own_ratio >= DOMINATES:
+        return None
+    file, loop = loops[-1]
+    return Place(file=file, line=loop.line)
+
+
 def _around_calls(evidence: Evidence, statement: Place) -> LoopText | None:
     """The outermost loop within the training loop around a statement of it, where it runs no backward."""
     steps = evidence.steps
@@ -140,7 +154,7 @@ def _around_calls(evidence: Evidence, statement: Place) -> LoopText | None:
 
 def inner_loop(evidence: Evidence, line: LineCost) -> LoopText | None:
     """The innermost loop around a line, or around a call of its function, that is not the training loop."""
-    return next(iter(_inner_loops(evidence, line)), None)
+    return next((loop for _, loop in _inner_loops(evidence, line)), None)
 
 
 def per_parameter(evidence: Evidence, line: LineCost) -> str:
@@ -155,28 +169,38 @@ def per_parameter(evidence: Evidence, line: LineCost) -> str:
     return "scan" if ".grad" in loop.text else ""
 
 
-def _in_data_loop(evidence: Evidence, line: LineCost) -> bool:
-    loop = inner_loop(evidence, line)
-    return loop is not None and not loop.structural
+def _is_beside_modules(evidence: Evidence, line: LineCost) -> bool:
+    """Whether it is in a library other than torch, which the training loop calls by way of no module."""
+    if not line.library or line.library.startswith("torch"):
+        return False
+    for place in (line.place, *line.callers):
+        if place.function.endswith(OF_MODULES):
+            return False
+        if any(_is_training_loop(evidence, line, place, one) for one in loops_around(evidence, place)):
+            return True
+    return False
 
 
-def _inner_loops(evidence: Evidence, line: LineCost) -> list[LoopText]:
-    """The loops around a line inside the training loop, innermost first; without one, those around a call of
-    the function it stands in, unless that is a module's.
+def _inner_loops(evidence: Evidence, line: LineCost) -> list[tuple[str, LoopText]]:
+    """The loops around a line inside the training loop, innermost first, each with its file: those of its
+    function and of those that call it, up to a module's.
     """
+    found: list[tuple[str, LoopText]] = []
     for place in (line.place, *line.callers):
         around = loops_around(evidence, place)
-        found = [loop for loop in around if not _is_training_loop(evidence, line, loop)]
-        if found or len(around) > len(found) or place.function.endswith(OF_MODULES):
-            return found
-    return []
+        inner = [loop for loop in around if not _is_training_loop(evidence, line, place, loop)]
+        found += [(place.file, loop) for loop in inner]
+        if len(around) > len(inner) or place.function.endswith(OF_MODULES):
+            break
+    return found
 
 
-def _is_training_loop(evidence: Evidence, line: LineCost, loop: LoopText) -> bool:
-    driven = [place for place in (evidence.steps.source_loop, line.statement) if place is not None]
+def _is_training_loop(evidence: Evidence, line: LineCost, place: Place, loop: LoopText) -> bool:
+    """Whether a loop around ``place``, which leads to ``line``, drives the steps."""
+    driven = [one for one in (evidence.steps.source_loop, line.statement) if one is not None]
     return any(
-        place.file == line.place.file
-        and loop.line <= place.line <= loop.end_line
-        and (place.line, place.function) != (line.place.line, line.place.function)
-        for place in driven
+        one.file == place.file
+        and loop.line <= one.line <= loop.end_line
+        and (one.line, one.function) != (line.place.line, line.place.function)
+        for one in driven
     )

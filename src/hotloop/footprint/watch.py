@@ -1,8 +1,8 @@
 """Memory while a run goes on: a line every so many steps, and a warning near the limit.
 
-The line has the form of the guide (S1-48): ``[step 100] process 15,678.9 MB (6.1 %), system 125.4/256.0 GB
-(49.0 %)``, in decimal units; under a tighter cgroup it says ``cgroup`` and that limit. ``process`` is the
-training process's resident memory.
+The line has the form of the guide (S1-48): ``[step 100] process 14,952.6 MiB (6.1 %), system 116.8/238.4 GiB
+(49.0 %)``; under a tighter cgroup it says ``cgroup`` and that limit. ``process`` is the training process's
+resident memory.
 """
 
 from __future__ import annotations
@@ -46,23 +46,23 @@ class MemoryWatch:
         used = machine[-1].get("cgroup_working_set_bytes") if self._limited else used
         if used is None:
             return
-        place = "cgroup" if self._limited else "system"
+        place, of = "cgroup" if self._limited else "system", f"{self._total / 2**30:,.1f} GiB"
         last = {int(row["pid"]): row for row in processes}
         if self._every and step // self._every > self._said_step:
             self._said_step = step // self._every
             own = last[pid]["rss_bytes"] if pid in last else 0.0
             self._say(
-                f"[step {self._said_step * self._every}] process {own / 1e6:,.1f} MB "
-                f"({_percent(own / self._total)}), {place} {used / 1e9:,.1f}/{self._total / 1e9:,.1f} GB "
+                f"[step {self._said_step * self._every}] process {own / 2**20:,.1f} MiB "
+                f"({_percent(own / self._total)}), {place} {used / 2**30:,.1f}/{of} "
                 f"({_percent(used / self._total)})"
             )
         ratio = used / self._total
         if Limits().near_limit_ratio <= ratio and not self._warned:
             held = sum(max(0.0, row["rss_bytes"] - row.get("shared_bytes", 0.0)) for row in last.values())
             self._say(
-                f"warning: memory of the {place} is at {_percent(ratio)} ({used / 1e9:,.1f} of "
-                f"{self._total / 1e9:,.1f} GB; this run holds {held / 1e9:,.1f} GB). Lower num_workers, "
-                "prefetch_factor or the cache: at the limit the kernel kills a process of it."
+                f"warning: memory of the {place} is at {_percent(ratio)} ({used / 2**30:,.1f} of {of}; "
+                f"this run holds {held / 2**30:,.1f} GiB). Lower num_workers, prefetch_factor or the "
+                "cache: at the limit the kernel kills a process of it."
             )
             self._warned = True
 

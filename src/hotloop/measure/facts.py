@@ -3,8 +3,8 @@
 Keys (a missing note leaves its key out, lists may be empty):
 
 ``torch`` the flags (of the first step, overlaid by those at exit) · ``anomaly`` · ``modules`` ·
-``optimizers`` · ``autocast`` · ``compile`` · ``ddp`` · ``memory`` (last) · ``profile`` · ``exit`` ·
-``disabled`` · ``warnings`` · ``accelerator`` whether the model or its batches were on one ·
+``optimizers`` · ``autocast`` · ``compile`` · ``ddp`` · ``graph``, ``memory`` (last) · ``profile`` ·
+``exit`` · ``disabled`` · ``warnings`` · ``accelerator`` whether the model or its batches were on one ·
 ``checkpoint_read`` whether it read one · ``world_size`` · ``rank`` · ``argv`` · ``python`` · ``env`` ·
 ``process`` the whole process note.
 """
@@ -45,7 +45,7 @@ def facts_of(process: Process, spans: Spans) -> dict[str, Any]:
     for key in ("world_size", "argv", "python", "env", "cwd", "local_rank"):
         if key in first:
             facts[key] = first[key]
-    for kind in ("torch", "anomaly", "autocast", "compile", "ddp", "memory", "profile", "exit"):
+    for kind in ("torch", "anomaly", "autocast", "compile", "ddp", "graph", "memory", "profile", "exit"):
         merged: Note = {}
         for note in process.notes.get(kind, ()):
             merged.update({k: v for k, v in _plain(note).items() if v is not None})
@@ -89,7 +89,6 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
     costs = []
     for number in seen:
         note = names[number]
-        took = rows.duration[~backward & (rows.obj == number)]
         below = [n for n in seen if _holds(str(note.get("name", "")), str(names[n].get("name", "")))]
         costs.append(
             ModuleCost(
@@ -99,8 +98,6 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
                 backward_share=float(min(1.0, sum(backward_s[n] for n in below) / total_backward)),
                 depth=_whole(note.get("depth")),
                 num_params=_whole(note.get("num_params")),
-                forward_s=float(np.median(took) * len(took)) / 1e9 if len(took) else 0.0,
-                own_calls=len(took) if len(below) == 1 else 0,
             )
         )
     return tuple(sorted(costs, key=lambda c: -(c.forward_share + c.backward_share)))

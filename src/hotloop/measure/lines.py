@@ -104,7 +104,7 @@ WAITING_RATIO = 0.5
 #: A library module present in this share of a line's samples is what the line calls.
 LIBRARY_RATIO = 0.8
 #: So many frames above a line are told.
-CALLERS = 3
+CALLERS = 8
 #: Sampled time is a count: where the exact time of its phase differs by more, something else is wrong.
 SCALE_LIMITS = (0.5, 2.0)
 

@@ -141,7 +141,7 @@ class Interval:
 
 @dataclass(frozen=True, kw_only=True)
 class ModuleCost:
-    """A submodule's share of forward and backward in the module window; all its calls at the usual length."""
+    """A submodule's share of forward and backward in the module window."""
 
     name: str
     cls: str
@@ -149,8 +149,6 @@ class ModuleCost:
     backward_share: float
     depth: int
     num_params: int = 0
-    forward_s: float = 0.0
-    own_calls: int = 0  # of one without parts of its own
 
 
 @dataclass(frozen=True, kw_only=True)

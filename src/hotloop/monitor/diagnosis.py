@@ -91,7 +91,7 @@ def _memory(memory: Mapping[str, Any]) -> dict[str, Any]:
     budgets = {one["name"]: one["num_bytes"] for one in memory.get("budgets") or ()}
     fits = [
         f"dataset {one['stage']}, {units.size(sizes[one['stage']])}: "
-        f"a cache of {footprint.size_gb(budgets[one['budget']])} holds {footprint.held(one)}"
+        f"a cache of {units.size(budgets[one['budget']])} holds {footprint.held(one)}"
         for one in memory.get("fits") or ()
         if sizes.get(one["stage"]) and one["budget"] in budgets
     ]

@@ -71,7 +71,7 @@ def fit_table(document: Mapping[str, Any], width: int) -> Section:
     stages = list(dict.fromkeys(fit["stage"] for fit in fits))
     if not stages:
         rows = [["budget", "size", ""]] + [
-            [one["name"], size_gb(one["num_bytes"]), one["says"]] for one in sizes
+            [one["name"], units.size(one["num_bytes"]), one["says"]] for one in sizes
         ]
         return head + table(rows, width, left=(0, 2))
     shown = stages[: max(1, (width - 24) // 18)]
@@ -79,7 +79,7 @@ def fit_table(document: Mapping[str, Any], width: int) -> Section:
     found = {(fit["stage"], fit["budget"]): fit for fit in fits}
     for one in sizes:
         cells = [held(found[name, one["name"]]) for name in shown]
-        rows.append([one["name"], size_gb(one["num_bytes"]), *cells])
+        rows.append([one["name"], units.size(one["num_bytes"]), *cells])
     tail = words.wrap(
         "share of the dataset that the budget holds = hit rate when nothing is evicted (LRU's in brackets)",
         width,
@@ -116,11 +116,6 @@ def table(rows: Sequence[Sequence[str]], width: int, *, left: Sequence[int] = (0
 def mebibytes(num_bytes: float) -> str:
     """A sample's size to two places, as guides give it: ``133.59 MiB``."""
     return f"{num_bytes / 2**20:,.2f} MiB" if num_bytes >= 2**20 else units.size(num_bytes)
-
-
-def size_gb(num_bytes: float) -> str:
-    """A budget in the decimal unit that configurations are written in: ``80.0 GB``."""
-    return f"{num_bytes / 1e9:,.1f} GB"
 
 
 def render(report: Mapping[str, Any], *, width: int = 80) -> str:

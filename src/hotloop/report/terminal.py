@@ -236,6 +236,9 @@ def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int
         lines.append(Text.assemble("   ", (at, "cyan"), (function, "dim")))
     if finding["message"][1:] not in report["verdict"]:  # else it is what the page begins with
         lines += _hanging("   ", finding["message"], width)
+    if same := finding["same_seconds_as"]:
+        text = f"Some of the same seconds as {same}: what they save does not add up."
+        lines += _hanging("   ", text, width)
     lines += _hanging(("   > ", f"bold {colour}"), finding["advice"], width)
     if (gain := finding["gain"]) and gain["measured"]:
         low, high = gain["ci95"]

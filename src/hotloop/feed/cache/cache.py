@@ -48,7 +48,7 @@ class CacheStats:
     def __str__(self) -> str:
         used, limit = self.num_bytes / (1 << 20), self.limit_bytes / (1 << 20)
         return (
-            f"Size {self.num_items} items; Memory {used:.1f}/{limit:.1f} MB; "
+            f"Size {self.num_items} items; Memory {used:.1f}/{limit:.1f} MiB; "
             f"Hit Rate {self.hit_rate:.2%} ({self.hits} hits / {self.misses} misses)"
         )
 

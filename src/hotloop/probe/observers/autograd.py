@@ -84,11 +84,26 @@ def install(probe: Probe) -> None:
     torch = probe.torch
     hooks = probe.hooks
     every = probe.losses  # --evidence
-    read_loss = loss_reader(probe) if every is None else every.backward
+    read_value = loss_reader(probe) if every is None else every.backward
+    tensor_type = torch.Tensor
+    last_node: Any = None
     every_loss = _EVERY_LOSS if every is None else U32_MAX
     claim = hooks.guard(NAME, probe.claim)
-    asked = (every_loss, _LOSS_STRIDE, probe.inside, read_loss, probe.tick, claim)
     count = probe.count
+
+    def read_loss(loss: Any, stop: int, site: int) -> None:
+        nonlocal last_node
+        if type(loss) is tensor_type and loss.grad_fn is not None:
+            last_node = count.backwards, loss.grad_fn._sequence_nr()
+        read_value(loss, stop, site)
+
+    def note_graph() -> None:
+        if last_node is not None:
+            probe.note("graph", backwards=last_node[0], nodes=last_node[1])
+
+    probe.on_tick(NAME, note_graph)
+    probe.on_exit(NAME, note_graph)
+    asked = (every_loss, _LOSS_STRIDE, probe.inside, read_loss, probe.tick, claim)
 
     def went(frame: FrameType, stop: int, args: Any, kwargs: Any, start: int) -> None:
         site = probe.site(frame)

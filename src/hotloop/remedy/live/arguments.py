@@ -85,6 +85,8 @@ class Arguments:
 
     def _told(self, value: Any) -> tuple[Any, ...]:
         """An object that is given: which it is, and what it holds. Raises Unfit."""
+        if isinstance(value, self._torch.nn.Module):
+            raise Unfit("it is given a module, and does not see its weights change")
         self._objects[id(value)] = value
         if len(self._objects) > _MOST_OBJECTS:
             raise Unfit("it is given other objects in each call")

@@ -29,6 +29,12 @@ const duration = (s) => {
   if (s < 7200) return s % 60 < 0.5 ? `${Math.round(s / 60)} min` : `${Math.floor(s / 60)} min ${Math.floor(s % 60)} s`;
   return s % 3600 < 30 ? `${Math.round(s / 3600)} h` : `${Math.floor(s / 3600)} h ${Math.floor((s % 3600) / 60)} min`;
 };
+// A moment, as finely told as moments so far apart need.
+const moment = (s, apart) => {
+  if (apart >= 60 || s < 1) return duration(s);
+  const minutes = Math.floor(s / 60 + 1e-9), rest = Math.abs(s - 60 * minutes).toFixed(Math.max(0, Math.ceil(-Math.log10(apart) - 1e-9)));
+  return minutes ? `${minutes} min ${rest} s` : `${rest} s`;
+};
 const size = (v) => {
   const units = ["B", "KiB", "MiB", "GiB", "TiB"];
   let i = 0;
@@ -52,23 +58,29 @@ const step = (span, count, base) => {
   const power = 10 ** Math.floor(Math.log10(raw));
   return power * [1, 2, 2.5, 5, 10].find((m) => m * power >= raw * 0.999);
 };
-const ticks = (low, high, count, base) => {
-  const size = step(high - low || 1, count, base);
+const ticks = (low, high, count, base, size = step(high - low || 1, count, base)) => {
   const found = [];
   for (let v = Math.ceil(low / size - 1e-9) * size; v <= high + size * 1e-6; v += size) found.push(v);
   return found;
 };
-const timeTicks = (high, count) => {
-  const steps = [1e-3, 2e-3, 5e-3, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
-  const size = steps.find((s) => high / s <= count) || 86400 * Math.ceil(high / 86400 / count);
-  const found = [];
-  for (let v = 0; v <= high * 1.0001; v += size) found.push(v);
-  return found;
-};
+const TIMES = [1e-3, 2e-3, 5e-3, .01, .02, .05, .1, .2, .5, 1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400];
+const timeStep = (span, count) => TIMES.find((s) => span / s <= count) || 86400 * Math.ceil(span / 86400 / count);
 const bisect = (xs, x) => {
   let low = 0, high = xs.length;
   while (low < high) { const mid = (low + high) >> 1; if (xs[mid] <= x) low = mid + 1; else high = mid; }
   return low;
+};
+
+// A stroke sideways with a mouse or a pen: `during` and `done` get where it began and where it is.
+const brush = (box, at, during, done) => {
+  let from = null;
+  const stroke = (event) => from && Math.abs(event.clientX - from[1]) > 6 && [from[0], at(event)].sort((a, b) => a - b);
+  box.addEventListener("pointerdown", (event) => {
+    from = event.pointerType === "touch" || event.button ? null : [at(event), event.clientX];
+  });
+  box.addEventListener("pointermove", (event) => { const span = stroke(event); if (span) { box.setPointerCapture(event.pointerId); during(...span); } });
+  box.addEventListener("pointerup", (event) => { const span = stroke(event); from = null; if (span) done(...span); });
+  box.addEventListener("pointercancel", () => { from = null; });
 };
 
 // -- one chart
@@ -78,6 +90,10 @@ class Plot {
     this.tip = html("div", "tip");
     this.tip.hidden = true;
     this.legend = html("ul", "keys");
+    this.back = html("button", "back", "reset");
+    this.back.type = "button";
+    this.back.addEventListener("click", () => { this.zoom(null); this.box.focus(); });
+    this.box.before(this.back);
     this.box.after(this.legend);
     this.listen();
     this.take(spec, wall_s);
@@ -87,19 +103,28 @@ class Plot {
   take(spec, wall_s) {
     this.spec = spec;
     this.wall_s = wall_s || 0;
-    this.domain = spec.x === "step" ? [0, Math.max(1, ...spec.lines[0].t_s.filter((v) => v !== null))] : [0, this.lastTime()];
-    this.high = spec.kind === "stack" ? 1 : this.highest();
-    this.low = spec.id === "loss" ? Math.min(0, this.lowest()) : 0;
+    this.whole = spec.x === "step" ? [0, Math.max(1, ...spec.lines[0].t_s.filter((v) => v !== null))] : [0, this.lastTime()];
     this.legend.style.display = spec.lines.length < 2 && spec.kind !== "stack" ? "none" : "";
     this.keys();
     this.draw();
+  }
+
+  // Every chart of the same axis shows this span, or all of it again.
+  zoom(span) {
+    const [low, high] = this.whole, [a, b] = span || this.whole, wide = Math.max(b - a, (high - low) / 1e3);
+    const view = wide < high - low ? [Math.max(low, Math.min(a, high - wide)), Math.min(high, Math.max(low, a) + wide)] : null;
+    for (const plot of plots) if (plot.spec.x === this.spec.x) { plot.view = view; plot.draw(); }
+    this.share(null);
   }
 
   lastTime() {
     const ends = this.spec.lines.map((line) => (line.t_s ? line.t_s[line.t_s.length - 1] : 0));
     return Math.max(this.wall_s, this.spec.edges ? this.spec.edges[this.spec.edges.length - 1] : 0, ...ends) || 1;
   }
-  values() { return this.spec.lines.flatMap((line) => line.values).filter((v) => v !== null); }
+  values() {
+    const [low, high] = this.domain, shown = (t) => !this.view || (t >= low && t <= high);
+    return this.spec.lines.flatMap((line) => line.values.filter((v, i) => v !== null && shown(line.t_s[i])));
+  }
   highest() {
     const sorted = this.values().sort((a, b) => a - b);
     if (!sorted.length) return 1;
@@ -127,6 +152,10 @@ class Plot {
   draw() {
     this.width = Math.max(160, this.box.clientWidth);
     this.height = Math.max(80, this.box.clientHeight);
+    this.domain = this.view || this.whole;
+    this.back.hidden = !this.view;
+    this.high = this.spec.kind === "stack" ? 1 : this.highest();
+    this.low = this.spec.id === "loss" ? Math.min(0, this.lowest()) : 0;
     const svg = element("svg", { viewBox: `0 0 ${this.width} ${this.height}`, "aria-hidden": "true" });
     this.axes(svg);
     const clip = `clip-${this.spec.id}`;
@@ -134,9 +163,10 @@ class Plot {
     const marks = element("g", { "clip-path": `url(#${clip})` }, svg);
     if (this.spec.kind === "stack") this.stack(marks); else for (const line of this.spec.lines) this.line(marks, line);
     for (const mark of this.spec.marks || []) {
-      const line = element("line", { class: "change", x1: this.x(mark.t_s), x2: this.x(mark.t_s), y1: PAD.top, y2: this.height - PAD.bottom }, svg);
+      const line = element("line", { class: "change", x1: this.x(mark.t_s), x2: this.x(mark.t_s), y1: PAD.top, y2: this.height - PAD.bottom }, marks);
       element("title", {}, line).textContent = mark.words;
     }
+    this.brushed = element("rect", { class: "brushed", y: PAD.top, height: this.height - PAD.top - PAD.bottom }, svg);
     this.cursor = element("line", { class: "cursor", y1: PAD.top, y2: this.height - PAD.bottom, visibility: "hidden" }, svg);
     this.dots = this.spec.kind === "stack" ? [] : this.spec.lines.map((line) => element("circle", { class: "dot", r: 3.5, style: `fill:${color(line)}`, visibility: "hidden" }, svg));
     this.box.replaceChildren(svg, this.tip);
@@ -150,10 +180,10 @@ class Plot {
       element("text", { x: PAD.left - 7, y: this.y(v) + 4, "text-anchor": "end" }, svg).textContent = words(unit, v).replace("/s", "");
     }
     const count = Math.max(2, Math.floor((this.width - PAD.left) / 85));
-    const columns = this.spec.x === "step" ? ticks(this.domain[0], this.domain[1], count, 10) : timeTicks(this.domain[1], count);
-    for (const v of columns) {
+    const [low, high] = this.domain, apart = this.spec.x === "step" ? step(high - low, count, 10) : timeStep(high - low, count);
+    for (const v of ticks(low, high, count, 10, apart)) {
       const label = element("text", { x: Math.min(this.x(v), this.width - 4), y: this.height - 5, "text-anchor": this.x(v) > this.width - 30 ? "end" : "middle" }, svg);
-      label.textContent = this.spec.x === "step" ? plain(v) : duration(v);
+      label.textContent = this.spec.x === "step" ? plain(v) : moment(v, apart);
     }
   }
 
@@ -226,7 +256,7 @@ class Plot {
   show(x) {
     const rows = this.point(x);
     if (!rows) return;
-    this.tip.replaceChildren(html("b", "", this.spec.x === "step" ? `step ${plain(Math.round(x))}` : duration(x)));
+    this.tip.replaceChildren(html("b", "", this.spec.x === "step" ? `step ${plain(Math.round(x))}` : moment(x, (this.domain[1] - this.domain[0]) / 100)));
     for (const row of rows) {
       if (!row) continue;
       const line = html("span"), label = html("span"), mark = html("i");
@@ -250,14 +280,23 @@ class Plot {
     };
     this.box.addEventListener("pointermove", (event) => this.share(at(event)));
     this.box.addEventListener("pointerdown", (event) => this.share(at(event)));
+    brush(this.box, at, (a, b) => {
+      this.brushed.setAttribute("x", this.x(a));
+      this.brushed.setAttribute("width", this.x(b) - this.x(a));
+    }, (a, b) => this.zoom([a, b]));
+    const around = (x, wide) => this.zoom([x - wide / 2, x + wide / 2]);
+    // Fingers cannot draw a span, they read: two taps go closer.
+    this.box.addEventListener("dblclick", (event) => { if (this.view) this.zoom(null); else around(at(event), (this.domain[1] - this.domain[0]) / 4); });
     this.box.addEventListener("pointerleave", () => this.share(null));
     this.box.addEventListener("blur", () => this.share(null));
     this.box.addEventListener("keydown", (event) => {
       const size = (this.domain[1] - this.domain[0]) / (event.shiftKey ? 20 : 100);
       const now = this.current === undefined || this.current === null ? (this.domain[0] + this.domain[1]) / 2 : this.current;
-      const next = { ArrowLeft: now - size, ArrowRight: now + size, Home: this.domain[0], End: this.domain[1], Escape: null }[event.key];
-      if (next === undefined) return;
+      const next = { ArrowLeft: now - size, ArrowRight: now + size, Home: this.domain[0], End: this.domain[1], Escape: null, "+": now, "-": now }[event.key];
+      if (next === undefined || event.ctrlKey || event.metaKey) return;
       event.preventDefault();
+      if (event.key === "Escape") this.zoom(null);
+      else if ("+-".includes(event.key)) around(now, (this.domain[1] - this.domain[0]) * (event.key === "+" ? 0.5 : 2));
       this.share(next === null ? null : Math.max(this.domain[0], Math.min(this.domain[1], next)));
     });
   }

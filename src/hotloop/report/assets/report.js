@@ -69,6 +69,16 @@
     draw();
     return draw;
   };
+  // -- the filter of lines: those below 1 % are opened with it
+  for (const find of document.querySelectorAll(".filter")) {
+    const scope = find.closest("section, article"), rows = [...scope.querySelectorAll(".lines > details")], more = scope.querySelector(".lines + details");
+    find.addEventListener("input", () => {
+      const wanted = find.value.trim().toLowerCase();
+      for (const row of rows) row.hidden = !row.querySelector(".what").textContent.toLowerCase().includes(wanted);
+      if (more) more.open = Boolean(wanted);
+      find.parentElement.querySelector("output").textContent = wanted ? `${rows.filter((row) => !row.hidden).length} of ${rows.length}` : "";
+    });
+  }
   const others = [flame(), histogram(data), waterfall(data)];
   let pending = 0;
   addEventListener("resize", () => { cancelAnimationFrame(pending); pending = requestAnimationFrame(() => { plots.forEach((plot) => plot.draw()); others.forEach((draw) => draw()); }); });

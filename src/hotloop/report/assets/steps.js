@@ -60,7 +60,7 @@ const waterfall = (data) => {
   if (!figure) return () => {};
   const ROW = 19, AXIS = 18, [box, said] = [figure.querySelector(".lanes"), figure.querySelector("output")];
   const buttons = [...figure.querySelectorAll("button")], back = buttons.pop();
-  let one = data.waterfall[0], view = [0, one.seconds], current = null, from = null;
+  let one = data.waterfall[0], view = [0, one.seconds], current = null;
   const told = ([start, seconds, , , words]) => `${words}: ${duration(seconds)}, from ${duration(Math.max(0, start))}`;
   const spans = () => one.lanes.flatMap((lane) => lane.spans);
   const whole = () => { view = [0, one.seconds]; current = null; draw(); };
@@ -100,11 +100,7 @@ const waterfall = (data) => {
     return view[0] + Math.max(0, (event.clientX - left - edge) / (width - edge)) * (view[1] - view[0]);
   };
   // A stroke sideways is the new width; a click on a span is its own.
-  box.addEventListener("pointerdown", (event) => { from = event.pointerType === "mouse" ? [at(event), event.clientX] : null; });
-  box.addEventListener("pointerup", (event) => {
-    if (from && Math.abs(event.clientX - from[1]) > 6) { const to = at(event); zoom(Math.min(from[0], to), Math.max(from[0], to)); }
-    from = null;
-  });
+  brush(box, at, () => {}, zoom);
   box.addEventListener("dblclick", whole);
   box.addEventListener("keydown", (event) => {
     const all = spans(), i = all.indexOf(current);

@@ -19,10 +19,11 @@ from hotloop.diagnose.python_work import (
     inner_loop,
     per_parameter,
     python_in_model,
+    shared_loop,
 )
 from hotloop.diagnose.rollouts import ADVICE, steps_environment
 from hotloop.diagnose.series import one_off
-from hotloop.findings import Finding
+from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Steps
 from hotloop.units import duration, share
 
@@ -62,7 +63,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         return
     least = limits.python_in_forward_ratio
     for group in _worth(evidence, python_in_model(evidence), least, 1.0)[:_MOST_FINDINGS]:
-        yield _finding(evidence, group, 1.0, "inside forward or backward")
+        loop = shared_loop(evidence, group)
+        yield _finding(evidence, group, 1.0, "inside forward or backward", loop)
 
 
 def _without_collector(evidence: Evidence, groups: list[LineGroup]) -> list[LineGroup]:
@@ -77,7 +79,9 @@ def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: f
     return [group for group in groups if group.seconds * exposed >= least and group.num_samples >= samples]
 
 
-def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -> Finding:
+def _finding(
+    evidence: Evidence, group: LineGroup, exposed: float, where: str, loop: Place | None = None
+) -> Finding:
     steps, hottest = evidence.steps, group.hottest
     cost = group.seconds * exposed / steps.num_steps
     # What depends on the batch alone is the same for the same batch. Whether it does, a trial tells.
@@ -98,13 +102,13 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str) -
         evidence,
         ID,
         message=(
-            f"{_subject(steps, group)} takes {duration(cost)} of every step "
+            f"{_subject(steps, group, loop)} takes {duration(cost)} of every step "
             f"({share(cost * steps.num_steps / steps.span_s)}), {where}."
         ),
         advice=_advice(evidence, group),
         numbers=numbers,
         cost_s=cost,
-        where=hottest.place,
+        where=loop or hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
         remedies=_remedies(evidence, group) or repeating.remedies(named),
         data={"nature": group.nature, "library": hottest.library, **repeating.data(named)},
@@ -143,7 +147,9 @@ def _remedies(evidence: Evidence, group: LineGroup) -> tuple[str, ...]:
     return ("foreach-lerp", "foreach-loop") if averages else ("foreach-loop",)
 
 
-def _subject(steps: Steps, group: LineGroup) -> str:
+def _subject(steps: Steps, group: LineGroup, loop: Place | None = None) -> str:
+    if loop is not None:
+        return f"The loop{at(loop)}"
     if in_framework(steps, group.hottest.place):
         package, _, function = group.hottest.within.partition(":")
         within = f", most of it within {function}()," if function else ""
