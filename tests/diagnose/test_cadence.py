@@ -120,6 +120,17 @@ def test_a_single_evaluation_is_no_cadence() -> None:
     assert "instead of" not in item.advice
 
 
+def test_the_model_once_more_in_every_step_is_told_unless_it_acts() -> None:
+    site = SiteCost(place=place(40), operation="other", count=100, seconds=0.8)
+    measured = steps(MODEL, sites={"again": (site,)})
+    item = found(measured)["cadence/evaluation"]
+    assert (item.severity, item.where, item.cost_s_per_step) == ("low", site.place, pytest.approx(0.008))
+    acting = {TRAIN: "obs, reward, done, _ = env.step(action)"}
+    assert "cadence/evaluation" not in found(measured, sources=acting)
+    rare = replace(site, count=40)
+    assert "cadence/evaluation" not in found(replace(measured, sites={"again": (rare,)}))
+
+
 @pytest.mark.parametrize(
     ("workers", "make_s", "started_s", "wants"),
     [

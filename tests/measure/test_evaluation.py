@@ -219,6 +219,29 @@ def rendered(polled: bool):
     return measure(run.process()).span_totals
 
 
+@pytest.mark.parametrize(("attacks", "training"), [(False, False), (True, False), (False, True)])
+def test_a_forward_in_evaluation_mode_in_every_step_is_the_model_once_more(attacks, training):
+    """One that a backward follows, as of an attack, is none; nor one in training mode."""
+    source = """
+    for epoch in range(100):
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+        score = metric(model(x), y)  # again
+    """
+    run = Script(dedent(source))
+    for _ in range(100):
+        run.step()
+        with run.at("again"):
+            run.forward(2, training=training)
+            if attacks:
+                run.backward(2)
+    again = measure(run.process()).sites.get("again", ())
+    assert [(site.place.line, site.count) for site in again] == (
+        [] if attacks or training else [(run.line("again"), 99)]
+    )
+
+
 def test_what_a_viewer_renders_with_the_model_is_no_forward_of_training():
     totals = rendered(polled=True)
     assert totals["forward"] == pytest.approx(40 * 0.008, rel=0.1)

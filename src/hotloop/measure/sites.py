@@ -13,7 +13,7 @@ from hotloop.measure.attribution import Bytes
 from hotloop.measure.evaluation import Regions
 from hotloop.measure.loop import Loop
 from hotloop.measure.places import Places, Stack
-from hotloop.measure.spans import Ints, Spans, Table
+from hotloop.measure.spans import Bools, Ints, Spans, Table
 from hotloop.measure.stepping import Seen, Stepping
 from hotloop.measure.steps import Interval, SiteCost
 from hotloop.phases import COLUMN
@@ -54,7 +54,20 @@ def site_costs(seen: Seen, phase: Bytes, places: Places) -> dict[str, tuple[Site
         if len(index):
             costs = _costs(spans, phase, index, operations, places)
             views[name] = tuple(sorted(costs, key=lambda cost: -cost.seconds))
+    again = np.flatnonzero(counted & (phase == COLUMN["forward"]) & _again(seen))
+    if len(again):
+        views["again"] = tuple(_costs(spans, phase, again, (), places))
     return views
+
+
+def _again(seen: Seen) -> Bools:
+    """[rows] forwards of trained modules in evaluation mode, with no backward before the next that trains."""
+    spans, events = seen.spans, seen.events
+    training = (spans.flags & row.FORWARD_TRAINING) != 0
+    backward = (spans.kind == row.BACKWARD) & events.used
+    items = np.flatnonzero(backward | (events.built & training))
+    following = np.append(backward[items], False)[np.searchsorted(spans.start[items], spans.start)]
+    return np.asarray(events.forward & ~training & events.trained[spans.obj] & ~following)
 
 
 def _costs(
