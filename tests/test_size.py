@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2677,
     "compare": 2083,
-    "diagnose": 8160,
+    "diagnose": 8205,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
@@ -31,14 +31,14 @@ BUDGETS = {
     "launch": 1515,
     "logs": 5055,
     "mcp": 368,
-    "measure": 4046,
+    "measure": 4054,
     "model": 786,
     "modules": 1006,
     "monitor": 1566,
-    "probe": 6286,
+    "probe": 6271,
     "record": 2494,
-    "remedy": 3911,
-    "report": 3086,
+    "remedy": 3913,
+    "report": 3101,
     "source": 2164,
     "state": 670,
     "tune": 3571,
@@ -48,13 +48,13 @@ BUDGETS = {
 #: 1,150 of those that these issues put into its files.
 SINCE = frozenset(
     ["cli/completion.py", "cli/docs.py", "cli/export.py", "cli/history.py", "cli/mcp.py", "cli/merge.py",
-     "cli/remedies.py", "cli/watch.py", "feed/baking/plain.py", "flow/alerts.py", "flow/course.py",
+     "cli/remedies.py", "cli/watch.py", "diagnose/rules/cadence/once_more.py", "feed/baking/plain.py",
+     "flow/alerts.py", "flow/course.py",
      "flow/export.py", "flow/history.py", "flow/load.py", "flow/merge.py", "flow/metrics.py",
      "flow/notebook.py", "flow/sure.py", "foreign.py", "integrations/__init__.py",
      "integrations/accelerate.py", "integrations/ignite.py", "integrations/lightning.py",
      "integrations/marks.py", "integrations/mmengine.py", "integrations/transformers.py",
-     "language.py",
-     "mcp/__init__.py", "mcp/child.py", "mcp/server.py", "measure/stacks.py", "monitor/__init__.py",
+     "language.py", "mcp/__init__.py", "mcp/child.py", "mcp/server.py", "measure/stacks.py", "monitor/__init__.py",
      "monitor/app.py", "monitor/diagnosis.py", "monitor/follow.py", "monitor/samples.py",
      "monitor/screen.py", "monitor/snapshot.py", "monitor/source.py", "monitor/system.py",
      "monitor/web.py", "probe/marking.py", "probe/observers/bars.py", "record/clocks.py",
@@ -64,7 +64,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 69_854, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_882, 138
+TESTS, GOLDEN_FILES = 44_929, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

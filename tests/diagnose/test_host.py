@@ -269,39 +269,6 @@ def test_a_models_own_structure_is_not_python_in_step(text: str, nature: str) ->
     assert "host/python-in-step" not in found(run(lines, {"forward": 0.05}))
 
 
-TIME_STEPS = """\
-class Cell(nn.Module):
-    def forward(self, x):
-        return self.read(x)
-
-
-def main():
-    for batch in loader:
-        for t in range(20):
-            out = net(batch[t])
-        loss = out.square().mean()
-        loss.backward()
-"""
-
-
-@pytest.mark.parametrize("in_loop", [False, True])
-def test_a_model_called_one_time_step_after_the_other_is_python_in_step(in_loop: bool) -> None:
-    """Parts of a batch that each have a backward of their own are small batches, not such a loop."""
-    source = TIME_STEPS.replace("        loss", "            loss") if in_loop else TIME_STEPS
-    tiny = {"file": TRAIN, "nature": "python"}
-    called, backward = (Place(file=TRAIN, line=number, function="main") for number in (9, 11))
-    lines = [
-        line(3, 2.0, function="Cell.forward", phase="forward", statement=called, **tiny),
-        line(11, 1.0, function="main", phase="backward", statement=backward, file=TRAIN),
-    ]
-    measured = replace(run(lines, {"forward": 0.05}), source_loop=Place(file=TRAIN, line=7, function="main"))
-    items = [
-        one for one in diagnose(evidence(measured, sources={TRAIN: source})) if one.id.startswith("host/p")
-    ]
-    assert [one.where for one in items] == ([] if in_loop else [called])
-    assert all("on the whole tensor" in one.advice for one in items)
-
-
 def test_python_hidden_behind_the_device_costs_nothing() -> None:
     lines = [hot("boxes.append(float(value))", 2.0, "decode")]
     hidden = on_accelerator(

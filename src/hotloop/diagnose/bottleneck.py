@@ -180,7 +180,7 @@ def _stood(steps: Steps) -> str:
         return said
     line = max(lines, key=lambda one: one.seconds)
     inside = f" in {line.place.function}" if "<" not in line.place.function else ""
-    callers = ", ".join(spot(place) for place in line.callers)
+    callers = ", ".join(spot(place) for place in line.callers[:3])
     return f"{said}, hottest line {spot(line.place)}{inside}{f', reached from {callers}' if callers else ''}"
 
 

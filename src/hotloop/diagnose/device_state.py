@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.facts import operation_s
 from hotloop.diagnose.python_work import python_in_model
 from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES
@@ -63,17 +64,14 @@ def computing_s(evidence: Evidence) -> float:
 
 def is_all_calls(evidence: Evidence) -> bool:
     """Whether a CPU's time goes to calling operations, whatever they compute: these take most of the step,
-    and forward and backward no longer for each operation that autograd wrote down than its two calls do.
+    and forward and backward no longer for each than its two calls do.
     """
     steps, limits = evidence.steps, evidence.limits
-    graph = steps.facts.get("graph")
-    if evidence.on_accelerator or not graph:
+    each_s = operation_s(steps)
+    if evidence.on_accelerator or each_s is None or each_s > limits.calls_s:
         return False
     python_s = sum(group.seconds for group in python_in_model(evidence)) / steps.num_steps
-    passes_s = (steps.per_step("forward") + steps.per_step("backward") - python_s) * steps.core_ratio
-    operations = graph["nodes"] / graph["backwards"] * steps.backwards_per_update
-    computes = computing_s(evidence) - python_s >= limits.computing_ratio * steps.step_s
-    return computes and 0 < passes_s <= operations * limits.calls_s
+    return computing_s(evidence) - python_s >= limits.computing_ratio * steps.step_s
 
 
 def launching_idle_s(steps: Steps) -> float:

@@ -75,12 +75,6 @@ class LineGroup:
         return sum(line.on_cpu_ratio * line.seconds for line in self.lines) / seconds if seconds > 0 else 1.0
 
     @property
-    def own_ratio(self) -> float:
-        """The share of the hottest line's function in it."""
-        own = [line for line in self.lines if line.place.in_function == self.place.in_function]
-        return seconds_of(own) / self.seconds if self.seconds > 0 else 1.0
-
-    @property
     def function(self) -> str:
         """The function of the hottest line, "" at module level."""
         return self.place.function.removesuffix("<module>")

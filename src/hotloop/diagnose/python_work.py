@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from dataclasses import replace
 
 from hotloop.diagnose.collating import at_the_loader
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import DOMINATES, LineGroup, costliest_first, group_lines, select
-from hotloop.diagnose.source import line_text, loops_around
+from hotloop.diagnose.source import loops_around
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, SiteCost, Steps
 from hotloop.source.loops import LoopText
@@ -90,24 +89,20 @@ def viewer_lines(steps: Steps) -> list[LineCost]:
 
 
 def python_in_model(evidence: Evidence) -> list[LineGroup]:
-    """Groups of interpreter-bound lines in Python loops inside forward or backward: over pixels or objects,
-    or around the calls of the model (one time step, one sample after the other); and lines of the training
-    loop itself that wait off the CPU between the model's call and the loss.
+    """Groups of interpreter-bound lines in Python loops inside forward or backward, over pixels or objects;
+    of another library's work there; and lines of the training loop itself that wait off the CPU between the
+    model's call and the loss.
     """
     loop_function = evidence.steps.source_loop.in_function if evidence.steps.source_loop else None
     lines = select(evidence.steps, lambda line: line.phase in ("forward", "backward"))
     by_loop: dict[tuple[str, int], list[LineCost]] = defaultdict(list)
-    calls: dict[Place, list[LineCost]] = defaultdict(list)
     for line in lines:
         loops = _inner_loops(evidence, line) if line.nature == "python" else []
         if loops and not loops[0][1].structural:
             file, outer = loops[-1]
             by_loop[file, outer.line].append(line)
-        elif line.nature == "python" and line.phase == "forward" and line.statement is not None:
-            if _is_beside_modules(evidence, line):
-                by_loop[line.statement.file, line.statement.line].append(line)
-            else:
-                calls[line.statement].append(line)
+        elif line.statement is not None and _is_beside_modules(evidence, line):
+            by_loop[line.statement.file, line.statement.line].append(line)
         elif (
             line.nature == "waiting"
             and line.phase == "forward"
@@ -115,41 +110,16 @@ def python_in_model(evidence: Evidence) -> list[LineGroup]:
             and not line.library.startswith("torch")  # there it waits for a core, or for the lock
         ):
             by_loop[line.place.file, line.place.line].append(line)
-    for statement, called in calls.items():
-        if (loop := _around_calls(evidence, statement)) is not None:
-            merged = replace(
-                called[0],
-                place=statement,
-                seconds=sum(line.seconds for line in called),
-                num_samples=sum(line.num_samples for line in called),
-                source=line_text(evidence, statement),
-                library="",
-            )
-            by_loop[statement.file, loop.line].append(merged)
     return costliest_first(by_loop.values())
 
 
 def shared_loop(evidence: Evidence, group: LineGroup) -> Place | None:
     """The loop that a group of ``python_in_model`` is, None where one function has most of its time."""
     loops = _inner_loops(evidence, group.hottest)
-    if not loops or group.own_ratio >= DOMINATES:
+    own_s = sum(line.seconds for line in group.lines if line.place.in_function == group.place.in_function)
+    if not loops or own_s >= DOMINATES * group.seconds:
         return None
-    file, loop = loops[-1]
-    return Place(file=file, line=loop.line)
-
-
-def _around_calls(evidence: Evidence, statement: Place) -> LoopText | None:
-    """The outermost loop within the training loop around a statement of it, where it runs no backward."""
-    steps = evidence.steps
-    trains = [line.statement for line in steps.lines if line.phase in ("backward", "optimizer")]
-    driven = [place for place in (steps.source_loop, *trains) if place is not None]
-    inner = [
-        loop
-        for loop in loops_around(evidence, statement)
-        if not any(one.file == statement.file and loop.line <= one.line <= loop.end_line for one in driven)
-    ]
-    loop = inner[-1] if inner else None
-    return None if loop is None or loop.structural else loop
+    return Place(file=loops[-1][0], line=loops[-1][1].line)
 
 
 def inner_loop(evidence: Evidence, line: LineCost) -> LoopText | None:
@@ -171,7 +141,8 @@ def per_parameter(evidence: Evidence, line: LineCost) -> str:
 
 def _is_beside_modules(evidence: Evidence, line: LineCost) -> bool:
     """Whether it is in a library other than torch, which the training loop calls by way of no module."""
-    if not line.library or line.library.startswith("torch"):
+    in_forward = line.nature == "python" and line.phase == "forward"
+    if not in_forward or not line.library or line.library.startswith("torch"):
         return False
     for place in (line.place, *line.callers):
         if place.function.endswith(OF_MODULES):

@@ -20,7 +20,7 @@ from hotloop.record.recording import Process, Recording
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerMemory:
-    """One worker at its last proportional sample, in bytes. ``copied_first`` at the first, ``seconds`` ago.
+    """One worker at its last sample of that kind, in bytes; its first was ``seconds`` before.
 
     Without a fork there is nothing to copy: ``copied`` is 0 and ``own`` is all that is private.
     """
@@ -29,9 +29,7 @@ class WorkerMemory:
     rank: int
     forked: bool
     private_bytes: float
-    proportional_bytes: float
     copied_bytes: float
-    copied_first_bytes: float
     seconds: float
     num_samples: int
     from_s: float  # when it was sampled first and last, on the launcher's clock
@@ -73,7 +71,6 @@ def _worker(worker: Process, columns: Mapping[str, Any]) -> WorkerMemory | None:
     if "uss_bytes" not in columns or "t_s" not in columns:
         return None
     seconds, uss = np.asarray(columns["t_s"], float), np.asarray(columns["uss_bytes"], float)
-    pss = np.asarray(columns["pss_bytes"], float)
     anonymous = private(columns)
     known = np.flatnonzero(np.isfinite(uss) & np.isfinite(anonymous))
     if not len(known):
@@ -88,9 +85,7 @@ def _worker(worker: Process, columns: Mapping[str, Any]) -> WorkerMemory | None:
         rank=worker.rank,
         forked=forked,
         private_bytes=float(uss[last]),
-        proportional_bytes=float(pss[last]),
         copied_bytes=float(copied[last]),
-        copied_first_bytes=float(copied[first]),
         seconds=float(seconds[last] - seconds[first]),
         num_samples=len(known),
         from_s=float(seconds[0]),

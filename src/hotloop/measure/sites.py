@@ -64,9 +64,9 @@ def _again(seen: Seen) -> Bools:
     """[rows] forwards of trained modules in evaluation mode, with no backward before the next that trains."""
     spans, events = seen.spans, seen.events
     training = (spans.flags & row.FORWARD_TRAINING) != 0
-    backward = (spans.kind == row.BACKWARD) & events.used
-    items = np.flatnonzero(backward | (events.built & training))
-    following = np.append(backward[items], False)[np.searchsorted(spans.start[items], spans.start)]
+    items = np.flatnonzero((spans.kind == row.BACKWARD) & events.used | events.built & training)
+    backward = np.append(spans.kind[items] == row.BACKWARD, False)
+    following = backward[np.searchsorted(spans.start[items], spans.start)]
     return np.asarray(events.forward & ~training & events.trained[spans.obj] & ~following)
 
 

@@ -16,7 +16,7 @@ from hotloop.findings import Finding, Gain, Place
 from hotloop.measure.attribution import IN_TRAINING, SETUP
 from hotloop.measure.stepping import steady_seconds
 from hotloop.measure.steps import Interval, Steps
-from hotloop.phases import CLASSES, PHASES
+from hotloop.phases import PHASES
 from hotloop.record import rows as row
 from hotloop.record.recording import Process, Recording, in_turn
 from hotloop.report import excerpts, flame, ranks, system, words
@@ -83,7 +83,7 @@ def build(
                 "next": command,
                 "same_seconds_as": same,
             }
-            for finding, command, same in zip(findings, then, _same_seconds(findings, main), strict=True)
+            for finding, command, same in zip(findings, then, next_.same_seconds(findings, main), strict=True)
         ],
         "next": todo,
         "remaining": remaining(recording, process, main, findings),
@@ -108,20 +108,6 @@ def build(
         "nodes": [_node(node) for node in recording.nodes],
     }
     return {key: plain(value) for key, value in report.items()}
-
-
-def _same_seconds(findings: Sequence[Finding], main: Steps | None) -> list[str | None]:
-    """For each, the first finding of its class where those up to it cost more than the class takes."""
-    named: list[str | None] = []
-    seen: dict[str, list[Finding]] = {}
-    for finding in findings:
-        kind = finding.id.partition("/")[0]
-        seen.setdefault(kind, []).append(finding)
-        takes = sum(main.per_step(phase) for phase in CLASSES.get(kind, ())) if main else 0.0
-        costs = sum(one.cost_s_per_step for one in seen[kind])
-        shares = finding is not seen[kind][0] and finding.cost_s_per_step > 0 and costs > takes > 0
-        named.append(seen[kind][0].id if shares else None)
-    return named
 
 
 def _node(node: Recording) -> dict[str, Any]:

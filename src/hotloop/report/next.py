@@ -1,4 +1,4 @@
-"""What to do next, as commands that can be typed."""
+"""What to do next, as commands that can be typed, and which findings share what they would save."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hotloop.findings import Finding
+from hotloop.measure.steps import Steps
+from hotloop.phases import CLASSES
 from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import EFFECTS
 from hotloop.report import words
@@ -47,3 +49,17 @@ def _is_written(finding: Finding) -> bool:
     """Whether ``fix`` writes one of its remedies without being asked for it by name."""
     found = map(catalogue.get, finding.remedies)
     return any(one.source and not one.depends and one.written_effect == "exact" for one in found)
+
+
+def same_seconds(findings: Sequence[Finding], main: Steps | None) -> list[str | None]:
+    """For each, the first finding of its class where those up to it cost more than the class takes."""
+    named: list[str | None] = []
+    seen: dict[str, list[Finding]] = {}
+    for finding in findings:
+        kind = finding.id.partition("/")[0]
+        seen.setdefault(kind, []).append(finding)
+        takes = sum(main.per_step(phase) for phase in CLASSES.get(kind, ())) if main else 0.0
+        costs = sum(one.cost_s_per_step for one in seen[kind])
+        shares = finding is not seen[kind][0] and finding.cost_s_per_step > 0 and costs > takes > 0
+        named.append(seen[kind][0].id if shares else None)
+    return named

@@ -58,12 +58,10 @@ def status_bytes(*names: str) -> dict[str, int]:
 
 
 def install(probe: Probe) -> None:
-    """Observe garbage collections, and memory at the start, at ticks and at the end.
-
-    A callback in Python would take the script's signals: what its handler raises there, ``gc`` drops.
-    """
+    """Observe garbage collections, and memory at the start, at ticks and at the end."""
     if not probe.asleep:
         note_memory(probe)
+    # Compiled or none: ``gc`` drops what a script's signal handler raises in a callback in Python.
     collections = ending(probe, NAME, "collected", GC, _WORTH_A_ROW_NS)
     if collections is not None:
         gc.callbacks.append(collections)

@@ -14,7 +14,7 @@ from hotloop.diagnose.evidence import Evidence, at, beyond, cause, rarer, rule, 
 from hotloop.diagnose.groups import LineGroup, group_lines, select
 from hotloop.diagnose.intervals import asked_by
 from hotloop.diagnose.python_work import OF_MODULES
-from hotloop.diagnose.rollouts import acts
+from hotloop.diagnose.rules.cadence.once_more import once_more
 from hotloop.diagnose.source import loops_around
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Interval, LineCost, LoaderUse, SiteCost, Steps
@@ -28,7 +28,7 @@ _LOADING = ("torch.utils.data", "multiprocessing")
 @rule("cadence/evaluation")
 def evaluation(evidence: Evidence) -> Iterable[Finding]:
     """Evaluation time beyond what a sensible cadence would leave, with the interval that would."""
-    yield from _again(evidence)
+    yield from once_more(evidence)
     steps, limits = evidence.steps, evidence.limits
     seconds = steps.span_totals.get("evaluation", 0.0)
     cost = beyond(steps, seconds, limits.evaluation_free_ratio)
@@ -95,36 +95,6 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
             "loader": f"{best.words} of the loader{at(wait.where)}" if best and wait else None,
             "loader_saves_s": (each_s - best.seconds) * len(inside) / steps.num_steps if best else 0.0,
         },
-    )
-
-
-def _again(evidence: Evidence) -> Iterable[Finding]:
-    """Forwards of the trained model in evaluation mode in most steps, where no simulation is acted in. What
-    they are for no row tells: low at most.
-    """
-    steps = evidence.steps
-    again = [site for site in steps.sites.get("again", ()) if 2 * site.count > steps.num_steps]
-    cost = sum(site.seconds for site in again) / steps.num_steps
-    if not again or cost < evidence.limits.worth_fixing_ratio * steps.step_s or acts(evidence):
-        return
-    place = max(again, key=lambda site: site.seconds).place
-    yield cause(
-        evidence,
-        "cadence/evaluation",
-        message=(
-            f"The model runs forward once more in every step{at(place)}, in evaluation mode: "
-            f"{duration(cost)} ({share(cost / steps.step_s)}). No backward goes through it."
-        ),
-        advice=(
-            "If it validates, do so every few steps, under torch.no_grad(). If training uses what it gives, "
-            "leave it."
-        ),
-        numbers=[f"{site.count} calls in {steps.num_steps} steps{at(site.place)}" for site in again[:5]],
-        cost_s=cost,
-        where=place,
-        severity="low",
-        remedies=(),
-        data={"effect": "semantic"},
     )
 
 

@@ -1,0 +1,40 @@
+"""The trained model runs forward once more in every step."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hotloop.diagnose.evidence import Evidence, at, cause
+from hotloop.diagnose.rollouts import acts
+from hotloop.findings import Finding
+from hotloop.units import duration, share
+
+
+def once_more(evidence: Evidence) -> Iterable[Finding]:
+    """Forwards of the trained model in evaluation mode in most steps, where no simulation is acted in. What
+    they are for no row tells: low at most.
+    """
+    steps = evidence.steps
+    again = [site for site in steps.sites.get("again", ()) if 2 * site.count > steps.num_steps]
+    cost = sum(site.seconds for site in again) / steps.num_steps
+    if not again or cost < evidence.limits.worth_fixing_ratio * steps.step_s or acts(evidence):
+        return
+    place = max(again, key=lambda site: site.seconds).place
+    yield cause(
+        evidence,
+        "cadence/evaluation",
+        message=(
+            f"The model runs forward once more in every step{at(place)}, in evaluation mode: "
+            f"{duration(cost)} ({share(cost / steps.step_s)}). No backward goes through it."
+        ),
+        advice=(
+            "If it validates, do so every few steps, under torch.no_grad(). If training uses what it gives, "
+            "leave it."
+        ),
+        numbers=[f"{site.count} calls in {steps.num_steps} steps{at(site.place)}" for site in again[:5]],
+        cost_s=cost,
+        where=place,
+        severity="low",
+        remedies=(),
+        data={"effect": "semantic"},
+    )
