@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2677,
     "compare": 2083,
-    "diagnose": 8205,
+    "diagnose": 8202,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
@@ -35,10 +35,10 @@ BUDGETS = {
     "model": 786,
     "modules": 1006,
     "monitor": 1566,
-    "probe": 6271,
+    "probe": 6275,
     "record": 2494,
     "remedy": 3913,
-    "report": 3101,
+    "report": 3105,
     "source": 2164,
     "state": 670,
     "tune": 3571,
@@ -63,7 +63,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 69_854, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_929, 138
+TESTS, GOLDEN_FILES = 44_927, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -16,6 +16,7 @@ from hotloop.measure.steps import DeviceUse, LineCost, ModuleCost, Setting, Step
 MODEL = {"forward": 0.02, "backward": 0.03, "optimizer": 0.005}
 AMPERE = {"gpus": [{"name": "NVIDIA A100-SXM4-80GB", "compute_capability": "8.0", "memory_bytes": 80e9}]}
 PASCAL = {"gpus": [{"name": "GeForce GTX 1080", "compute_capability": "6.1", "memory_bytes": 8e9}]}
+PER = "nodes_per_backward"
 NET = {
     "class": "Net",
     "num_params": 25_000_000,
@@ -72,11 +73,6 @@ def test_a_cpu_run_gets_no_advice_for_accelerators() -> None:
     assert set(found(measured, cores=8)) <= {"device/optimizer-not-fused"}  # a CPU has a fused kernel too
 
 
-def graph(operations: int) -> dict[str, int]:
-    """What autograd wrote down by the 50th backward."""
-    return {"backwards": 50, "nodes": 50 * operations}
-
-
 @pytest.mark.parametrize(
     ("text", "operations", "severity"),
     [
@@ -86,7 +82,10 @@ def graph(operations: int) -> dict[str, int]:
     ],
 )
 def test_float64_that_nothing_asks_for(text: str, operations: int, severity: str | None) -> None:
-    facts = {"modules": [{**NET, "param_dtypes": {"float64": 100}}], "graph": graph(operations)}
+    facts = {
+        "modules": [{**NET, "param_dtypes": {"float64": 100}}],
+        "graph": {PER: operations},
+    }
     measured = steps(MODEL, facts=facts)
     items = found(measured, sources={TRAIN: text})
     assert ("device/float64" in items) == (severity is not None)
@@ -326,11 +325,11 @@ def test_a_small_batch_leaves_device_and_memory_idle() -> None:
 
 def test_a_batch_on_a_cpu_that_only_calls_is_too_small() -> None:
     use = loader(settings={"batch_size": 1})
-    measured = steps(MODEL, facts={"graph": graph(1000)}, loaders=(use,))
+    measured = steps(MODEL, facts={"graph": {PER: 1000}}, loaders=(use,))
     assert found(measured)["device/batch-too-small"].severity == "low"
-    assert "device/batch-too-small" not in found(replace(measured, facts={"graph": graph(100)}))
+    assert "device/batch-too-small" not in found(replace(measured, facts={"graph": {PER: 100}}))
     # 250 operations take 200 us each, of which the thread had its core a quarter
-    assert "device/batch-too-small" in found(replace(measured, facts={"graph": graph(250)}, core_ratio=0.25))
+    assert "device/batch-too-small" in found(replace(measured, facts={"graph": {PER: 250}}, core_ratio=0.25))
 
 
 def sized(seconds_of_16: float, *, last: int = 16, epochs: int = 12) -> Steps:

@@ -220,8 +220,9 @@ def rendered(polled: bool):
 
 
 @pytest.mark.parametrize(("attacks", "training"), [(False, False), (True, False), (False, True)])
-def test_a_forward_in_evaluation_mode_in_every_step_is_the_model_once_more(attacks, training):
-    """One that a backward follows, as of an attack, is none; nor one in training mode."""
+@pytest.mark.parametrize("every", [1, 25])
+def test_a_forward_in_evaluation_mode_in_every_step_is_the_model_once_more(attacks, training, every):
+    """One that a backward follows, as of an attack, is none; nor one in training mode, nor many at once."""
     source = """
     for epoch in range(100):
         loss = criterion(model(x), y)  # forward
@@ -230,15 +231,16 @@ def test_a_forward_in_evaluation_mode_in_every_step_is_the_model_once_more(attac
         score = metric(model(x), y)  # again
     """
     run = Script(dedent(source))
-    for _ in range(100):
+    for step in range(100):
         run.step()
-        with run.at("again"):
-            run.forward(2, training=training)
-            if attacks:
-                run.backward(2)
+        for _ in range(0 if step % every else every):
+            with run.at("again"):
+                run.forward(2, training=training)
+                if attacks:
+                    run.backward(2)
     again = measure(run.process()).sites.get("again", ())
     assert [(site.place.line, site.count) for site in again] == (
-        [] if attacks or training else [(run.line("again"), 99)]
+        [] if attacks or training or every > 1 else [(run.line("again"), 99)]
     )
 
 

@@ -28,11 +28,10 @@ def set_at(steps: Steps, name: str, value: object) -> Place | None:
 
 def operation_s(steps: Steps) -> float | None:
     """Seconds of forward and backward, on a core of its own, for each operation that autograd wrote down."""
-    graph = steps.facts.get("graph")
-    if not graph or not graph["nodes"]:
+    if not (nodes := float((steps.facts.get("graph") or {}).get("nodes_per_backward", 0))):
         return None
-    operations = graph["nodes"] / graph["backwards"] * steps.backwards_per_update
-    return float((steps.per_step("forward") + steps.per_step("backward")) * steps.core_ratio / operations)
+    passes_s = float(steps.per_step("forward") + steps.per_step("backward"))
+    return passes_s * steps.core_ratio / nodes / steps.backwards_per_update
 
 
 def entries(steps: Steps, name: str) -> tuple[Fact, ...]:

@@ -55,7 +55,7 @@ def site_costs(seen: Seen, phase: Bytes, places: Places) -> dict[str, tuple[Site
             costs = _costs(spans, phase, index, operations, places)
             views[name] = tuple(sorted(costs, key=lambda cost: -cost.seconds))
     again = np.flatnonzero(counted & (phase == COLUMN["forward"]) & _again(seen))
-    if len(again):
+    if len(again) and 2 * len(np.unique(seen.stepping.of(spans.start[again]))) > len(seen.stepping):
         views["again"] = tuple(_costs(spans, phase, again, (), places))
     return views
 

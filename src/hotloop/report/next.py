@@ -13,6 +13,9 @@ from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import EFFECTS
 from hotloop.report import words
 
+#: Families whose findings cost seconds of their own class alone.
+_SHARED = ("input", "device")
+
 
 def of_findings(findings: Sequence[Finding], folder: Path | None) -> list[str]:
     """The command that writes a finding's change, or says what to write: so for what is only noted."""
@@ -52,14 +55,15 @@ def _is_written(finding: Finding) -> bool:
 
 
 def same_seconds(findings: Sequence[Finding], main: Steps | None) -> list[str | None]:
-    """For each, the first finding of its class where those up to it cost more than the class takes."""
+    """For each, the first finding about input, or the device, if those up to it cost more than there is."""
     named: list[str | None] = []
-    seen: dict[str, list[Finding]] = {}
+    seen: dict[tuple[str, int | None], list[Finding]] = {}
     for finding in findings:
         kind = finding.id.partition("/")[0]
-        seen.setdefault(kind, []).append(finding)
-        takes = sum(main.per_step(phase) for phase in CLASSES.get(kind, ())) if main else 0.0
-        costs = sum(one.cost_s_per_step for one in seen[kind])
-        shares = finding is not seen[kind][0] and finding.cost_s_per_step > 0 and costs > takes > 0
-        named.append(seen[kind][0].id if shares else None)
+        before = seen.setdefault((kind, finding.rank), [])
+        before.append(finding)
+        takes = sum(main.per_step(phase) for phase in CLASSES[kind]) if main and kind in _SHARED else 0.0
+        costs = sum(one.cost_s_per_step for one in before)
+        shares = finding.id != before[0].id and finding.cost_s_per_step > 0 and costs > takes > 0
+        named.append(before[0].id if shares else None)
     return named

@@ -5,6 +5,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from ctypes import c_uint32
+from statistics import median
 from time import perf_counter_ns
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
@@ -86,20 +87,23 @@ def install(probe: Probe) -> None:
     every = probe.losses  # --evidence
     read_value = loss_reader(probe) if every is None else every.backward
     tensor_type = torch.Tensor
-    last_node: Any = None
+    nodes: list[float] = []  # that autograd wrote down from one loss to the next, a backward
+    last = 0, 0
     every_loss = _EVERY_LOSS if every is None else U32_MAX
     claim = hooks.guard(NAME, probe.claim)
     count = probe.count
 
     def read_loss(loss: Any, stop: int, site: int) -> None:
-        nonlocal last_node
-        if type(loss) is tensor_type and loss.grad_fn is not None:
-            last_node = count.backwards, loss.grad_fn._sequence_nr()
+        nonlocal last
+        if type(loss) is tensor_type and loss.grad_fn is not None and len(nodes) < _EVERY_LOSS:
+            before, last = last, (count.backwards, loss.grad_fn._sequence_nr())
+            if 0 < before[0] < last[0] and before[1] < last[1]:
+                nodes.append((last[1] - before[1]) / (last[0] - before[0]))
         read_value(loss, stop, site)
 
     def note_graph() -> None:
-        if last_node is not None:
-            probe.note("graph", backwards=last_node[0], nodes=last_node[1])
+        if nodes:
+            probe.note("graph", nodes_per_backward=median(nodes))
 
     probe.on_tick(NAME, note_graph)
     probe.on_exit(NAME, note_graph)

@@ -15,7 +15,7 @@ def once_more(evidence: Evidence) -> Iterable[Finding]:
     they are for no row tells: low at most.
     """
     steps = evidence.steps
-    again = [site for site in steps.sites.get("again", ()) if 2 * site.count > steps.num_steps]
+    again = steps.sites.get("again", ())
     cost = sum(site.seconds for site in again) / steps.num_steps
     if not again or cost < evidence.limits.worth_fixing_ratio * steps.step_s or acts(evidence):
         return
@@ -25,7 +25,7 @@ def once_more(evidence: Evidence) -> Iterable[Finding]:
         "cadence/evaluation",
         message=(
             f"The model runs forward once more in every step{at(place)}, in evaluation mode: "
-            f"{duration(cost)} ({share(cost / steps.step_s)}). No backward goes through it."
+            f"{duration(cost)} ({share(cost / steps.step_s)})."
         ),
         advice=(
             "If it validates, do so every few steps, under torch.no_grad(). If training uses what it gives, "

@@ -57,7 +57,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     for group in once[:1]:
         yield _once(evidence, group)
     for group in [group for group in beside if group not in once][:_MOST_FINDINGS]:
-        yield _finding(evidence, group, exposed, "between the phases of the step")
+        yield _finding(evidence, group, exposed, "between the phases of the step", None)
     # Recording a stack for each operation makes Python of all of forward.
     if evidence.on_accelerator or steps.facts.get("anomaly"):
         return
@@ -79,9 +79,7 @@ def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: f
     return [group for group in groups if group.seconds * exposed >= least and group.num_samples >= samples]
 
 
-def _finding(
-    evidence: Evidence, group: LineGroup, exposed: float, where: str, loop: Place | None = None
-) -> Finding:
+def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str, loop: Place | None) -> Finding:
     steps, hottest = evidence.steps, group.hottest
     cost = group.seconds * exposed / steps.num_steps
     # What depends on the batch alone is the same for the same batch. Whether it does, a trial tells.
@@ -122,7 +120,7 @@ def _once(evidence: Evidence, group: LineGroup) -> Finding:
         evidence,
         ID,
         message=(
-            f"{_subject(steps, group)} takes {duration(group.seconds)} once, at step {at_step} of "
+            f"{_subject(steps, group, None)} takes {duration(group.seconds)} once, at step {at_step} of "
             f"{steps.num_steps}: {share(group.seconds / steps.span_s)} of this run, and less of a longer one."
         ),
         advice="Store its result where each start of the script makes it anew; no step waits for it.",
@@ -147,7 +145,7 @@ def _remedies(evidence: Evidence, group: LineGroup) -> tuple[str, ...]:
     return ("foreach-lerp", "foreach-loop") if averages else ("foreach-loop",)
 
 
-def _subject(steps: Steps, group: LineGroup, loop: Place | None = None) -> str:
+def _subject(steps: Steps, group: LineGroup, loop: Place | None) -> str:
     if loop is not None:
         return f"The loop{at(loop)}"
     if in_framework(steps, group.hottest.place):
