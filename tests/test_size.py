@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2677,
     "compare": 2083,
-    "diagnose": 8202,
+    "diagnose": 8200,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
@@ -63,7 +63,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 69_854, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_927, 138
+TESTS, GOLDEN_FILES = 44_935, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -233,6 +233,14 @@ def test_functions_that_one_loop_calls_are_that_loop() -> None:
     assert item.message.startswith("The loop at ")
 
 
+def test_a_loop_with_the_update_in_it_is_no_loop_inside_the_model() -> None:
+    lines = [hot("out = net(batch)", 4.0, "main", phase="forward")]
+    lost = replace(run(lines, {"forward": 0.05}), source_loop=None)
+    assert "host/python-in-step" in found(lost)
+    update = hot("optimizer.step()", 1.0, "main", phase="optimizer", library="torch.optim.adam")
+    assert "host/python-in-step" not in found(replace(lost, lines=(*lines, update)))
+
+
 @pytest.mark.parametrize(
     ("library", "by_way_of", "is_named"),
     [("sklearn.metrics", "main", True), ("", "main", False), ("sklearn.metrics", "Net.forward", False)],

@@ -167,11 +167,9 @@ def _inner_loops(evidence: Evidence, line: LineCost) -> list[tuple[str, LoopText
 
 
 def _is_training_loop(evidence: Evidence, line: LineCost, place: Place, loop: LoopText) -> bool:
-    """Whether a loop around ``place``, which leads to ``line``, drives the steps."""
-    driven = [one for one in (evidence.steps.source_loop, line.statement) if one is not None]
-    return any(
-        one.file == place.file
-        and loop.line <= one.line <= loop.end_line
-        and (one.line, one.function) != (line.place.line, line.place.function)
-        for one in driven
-    )
+    """Whether a loop around ``place``, which leads to ``line``, drives the steps, or holds what does."""
+    steps = evidence.steps
+    driven = [one for one in (steps.source_loop, line.statement) if one and one != line.place]
+    updates = [one for one in steps.lines if one.library.startswith("torch.optim")]
+    driven += [one.statement or one.place for one in updates if one.phase == "optimizer"]
+    return any(one.file == place.file and loop.line <= one.line <= loop.end_line for one in driven)
