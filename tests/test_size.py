@@ -31,7 +31,7 @@ BUDGETS = {
     "launch": 1515,
     "logs": 5055,
     "mcp": 368,
-    "measure": 4054,
+    "measure": 4055,
     "model": 786,
     "modules": 1006,
     "monitor": 1566,
@@ -63,7 +63,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 69_854, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_935, 138
+TESTS, GOLDEN_FILES = 44_936, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

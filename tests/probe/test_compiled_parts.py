@@ -185,6 +185,7 @@ def test_both_forms_decide_the_same(tmp_path: Path) -> None:
     assert {"fetch", "iter", "forward", "backward", "optimizer", "zero_grad"} <= {row[0] for row in found}
     assert [any(row.kind == "gc" for row in run.rows) for run in (compiled, python)] == [True, False]
     assert "disabled" not in compiled.notes | python.notes
+    assert len({run.notes["graph"][-1]["nodes_per_backward"] for run in (compiled, python)}) == 1
 
 
 LIKE_TORCH = """

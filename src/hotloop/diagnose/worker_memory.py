@@ -20,7 +20,7 @@ from hotloop.record.recording import Process, Recording
 
 @dataclass(frozen=True, kw_only=True)
 class WorkerMemory:
-    """One worker at its last sample of that kind, in bytes; its first was ``seconds`` before.
+    """One worker's memory in bytes at its last sample that tells it, ``seconds`` after the first.
 
     Without a fork there is nothing to copy: ``copied`` is 0 and ``own`` is all that is private.
     """

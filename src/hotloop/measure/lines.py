@@ -103,7 +103,7 @@ PUNCTUAL_RATIO = 0.25
 WAITING_RATIO = 0.5
 #: A library module present in this share of a line's samples is what the line calls.
 LIBRARY_RATIO = 0.8
-#: So many frames above a line are told.
+#: So many frames above a line are kept: the loop that calls it is looked for among them.
 CALLERS = 8
 #: Sampled time is a count: where the exact time of its phase differs by more, something else is wrong.
 SCALE_LIMITS = (0.5, 2.0)

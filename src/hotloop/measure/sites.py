@@ -56,7 +56,8 @@ def site_costs(seen: Seen, phase: Bytes, places: Places) -> dict[str, tuple[Site
             views[name] = tuple(sorted(costs, key=lambda cost: -cost.seconds))
     again = np.flatnonzero(counted & (phase == COLUMN["forward"]) & _again(seen))
     if len(again) and 2 * len(np.unique(seen.stepping.of(spans.start[again]))) > len(seen.stepping):
-        views["again"] = tuple(_costs(spans, phase, again, (), places))
+        costs = _costs(spans, phase, again, (), places)
+        views["again"] = tuple(sorted(costs, key=lambda cost: -cost.seconds))
     return views
 
 

@@ -213,7 +213,7 @@ class Steps:
     loaders: tuple[LoaderUse, ...] = ()
     evaluations: tuple[Interval, ...] = ()
     checkpoints: tuple[Interval, ...] = ()
-    #: "sync", "transfer", "collective", "logging", "checkpoint", "socket", each sorted by seconds
+    #: "sync", "transfer", "collective", "logging", "checkpoint", "socket", "again", each sorted by seconds
     sites: Mapping[str, tuple[SiteCost, ...]] = field(default_factory=dict)
     #: of the core time the training thread wanted, what it got; every on_cpu_ratio is divided by its own
     core_ratio: float = 1.0

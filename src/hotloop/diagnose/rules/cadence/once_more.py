@@ -19,7 +19,7 @@ def once_more(evidence: Evidence) -> Iterable[Finding]:
     cost = sum(site.seconds for site in again) / steps.num_steps
     if not again or cost < evidence.limits.worth_fixing_ratio * steps.step_s or acts(evidence):
         return
-    place = max(again, key=lambda site: site.seconds).place
+    place = again[0].place
     yield cause(
         evidence,
         "cadence/evaluation",
