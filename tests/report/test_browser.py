@@ -106,6 +106,12 @@ def test_a_stroke_over_a_chart_zooms_every_chart_of_its_axis(browser: Chromium, 
     assert shown()[1] == pytest.approx([0.25 * end, 0.75 * end], rel=0.01)
     browser.run("document.querySelector('#chart-cpu').previousElementSibling.click()")
     assert shown() == whole
+    mouse("mousePressed", 0.75)  # let go elsewhere: it is no stroke when the mouse comes back
+    at["y"] -= 200
+    mouse("mouseReleased", 0.75)
+    browser.run("document.querySelector('#chart-step-time .brushed').setAttribute('width', 0)")
+    browser.move_mouse(at["x"] + 200, at["y"] + 240)
+    assert browser.run("document.querySelector('#chart-step-time .brushed').getAttribute('width')") == "0"
 
 
 def test_many_lines_can_be_filtered(browser: Chromium, tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ const brush = (box, at, during, done) => {
   box.addEventListener("pointerdown", (event) => {
     from = event.pointerType === "touch" || event.button ? null : [at(event), event.clientX];
   });
-  box.addEventListener("pointermove", (event) => { const span = stroke(event); if (span) { box.setPointerCapture(event.pointerId); during(...span); } });
+  box.addEventListener("pointermove", (event) => { if (!event.buttons) from = null; const span = stroke(event); if (span) { box.setPointerCapture(event.pointerId); during(...span); } });
   box.addEventListener("pointerup", (event) => { const span = stroke(event); from = null; if (span) done(...span); });
   box.addEventListener("pointercancel", () => { from = null; });
 };
