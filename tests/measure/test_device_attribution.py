@@ -37,8 +37,7 @@ def loop(*, fetch_ms: float, device_ms: float, log_ms: float = 0.0, steps: int =
         call()
         device.event(kind, end=True)
 
-    with run.at("fetch"):
-        run.iterate(1)
+    run.at("fetch").iterate(1)
     for _ in range(steps):
         phase(row.FETCH, lambda: run.fetch(1, fetch_ms))
         phase(row.FORWARD, lambda: run.forward(1), device_ms / 2)

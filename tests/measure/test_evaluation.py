@@ -34,10 +34,8 @@ def trained(*, every: int = 10, average: bool = False):
     for number in range(100):
         run.step()
         if number % every == 0:
-            with run.at("call", "ask"):
-                run.forward(10, module=2 if average else 1, grad=False, training=not average)
-            with run.at("call", "after"):
-                run.work(10)
+            run.at("call", "ask").forward(10, module=2 if average else 1, grad=False, training=not average)
+            run.at("call", "after").work(10)
     return measure(run.process()), run
 
 
@@ -80,13 +78,10 @@ def rolled(named: str = ""):
     run.notes["process"][0]["env"] = {"HOTLOOP_EVALUATION": named}
     for _ in range(6):
         for _ in range(20):
-            with run.at("call", "ask"):
-                run.forward(4, module=2, grad=False)
-            with run.at("call", "env"):
-                run.work(1)
+            run.at("call", "ask").forward(4, module=2, grad=False)
+            run.at("call", "env").work(1)
         for _ in range(10):
-            with run.at("teach"):
-                run.forward(2, module=4, grad=False)
+            run.at("teach").forward(2, module=4, grad=False)
             run.step()
     return measure(run.process()), run
 
@@ -133,11 +128,9 @@ def test_an_evaluation_by_the_function_that_trains_is_told_by_its_own_call():
     """A site has the stack of its first call only; the samples stand under the call of each."""
     run = AsObserved(dedent(EPOCHS), sample_ms=0.937)
     for epoch in range(5):
-        with run.at("training", "batch"):
-            run.iterate(2 * epoch + 1)
+        run.at("training", "batch").iterate(2 * epoch + 1)
         for _ in range(10):
-            with run.at("training", "batch"):
-                run.fetch(2 * epoch + 1, 0.5)
+            run.at("training", "batch").fetch(2 * epoch + 1, 0.5)
             for mark, happens in (
                 ("forward", run.forward),
                 ("backward", run.backward),
@@ -145,13 +138,10 @@ def test_an_evaluation_by_the_function_that_trains_is_told_by_its_own_call():
             ):
                 with run.at("training", mark):
                     happens(2)
-        with run.at("testing", "batch"):
-            run.iterate(2 * epoch + 2, loader=2)
+        run.at("testing", "batch").iterate(2 * epoch + 2, loader=2)
         for _ in range(5):
-            with run.at("testing", "batch"):
-                run.fetch(2 * epoch + 2, 0.5)
-            with run.at("testing", "forward"):
-                run.evaluate(2)
+            run.at("testing", "batch").fetch(2 * epoch + 2, 0.5)
+            run.at("testing", "forward").evaluate(2)
     steps = measure(run.process())
     assert {one.place.line for one in steps.evaluations} == {run.line("testing")}
 
@@ -170,19 +160,14 @@ def test_an_evaluation_that_builds_graphs_is_known(grad):
     """
     run = Script(dedent(source))
     for epoch in range(4):
-        with run.at("train"):
-            run.iterate(2 * epoch + 1)
+        run.at("train").iterate(2 * epoch + 1)
         for _ in range(10):
-            with run.at("train"):
-                run.fetch(2 * epoch + 1, 1)
+            run.at("train").fetch(2 * epoch + 1, 1)
             run.step()
-        with run.at("asks"):
-            run.iterate(2 * epoch + 2, loader=2)
+        run.at("asks").iterate(2 * epoch + 2, loader=2)
         for _ in range(5):
-            with run.at("asks"):
-                run.fetch(2 * epoch + 2, 1)
-            with run.at("ask"):
-                run.forward(3, grad=grad, training=False)
+            run.at("asks").fetch(2 * epoch + 2, 1)
+            run.at("ask").forward(3, grad=grad, training=False)
     steps = measure(run.process())
     assert [one.builds_graphs for one in steps.evaluations] == [grad] * 4
 
@@ -208,14 +193,11 @@ VIEWED = dedent("""
 def rendered(polled: bool):
     run = Script(VIEWED)
     for _ in range(40):
-        with run.at("teacher"):
-            run.forward(5, module=2, grad=False)
+        run.at("teacher").forward(5, module=2, grad=False)
         run.step(3, 4, 1)
         if polled:
-            with run.at("viewer", "poll"):
-                run.call(row.SOCKET, 0.1)
-        with run.at("viewer", "render"):
-            run.forward(9, grad=False)
+            run.at("viewer", "poll").call(row.SOCKET, 0.1)
+        run.at("viewer", "render").forward(9, grad=False)
     return measure(run.process()).span_totals
 
 

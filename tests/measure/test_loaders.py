@@ -21,8 +21,7 @@ def run_with_workers(*, num_workers=2, batches=20, make_ms=30, wait_ms=5.0, read
     run.note(
         "loader", id=1, where=0, batch_size=8, num_workers=num_workers, dataset={"class": "Set", "len": 160}
     )
-    with run.at("fetch"):
-        run.iterate(1, ms=20)
+    run.at("fetch").iterate(1, ms=20)
     run.notes["iterator"][-1]["workers"] = [201, 202]
     for i in range(batches):
         with run.at("fetch"):
@@ -106,11 +105,9 @@ def test_roles_epochs_and_first_batches():
 def test_an_epoch_that_the_end_of_the_run_cut_short_is_no_epoch():
     run = Script(PLAIN)
     for epoch, steps in enumerate((20, 20, 5)):
-        with run.at("fetch"):
-            run.iterate(epoch + 1, loader=1)
+        run.at("fetch").iterate(epoch + 1, loader=1)
         for _ in range(steps):
-            with run.at("fetch"):
-                run.fetch(epoch + 1, 1)
+            run.at("fetch").fetch(epoch + 1, 1)
             run.forward(3)
             run.backward(3)
             run.update(1)
@@ -203,11 +200,9 @@ def test_a_loader_that_a_framework_builds_is_placed_where_its_arguments_are(argu
 def unread_in(loop: str, **notes) -> tuple[str, ...]:
     source = dedent(loop)
     run = Script(source)
-    with run.at("fetch"):
-        run.iterate(1)
+    run.at("fetch").iterate(1)
     for _ in range(5):
-        with run.at("fetch"):
-            run.fetch(1, 1)
+        run.at("fetch").fetch(1, 1)
         run.forward(1)
         run.backward(1)
         run.update(1)
@@ -252,12 +247,10 @@ def rebuilt_each_epoch(lengths, *, together=False):
                 build(other, one)
         if not together:
             build(number, length)
-        with run.at("fetch"):
-            run.iterate(number, ms=2)
+        run.at("fetch").iterate(number, ms=2)
         run.notes["iterator"][-1]["loader"] = number
         for _ in range(length // 8):
-            with run.at("fetch"):
-                run.fetch(number, 1, samples=8)
+            run.at("fetch").fetch(number, 1, samples=8)
             run.step(5, 5, 1)
     return measure(run.process())
 

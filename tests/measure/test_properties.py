@@ -150,8 +150,7 @@ def test_time_after_the_script_ended_is_named_and_is_nobodys():
     """The interpreter winds down without samples; the last print must not be charged for it."""
     run = Script("import torch\nprint('done')  # print\n")
     run.work(50)
-    with run.at("print"):
-        run.work(50)
+    run.at("print").work(50)
     run.note("exit", reason="exit")
     run.now += 3_000_000_000
     steps = measure(run.process())

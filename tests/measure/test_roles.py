@@ -286,17 +286,12 @@ def test_what_is_made_between_two_loops_over_batches_is_no_target_of_each():
     for number, part in enumerate(("one", "two"), 1):
         run.iterate(number, loader=number)
         for _ in range(20):
-            with run.at(f"fetch {part}"):
-                run.fetch(number, 1)
-            with run.at(f"forward {part}"):
-                run.forward(2)
-            with run.at(f"backward {part}"):
-                run.backward(2)
-            with run.at(f"update {part}"):
-                run.update(1)
+            run.at(f"fetch {part}").fetch(number, 1)
+            run.at(f"forward {part}").forward(2)
+            run.at(f"backward {part}").backward(2)
+            run.at(f"update {part}").update(1)
         if part == "one":
-            with run.at("between"):
-                run.work(200)
+            run.at("between").work(200)
     lines = [one for one in measure(run.process()).lines if one.place.line == run.line("between")]
     assert {line.role for line in lines} == {"other"}
 
@@ -413,14 +408,12 @@ def test_a_module_without_parameters_that_builds_no_graph_is_beside_the_model():
     run.iterate(1)
     for _ in range(20):
         run.fetch(1, 1)
-        with run.at(2):
-            run.call(row.FORWARD, 20, obj=2, flags=row.FORWARD_TRAINING)
+        run.at(2).call(row.FORWARD, 20, obj=2, flags=row.FORWARD_TRAINING)
         with run.at(3):
             run.forward(2, grad=False, module=3)
             run.forward(2)
             run.backward(2)
-        with run.at(4):
-            run.update(1)
+        run.at(4).update(1)
     steps = measure(run.process())
     assert steps.per_step("other") == pytest.approx(0.02, abs=0.002)
     assert steps.per_step("forward") == pytest.approx(0.004, abs=0.001)
@@ -436,8 +429,7 @@ def test_a_loop_of_the_users_is_no_frameworks():
         with run.at(2):
             run.forward(2)
             run.backward(2)
-        with run.at(3):
-            run.update(1)
+        run.at(3).update(1)
     steps = measure(run.process())
     assert steps.source_loop is not None and steps.framework_call is None
 

@@ -25,28 +25,21 @@ def trained_script(prepare=None, each=None, steps=20, source=PLAIN):
     run = Script(source)
     if prepare:
         prepare(run)
-    with run.at("fetch"):
-        run.iterate(1)
+    run.at("fetch").iterate(1)
     for step in range(steps):
-        with run.at("fetch"):
-            run.fetch(1, 2)
-        with run.at("forward"):
-            run.forward(3)
+        run.at("fetch").fetch(1, 2)
+        run.at("forward").forward(3)
         if each:
             each(run, step)
-        with run.at("backward"):
-            run.backward(4)
-        with run.at("update"):
-            run.update(1)
-    with run.at("fetch"):
-        run.fetch(1, 0.1, end=True)
+        run.at("backward").backward(4)
+        run.at("update").update(1)
+    run.at("fetch").fetch(1, 0.1, end=True)
     return run
 
 
 def test_sites_name_operation_place_and_exact_time():
     def each(run, step):
-        with run.at("print"):
-            run.call(row.SYNC, 0.5, obj=row.SYNC_OPS.index("item"))
+        run.at("print").call(row.SYNC, 0.5, obj=row.SYNC_OPS.index("item"))
         with run.at("fetch"):
             run.call(row.TRANSFER, 0.25, obj=1, value=1000, flags=row.TRANSFER_PINNED if step % 2 else 0)
 
@@ -120,8 +113,7 @@ def test_startup_parts_add_up_to_the_time_before_the_first_batch():
         run.work(30)
         run.note("import", module="torch", start_ns=run.now, end_ns=run.now + 500 * MS)
         run.now += 500 * MS
-        with run.at(2):
-            run.work(200)
+        run.at(2).work(200)
         run.work(270)
 
     steps = trained(prepare)
@@ -196,8 +188,7 @@ def test_module_shares_of_the_window():
 
 def test_slow_first_steps_are_warm_up():
     run = Script(PLAIN)
-    with run.at("fetch"):
-        run.iterate(1)
+    run.at("fetch").iterate(1)
     for step in range(100):
         run.fetch(1, 2)
         run.forward(300 / (step + 1) if step < 4 else 3)
@@ -245,10 +236,8 @@ def test_the_interpreter_is_told_from_long_calls_also_on_a_crowded_machine(share
 
     def each(run, step):
         turns = step % 5 < 5 * share  # in these the thread has a core
-        with run.at("print"):
-            run.work(10, late_us=punctual_us if turns else 8000)
-        with run.at("save"):
-            run.work(10, late_us=20 if turns and step % 20 == 0 else 3000)
+        run.at("print").work(10, late_us=punctual_us if turns else 8000)
+        run.at("save").work(10, late_us=20 if turns and step % 20 == 0 else 3000)
 
     run = trained_script(each=each, steps=200)
     seconds = np.linspace(0, 8, 9)
@@ -262,8 +251,7 @@ def test_the_interpreter_is_told_from_long_calls_also_on_a_crowded_machine(share
 
 def test_a_line_knows_how_it_is_reached():
     def each(run, step):
-        with run.at("print", "save", "evaluate"):
-            run.work(5)
+        run.at("print", "save", "evaluate").work(5)
 
     lines = trained(each=each).lines
     inner = next(line for line in lines if line.callers)

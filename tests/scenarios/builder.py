@@ -25,6 +25,26 @@ FILE = "/home/user/train.py"
 MS = 1_000_000
 
 
+class At:
+    """Lines of a script that execute for a block, or for one call: ``run.at("fetch").fetch(1, 2)``."""
+
+    def __init__(self, script: Script, marks: tuple[int | str, ...]) -> None:
+        self._script, self._lines = script, [(script.line(mark), ()) for mark in marks]
+
+    def __enter__(self) -> None:
+        self._script._stack.extend(self._lines)
+
+    def __exit__(self, *_: object) -> None:
+        del self._script._stack[len(self._script._stack) - len(self._lines) :]
+
+    def __getattr__(self, name: str) -> Any:
+        def call(*args: Any, **more: Any) -> Any:
+            with self:
+                return getattr(self._script, name)(*args, **more)
+
+        return call
+
+
 class Script:
     """One fake process. ``now`` is ns; ``sample_ms`` is the sampler's period (0: no sampler)."""
 
@@ -61,15 +81,9 @@ class Script:
         assert len(found) == 1, (mark, found)
         return found[0]
 
-    @contextmanager
-    def at(self, *marks: int | str) -> Iterator[None]:
+    def at(self, *marks: int | str) -> At:
         """These lines execute, the outermost first, each in a frame of its own."""
-        added = [(self.line(mark), ()) for mark in marks]
-        self._stack.extend(added)
-        try:
-            yield
-        finally:
-            del self._stack[len(self._stack) - len(added) :]
+        return At(self, marks)
 
     @contextmanager
     def library(self, *frames: str) -> Iterator[None]:

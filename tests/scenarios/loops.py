@@ -43,26 +43,20 @@ PLAIN = dedent("""
 
 def _train_step(run: Script, *, forward: float | None = 3, backward: float = 4, update: float = 1) -> None:
     if forward is not None:
-        with run.at("forward"):
-            run.forward(forward)
-    with run.at("backward"):
-        run.backward(backward)
-    with run.at("update"):
-        run.update(update)
+        run.at("forward").forward(forward)
+    run.at("backward").backward(backward)
+    run.at("update").update(update)
 
 
 def plain(steps: int = 50, fetch_ms: float = 2.0) -> Scenario:
     """One loader, one epoch."""
     run = Script(PLAIN)
     run.work(100)
-    with run.at("fetch"):
-        run.iterate(1, ms=1)
+    run.at("fetch").iterate(1, ms=1)
     for _ in range(steps):
-        with run.at("fetch"):
-            run.fetch(1, fetch_ms)
+        run.at("fetch").fetch(1, fetch_ms)
         run.step()
-    with run.at("fetch"):
-        run.fetch(1, 0.1, end=True)
+    run.at("fetch").fetch(1, 0.1, end=True)
     run.work(20)
     return Scenario(
         process=run.process(), num_steps=steps, num_updates=steps, script=run,
@@ -83,28 +77,21 @@ def epochs_with_evaluation(
     run = Script(PLAIN)
     run.work(50)
     for epoch in range(epochs):
-        with run.at("fetch"):
-            run.iterate(2 * epoch + 1, loader=1, ms=2)
+        run.at("fetch").iterate(2 * epoch + 1, loader=1, ms=2)
         for _ in range(steps):
-            with run.at("fetch"):
-                run.fetch(2 * epoch + 1, 1)
+            run.at("fetch").fetch(2 * epoch + 1, 1)
             _train_step(run, forward=3 if modules else None)
-        with run.at("fetch"):
-            run.fetch(2 * epoch + 1, 0.5, end=True)
-        with run.at("val"):
-            run.iterate(2 * epoch + 2, loader=2, ms=2)
+        run.at("fetch").fetch(2 * epoch + 1, 0.5, end=True)
+        run.at("val").iterate(2 * epoch + 2, loader=2, ms=2)
         for _ in range(evaluations):
-            with run.at("val"):
-                run.fetch(2 * epoch + 2, 5)
+            run.at("val").fetch(2 * epoch + 2, 5)
             with run.at("evaluate"):
                 if modules:
                     run.evaluate(3)
                 run.work(2)
-        with run.at("val"):
-            run.fetch(2 * epoch + 2, 0.5, end=True)
+        run.at("val").fetch(2 * epoch + 2, 0.5, end=True)
         if modules:
-            with run.at("save"):
-                run.call(13, 30, obj=1)
+            run.at("save").call(13, 30, obj=1)
     run.work(5)
     span_ms = {"data_wait": epochs * steps, "backward": 4 * epochs * steps, "epoch_gap": 2.5 * epochs}
     if modules:
@@ -141,25 +128,17 @@ def score_of_an_evaluation(epochs: int = 3, steps: int = 20) -> Scenario:
     """The score is computed in the training function; what follows it has nothing to do with it."""
     run = Script(SCORED)
     for epoch in range(epochs):
-        with run.at("fetch"):
-            run.iterate(2 * epoch + 1, loader=1, ms=1)
+        run.at("fetch").iterate(2 * epoch + 1, loader=1, ms=1)
         for _ in range(steps):
-            with run.at("fetch"):
-                run.fetch(2 * epoch + 1, 1)
+            run.at("fetch").fetch(2 * epoch + 1, 1)
             run.step()
-        with run.at("fetch"):
-            run.fetch(2 * epoch + 1, 0.1, end=True)
-        with run.at("val"):
-            run.iterate(2 * epoch + 2, loader=2, ms=1)
+        run.at("fetch").fetch(2 * epoch + 1, 0.1, end=True)
+        run.at("val").iterate(2 * epoch + 2, loader=2, ms=1)
         for _ in range(5):
-            with run.at("val"):
-                run.fetch(2 * epoch + 2, 1)
-            with run.at("evaluate"):
-                run.evaluate(3)
-        with run.at("val"):
-            run.fetch(2 * epoch + 2, 0.1, end=True)
-        with run.at("score", "compute"):
-            run.work(400)
+            run.at("val").fetch(2 * epoch + 2, 1)
+            run.at("evaluate").evaluate(3)
+        run.at("val").fetch(2 * epoch + 2, 0.1, end=True)
+        run.at("score", "compute").work(400)
         with run.at("keep", "copy"), run.library("copy:deepcopy"):
             run.work(200)
     with run.at("fetch"):
@@ -175,21 +154,15 @@ def score_of_an_evaluation(epochs: int = 3, steps: int = 20) -> Scenario:
 def accumulation(updates: int = 12, every: int = 4) -> Scenario:
     """Several batches per update: a step is a batch."""
     run = Script(PLAIN)
-    with run.at("fetch"):
-        run.iterate(1)
+    run.at("fetch").iterate(1)
     for _ in range(updates):
         for micro in range(every):
-            with run.at("fetch"):
-                run.fetch(1, 1)
-            with run.at("forward"):
-                run.forward(3)
-            with run.at("backward"):
-                run.backward(4)
+            run.at("fetch").fetch(1, 1)
+            run.at("forward").forward(3)
+            run.at("backward").backward(4)
             if micro == every - 1:
-                with run.at("update"):
-                    run.update(1)
-    with run.at("fetch"):
-        run.fetch(1, 0.1, end=True)
+                run.at("update").update(1)
+    run.at("fetch").fetch(1, 0.1, end=True)
     return Scenario(process=run.process(), num_steps=updates * every, num_updates=updates, script=run)
 
 
@@ -197,19 +170,14 @@ def gan(steps: int = 25, with_loader: bool = True) -> Scenario:
     """Two optimizers a batch: one step."""
     run = Script(PLAIN)
     if with_loader:
-        with run.at("fetch"):
-            run.iterate(1)
+        run.at("fetch").iterate(1)
     for _ in range(steps):
         if with_loader:
-            with run.at("fetch"):
-                run.fetch(1, 1)
+            run.at("fetch").fetch(1, 1)
         for optimizer in (1, 2):
-            with run.at("forward"):
-                run.forward(2, module=optimizer)
-            with run.at("backward"):
-                run.backward(2)
-            with run.at("update"):
-                run.update(1, optimizer=optimizer)
+            run.at("forward").forward(2, module=optimizer)
+            run.at("backward").backward(2)
+            run.at("update").update(1, optimizer=optimizer)
     return Scenario(process=run.process(), num_steps=steps, num_updates=steps, script=run)
 
 
@@ -253,18 +221,12 @@ def get_batch(steps: int = 60, batch_ms: float = 20.0) -> Scenario:
     run = Script(GET_BATCH, sample_ms=1.97)
     run.work(50)
     for _ in range(steps):
-        with run.at("get", "stack"):
-            run.work(batch_ms)
-        with run.at("forward"):
-            run.forward(3)
-        with run.at("loss"):
-            run.work(5)
-        with run.at("backward"):
-            run.backward(4)
-        with run.at("update"):
-            run.update(1)
-        with run.at("metric"):
-            run.work(6)
+        run.at("get", "stack").work(batch_ms)
+        run.at("forward").forward(3)
+        run.at("loss").work(5)
+        run.at("backward").backward(4)
+        run.at("update").update(1)
+        run.at("metric").work(6)
     return Scenario(
         process=run.process(), num_steps=steps, script=run,
         span_ms={"data_wait": batch_ms * (steps - 1), "forward": 8 * steps, "other": 6 * (steps - 1)},
@@ -299,29 +261,20 @@ TARGETS = dedent("""
 def recomputed_targets(steps: int = 60) -> Scenario:
     """A loader drives the loop, and the loop does more than training: targets, EMA, logging, a viewer."""
     run = Script(TARGETS)
-    with run.at("main", "fetch"):
-        run.iterate(1)
+    run.at("main", "fetch").iterate(1)
     for _ in range(steps):
-        with run.at("main", "fetch"):
-            run.fetch(1, 1)
-        with run.at("main", "targets", "draw"):
-            run.work(12)
-        with run.at("main", "forward"):
-            run.forward(3)
-        with run.at("main", "loss"):
-            run.work(5)
-        with run.at("main", "backward"):
-            run.backward(4)
-        with run.at("main", "update"):
-            run.update(1)
-        with run.at("main", "ema"):
-            run.work(7)
+        run.at("main", "fetch").fetch(1, 1)
+        run.at("main", "targets", "draw").work(12)
+        run.at("main", "forward").forward(3)
+        run.at("main", "loss").work(5)
+        run.at("main", "backward").backward(4)
+        run.at("main", "update").update(1)
+        run.at("main", "ema").work(7)
         with run.at("main", "log"), run.library("logging:info"):
             run.work(6)
         with run.at("main", "viewer"), run.library("select:select"):
             run.work(8, on_cpu=0.0)
-    with run.at("main", "fetch"):
-        run.fetch(1, 0.1, end=True)
+    run.at("main", "fetch").fetch(1, 0.1, end=True)
     return Scenario(
         process=run.process(), num_steps=steps, script=run,
         span_ms={"data_wait": steps, "forward": 8 * steps, "logging": 6 * steps, "other": 27 * steps},
@@ -354,34 +307,21 @@ def metrics_after_evaluation(epochs: int = 3, steps: int = 20) -> Scenario:
     """The evaluation function builds its data before, and computes long metrics after its forwards."""
     run = Script(EVALUATE)
     for epoch in range(epochs):
-        with run.at("main", "fetch"):
-            run.iterate(2 * epoch + 1, loader=1)
+        run.at("main", "fetch").iterate(2 * epoch + 1, loader=1)
         for _ in range(steps):
-            with run.at("main", "fetch"):
-                run.fetch(2 * epoch + 1, 1)
-            with run.at("main", "forward"):
-                run.forward(3)
-            with run.at("main", "backward"):
-                run.backward(4)
-            with run.at("main", "update"):
-                run.update(1)
-        with run.at("main", "fetch"):
-            run.fetch(2 * epoch + 1, 0.1, end=True)
-        with run.at("main", "call", "build"):
-            run.work(100)
-        with run.at("main", "call", "val"):
-            run.iterate(2 * epoch + 2, loader=2, ms=1)
+            run.at("main", "fetch").fetch(2 * epoch + 1, 1)
+            run.at("main", "forward").forward(3)
+            run.at("main", "backward").backward(4)
+            run.at("main", "update").update(1)
+        run.at("main", "fetch").fetch(2 * epoch + 1, 0.1, end=True)
+        run.at("main", "call", "build").work(100)
+        run.at("main", "call", "val").iterate(2 * epoch + 2, loader=2, ms=1)
         for _ in range(5):
-            with run.at("main", "call", "val"):
-                run.fetch(2 * epoch + 2, 5)
-            with run.at("main", "call", "evaluate"):
-                run.evaluate(3)
-        with run.at("main", "call", "val"):
-            run.fetch(2 * epoch + 2, 0.1, end=True)
-        with run.at("main", "call", "metric"):
-            run.work(200)
-        with run.at("main", "after"):
-            run.work(60)
+            run.at("main", "call", "val").fetch(2 * epoch + 2, 5)
+            run.at("main", "call", "evaluate").evaluate(3)
+        run.at("main", "call", "val").fetch(2 * epoch + 2, 0.1, end=True)
+        run.at("main", "call", "metric").work(200)
+        run.at("main", "after").work(60)
     with run.at("main", "fetch"):
         run.iterate(2 * epochs + 1, loader=1)
         run.fetch(2 * epochs + 1, 1)
