@@ -473,8 +473,7 @@ def main(argv=None):
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         raise SystemExit(
-            f"error: a batch does not fit: {str(error).splitlines()[0]}\n"
-            f"hint: {keys(args).SMALLER}"
+            f"error: a batch does not fit: {str(error).splitlines()[0]}\nhint: {keys(args).SMALLER}"
         ) from None
     finally:
         if dist.is_initialized():
