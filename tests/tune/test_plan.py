@@ -216,6 +216,7 @@ def test_a_run_without_a_loader_says_what_it_cannot_tell(
     ("arguments", "words"),
     [
         (("--memory", "much"), "hint: write 64GiB, 64GB or 50%"),
+        (("--device-memory", "much"), "--device-memory: "),
         (("--step-time", "soon"), "'soon' is no duration: write 90s, 10m or 12ms"),
         (("--gpus", "0"), "'0' is not a whole number from 1 on"),
         (("--cores", "-3"), "'-3' is not a number of cores"),

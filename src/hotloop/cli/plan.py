@@ -80,7 +80,7 @@ def _planned(run: Path, options: argparse.Namespace) -> Planned:
         plans=made,
         steps=evidence.steps,
         recording=examination.recording,
-        room_bytes=arguments.size(options.device_memory),
+        room_bytes=arguments.size(options.device_memory, of="--device-memory"),
     )
 
 

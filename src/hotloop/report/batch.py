@@ -20,7 +20,7 @@ def choices(rows: Sequence[Mapping[str, Any]], width: int) -> Section:
         speed, sizes = units.rate(row["samples_per_s"] or 0.0), (row["host_bytes"], row["device_bytes"])
         known = [units.size(size) if size else "-" for size in sizes]
         loss = "-" if row["loss"] is None else f"{row['loss']:.3g}"
-        cut = words.cut(name, width - 62)
+        cut = name if words.cells(name) <= width - 62 else "…" + name[61 - width :]  # names differ at the end
         said.append([cut, row["name"], f"{row['batch_samples']:g}", speed, *known, loss])
     return table(said, width, left=(0, 1)) if rows else []
 
