@@ -33,7 +33,7 @@ BUDGETS = {
     "mcp": 368,
     "measure": 4055,
     "model": 786,
-    "modules": 1006,
+    "modules": 996,
     "monitor": 1566,
     "probe": 6275,
     "record": 2494,
