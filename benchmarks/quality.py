@@ -81,6 +81,16 @@ def trained(workload: str, flags: Sequence[str], seed: int) -> dict[str, float]:
     return {"steps": len(steps), "psnr_db": float(found[-1]), "ms": statistics.median(work)}
 
 
+def continued(parser: argparse.ArgumentParser, before: dict[str, Any]) -> dict[str, Any]:
+    """The rows of a result, each with its date; a result of another kind of machine is left alone."""
+    here = machine()
+    other = [name for name in ("cores", "cpu", "device", "torch") if before["machine"][name] != here[name]]
+    if other:
+        parser.error(f"the newest result is of another {', '.join(other)}: begin one of its own with --out")
+    rows: dict[str, dict[str, dict[str, Any]]] = before["quality"]
+    return {row: {k: {"date": before["date"], **v} for k, v in found.items()} for row, found in rows.items()}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
@@ -88,23 +98,30 @@ def main() -> int:
     parser.add_argument("workload", choices=tuple(ROWS))
     parser.add_argument("--only", help="one row, by its name")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--out", type=Path, help="default: benchmarks/results/quality-NAME-cpu-DATE.json")
+    parser.add_argument(
+        "--out", type=Path, help="default: quality-NAME-cpu-DATE.json, from the newest one on"
+    )
     options = parser.parse_args()
     rows, today = ROWS[options.workload], date.today().isoformat()
     if options.only not in (None, *rows):
         parser.error(f"--only {options.only}: the rows are {'; '.join(rows)}")
     out = options.out or workload_table.RESULTS / f"quality-{options.workload}-cpu-{today}.json"
-    kept = json.loads(out.read_text())["quality"] if out.exists() else {}
+    before = json.loads(out.read_text()) if out.exists() else None
+    if options.out is None:
+        before = workload_table.newest(f"quality-{options.workload}-cpu")
+    kept, whole = continued(parser, before) if before else {}, before
     for seed in options.seeds:
         for name in [options.only] if options.only else rows:
             if str(seed) in kept.get(name, {}):
                 continue
-            kept.setdefault(name, {})[str(seed)] = trained(options.workload, rows[name], seed)
-            print(f"{name}, seed {seed}: {kept[name][str(seed)]}", flush=True)
+            found = trained(options.workload, rows[name], seed)
+            kept.setdefault(name, {})[str(seed)] = {**found, "date": today}
+            print(f"{name}, seed {seed}: {found}", flush=True)
             described: dict[str, Any] = {"workload": options.workload, "date": today, "machine": machine()}
             whole = {**described, "quality": {row: kept[row] for row in rows if row in kept}}
             out.write_text(json.dumps(whole, indent=1) + "\n")
-    print(workload_table.table(json.loads(out.read_text())), end="")
+    assert whole is not None
+    print(workload_table.table(whole), end="")
     return 0
 
 

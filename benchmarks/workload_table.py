@@ -68,7 +68,7 @@ def _line(match: re.Match[str]) -> str:
 
 def _quality(result: Mapping[str, Any]) -> list[str]:
     """PSNR by row, the mean over seeds, and how far the row is from the first, seed by seed."""
-    rows: Mapping[str, Mapping[str, Mapping[str, float]]] = result["quality"]
+    rows: Mapping[str, Mapping[str, Mapping[str, Any]]] = result["quality"]
     base = next(iter(rows.values()))
     width = max(map(len, rows)) + 2
     lines = [f"{'':<{width}}{'updates':>7}{'PSNR':>10}{'difference':>12}{'by seed':>18}{'ms a step':>11}"]
@@ -76,11 +76,11 @@ def _quality(result: Mapping[str, Any]) -> list[str]:
         steps, found, ms = (mean(one[key] for one in seeds.values()) for key in ("steps", "psnr_db", "ms"))
         prices = [one["psnr_db"] - base[seed]["psnr_db"] for seed, one in seeds.items() if seed in base]
         each = ", ".join(f"{price:+.2f}" for price in prices)
-        lines.append(
-            f"{name:<{width}}{steps:>7,.0f}{found:>7.2f} dB{mean(prices):>+9.2f} dB{each:>18}{ms:>11.1f}"
-        )
+        price = f"{mean(prices):>+9.2f} dB" if prices else f"{'-':>12}"
+        lines.append(f"{name:<{width}}{steps:>7,.0f}{found:>7.2f} dB{price}{each:>18}{ms:>11.1f}")
     machine = result["machine"]
-    told = f"{result['date']}, {machine['cores']} cores, {machine['device']}, torch {machine['torch']}"
+    dates = sorted({one.get("date", result["date"]) for seeds in rows.values() for one in seeds.values()})
+    told = f"{', '.join(dates)}, {machine['cores']} cores, {machine['device']}, torch {machine['torch']}"
     return [*lines, "", told]
 
 

@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3300,
     "bootstrap": 288,
-    "cli": 2677,
+    "cli": 2687,
     "compare": 2083,
     "diagnose": 8200,
     "doctor": 516,
@@ -33,15 +33,15 @@ BUDGETS = {
     "mcp": 368,
     "measure": 4055,
     "model": 786,
-    "modules": 1006,
+    "modules": 996,
     "monitor": 1566,
     "probe": 6275,
     "record": 2494,
     "remedy": 3913,
-    "report": 3105,
+    "report": 3133,
     "source": 2164,
     "state": 670,
-    "tune": 3571,
+    "tune": 3814,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -58,12 +58,12 @@ SINCE = frozenset(
      "monitor/follow.py", "monitor/samples.py", "monitor/screen.py", "monitor/snapshot.py",
      "monitor/source.py", "monitor/system.py", "monitor/web.py", "probe/marking.py",
      "probe/observers/bars.py", "record/clocks.py", "record/glimpse.py", "record/nodes.py",
-     "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
-     "report/remaining.py", "report/waterfall.py"]
+     "report/batch.py", "report/comparison_html.py", "report/flame.py", "report/histogram.py",
+     "report/next.py", "report/remaining.py", "report/waterfall.py", "tune/plans/batch.py"]
 )  # fmt: skip
 HOUSE, ADDED = 69_854, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_936, 138
+TESTS, GOLDEN_FILES = 44_989, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -140,24 +140,14 @@ def _by_name(name: str) -> str | None:
 _EVALUATION: Final = frozenset(
     {"val", "valid", "validation", "test", "testing", "eval", "evaluation", "infer", "inference", "predict"}
 )
+#: Under a key with one of these words stand bounds, or what may be chosen: nothing that is to be in effect.
+_BOUNDS: Final = frozenset(
+    {"limit", "limits", "bound", "bounds", "min", "max", "minimum", "maximum", "range", "ranges"}
+    | {"choices", "allowed", "grid", "sweep", "search", "space", "presets"}
+)
 _HALF: Final = frozenset(
-    [
-        "16",
-        "fp16",
-        "bf16",
-        "float16",
-        "bfloat16",
-        "half",
-        "16-mixed",
-        "bf16-mixed",
-        "16-true",
-        "bf16-true",
-        "true",
-        "on",
-        "yes",
-        "o1",
-        "o2",
-    ]
+    {"16", "fp16", "bf16", "float16", "bfloat16", "half", "16-mixed", "bf16-mixed", "16-true", "bf16-true"}
+    | {"true", "on", "yes", "o1", "o2"}
 )
 _FULL: Final = frozenset(
     ["32", "fp32", "float32", "full", "32-true", "64", "64-true", "no", "none", "false", "off", "o0"]
@@ -177,7 +167,7 @@ def normal(key: str) -> str:
 def meaning_of(key: str) -> str | None:
     """What a dotted key means, or None for keys hotloop does not know."""
     parts = [normal(part) for part in key.split(".") if part]
-    if not parts:
+    if not parts or any(not _BOUNDS.isdisjoint(part.split("_")) for part in parts[:-1]):
         return None
     found = _by_name(parts[-1])
     if found is None and len(parts) > 1:

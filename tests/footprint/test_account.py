@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -12,6 +13,7 @@ from tests.report.report_samples import full_steps
 from hotloop.diagnose.worker_memory import worker_memory
 from hotloop.footprint.account import account, growing
 from hotloop.record.recording import ROW_DTYPE, Process, Recording
+from hotloop.report.footprint import render
 
 MIB, GIB = 2**20, 2**30
 
@@ -110,9 +112,13 @@ def test_workers_that_followed_each_other_are_not_added_up() -> None:
     lived = {pid: sampled([60, 80], [300, 300]) for pid in (2, 3, 4)}
     lived[3]["t_s"] = lived[3]["t_s"] + 2  # beside the first
     lived[4]["t_s"] = lived[4]["t_s"] + 20  # forked anew when both had ended
-    found = account(recording(process(workers=workers), process_system=lived), None)["workers"]
+    run = recording(process(workers=workers, notes=on_device()), process_system=lived)
+    memory = {**account(run, None), "limit_bytes": None, "ram_bytes": GIB}
+    found = memory["workers"]
     assert (found["at_once"], found["private_bytes"] / MIB) == (2, pytest.approx(160))
     assert len(found["each"]) == 3
+    text = render({"command": ["train.py"], "memory": memory, "findings": []})
+    assert re.search(r"^2 +80 MiB +(\S+ \S+) \(\+\S+ \S+\)", text.replace(".0", ""), re.MULTILINE), text
 
 
 def look(steps: int, **fields: Any) -> dict[str, Any]:

@@ -60,6 +60,7 @@ def test_names_people_use(key: str, meaning: str) -> None:
         "effective_batch_size", "size", "memory", "lr_decay", "min_lr", "lr_scheduler", "precision_recall",
         "compile_flags", "compiler", "prefetch_to_device", "worker_seed", "accumulate", "image_size",
         "steps", "torch", "mixed", "batch", "learning", "num", "data", "amplitude", "model.size",
+        "LIMITS.batch_size", "maxSizes.batch_size", "search_space.lr", "PRESETS.large.num_workers",
     ],
 )  # fmt: skip
 def test_names_that_mean_something_else(key: str) -> None:

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
 from tests import running
+from tests.footprint import test_account as account
 
 from hotloop.cli.main import main
 from hotloop.flow.examine import examine, read
 from hotloop.model import Setup, predict
 from hotloop.tune.calibrate import OTHERS, calibrate
+from hotloop.tune.plans import Machine, make
+from hotloop.tune.plans.batch import Planned, chosen
 
 SRC = Path(__file__).resolve().parents[2] / "src"
 
@@ -133,12 +137,41 @@ def test_another_batch_size_is_planned_beside_it(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = ("--beside", str(record(tmp_path, SCRIPT, "--batch-size", "20")))
-    first, second = plan(run, *other, capsys=capsys)["choices"]
+    document = plan(run, *other, capsys=capsys)
+    first, second = document["choices"]
     assert (first["words"], first["batch_samples"]) == ([], 10)
     assert (second["words"], second["batch_samples"]) == (["--batch-size", "20"], 20)
     assert second["device_bytes"] is None and second["host_bytes"] > 0
+    now, balanced, fast, small = document["batch"]["rows"]
+    assert (now["batch_samples"], now["precision"], now["updates"]) == (10, "float32", 1)
+    assert fast["updates"] == 10 / fast["batch_samples"] and small["memory_bytes"] <= fast["memory_bytes"]
+    assert 10 <= balanced["batch_samples"] <= fast["batch_samples"] <= 40
+    assert fast["samples_per_s"] >= balanced["samples_per_s"] >= 0.95 * fast["samples_per_s"]
+    (only,) = plan(run, *other, "--memory", "64MiB", capsys=capsys)["batch"]["rows"]
+    assert only["name"] == "now"  # nothing fits
     assert main(["plan", str(run), *other]) == 0
     assert "\nchoice           plan" in (text := capsys.readouterr().out) and "\n--batch-size 20" in text
+
+
+def test_a_batch_fits_into_the_devices_memory(run: Path) -> None:
+    """10 GiB and 0.25 GiB a sample at the peak, of 80 GiB; speed as the run's on this machine."""
+    examination = examine(read(run))
+    evidence = examination.evidence
+    assert evidence is not None
+    pipeline = calibrate(evidence)
+    pipeline = replace(pipeline, make_s=pipeline.make_s / 100)
+    runs = []
+    for batch in (10, 20):
+        machine = Machine(cores=2, memory_bytes=64 * 2**30, ranks=1)
+        plans = make(replace(pipeline, batch_samples=batch), machine, (), lambda share, words: None)
+        there = account.recording(account.process(notes=account.on_device(batch)), machine=account.GPU)
+        runs.append(Planned(document={}, plans=plans, steps=evidence.steps, recording=there, room_bytes=None))
+    alone, both = chosen(runs[:1]), chosen(runs)
+    assert alone is not None and both is not None
+    assert alone["most_samples"] == int((0.85 * 80 - 9) / 0.35)  # what is not kept counts as the samples'
+    assert max(row["batch_samples"] for row in both["rows"]) == 40
+    tight = chosen([replace(one, room_bytes=21 * 2**30) for one in runs])
+    assert tight is not None and max(row["batch_samples"] for row in tight["rows"]) == 30  # 17.85 GiB
 
 
 def test_the_terminal_shows_all_four_in_eighty_columns(
@@ -183,6 +216,7 @@ def test_a_run_without_a_loader_says_what_it_cannot_tell(
     ("arguments", "words"),
     [
         (("--memory", "much"), "hint: write 64GiB, 64GB or 50%"),
+        (("--device-memory", "much"), "--device-memory: "),
         (("--step-time", "soon"), "'soon' is no duration: write 90s, 10m or 12ms"),
         (("--gpus", "0"), "'0' is not a whole number from 1 on"),
         (("--cores", "-3"), "'-3' is not a number of cores"),

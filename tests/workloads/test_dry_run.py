@@ -27,6 +27,8 @@ def dry_run(system: str, *flags: str | Path) -> dict[str, str]:
     assert done.returncode == 0, done.stderr[-2000:]
     title, *rows = done.stdout[done.stdout.index("dry run: ") :].splitlines()
     assert title.startswith(f"dry run: {system}, ")
+    dead = re.findall(r"^dead in \S+ (\S+) ", done.stdout, re.MULTILINE)
+    assert set(dead) <= {"TRAIN.AMP_OPT_LEVEL"} or "as_found" in flags  # not what the dry run itself set
     return {row[2:15].strip(): row[16:] for row in rows}
 
 

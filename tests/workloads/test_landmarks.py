@@ -335,7 +335,9 @@ def test_a_batch_that_does_not_fit_is_said(
         train(modules, folder, tmp_path / "out")
 
 
-def test_the_compact_files_are_made_once_and_again_when_the_data_changes(modules: Modules, own: Path) -> None:
+def test_the_compact_files_are_made_once_and_again_when_the_data_changes(
+    modules: Modules, own: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     compact = modules["cured"].compact
     first, made = compact(own, "train")[1], (own / "train.baked").stat().st_ino
     compact(own, "val")
@@ -344,6 +346,10 @@ def test_the_compact_files_are_made_once_and_again_when_the_data_changes(modules
     heatmaps = own / "labels" / "train" / "train_0001_heatmaps.npy"
     np.save(heatmaps, np.load(heatmaps) / 2)
     assert torch.equal(compact(own, "train")[1]["heatmaps"], first["heatmaps"] / 2)
+    for version in (2, 3):  # by another hotloop
+        monkeypatch.setattr("hotloop.feed.baking.manifest.VERSION", version)
+        compact(own, "train")
+        assert f'"hotloop_bake": {version}' in next((own / "train.baked").glob("*.json")).read_text()
 
 
 @pytest.mark.nightly

@@ -101,12 +101,8 @@ def train_epoch(args, config, model, average, loader, optimizer, device, log, ep
         log.mark("data_wait")
         batch = to_device(batch, device)
         log.mark("h2d")
-        with torch.autocast(device.type, torch.bfloat16, enabled=use_bf16):
-            outputs = model(batch["images"])
+        outputs, errors = forward(model, batch, use_bf16)
         loss, heat, offset = compute_loss(args, config, outputs, batch)
-        with torch.no_grad():
-            truth = to_pixels(batch["cells"], batch["cell_offsets"])
-            errors = (decode_predictions(outputs) - truth).norm(dim=2).mean(dim=0)
         totals += [loss.item(), heat.item(), offset.item(), errors[0].item(), errors[1].item()]
         log.mark("fwd")
         loss.backward()
@@ -120,3 +116,12 @@ def train_epoch(args, config, model, average, loader, optimizer, device, log, ep
         log.write(epoch * len(loader) + step, len(batch["images"]), loss.detach())
         log.start()
     return (totals / len(loader)).tolist()
+
+
+def forward(model, batch, use_bf16):
+    """Return the outputs and the two landmarks' mean errors in pixels."""
+    with torch.autocast(batch["images"].device.type, torch.bfloat16, enabled=use_bf16):
+        outputs = model(batch["images"])
+    with torch.no_grad():
+        truth = to_pixels(batch["cells"], batch["cell_offsets"])
+        return outputs, (decode_predictions(outputs) - truth).norm(dim=2).mean(dim=0)

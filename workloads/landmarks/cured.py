@@ -12,7 +12,7 @@ from tqdm import tqdm
 import as_found
 from config import ConfigError
 from data import STRIDE, CompactBatches, DataError, NpyBatches, in_order
-from model import decode_predictions, gather_offsets, to_pixels
+from model import gather_offsets
 
 
 def set_flags(args, config):
@@ -137,12 +137,8 @@ def train_epoch(args, config, model, average, loader, optimizer, device, log, ep
         log.mark("data_wait")
         batch = to_device(batch, device, "non_blocking" in parts)
         log.mark("h2d")
-        with torch.autocast(device.type, torch.bfloat16, enabled=use_bf16):
-            outputs = model(batch["images"])
+        outputs, errors = as_found.forward(model, batch, use_bf16)
         loss, heat, offset = compute_loss(args, config, outputs, batch)
-        with torch.no_grad():
-            truth = to_pixels(batch["cells"], batch["cell_offsets"])
-            errors = (decode_predictions(outputs) - truth).norm(dim=2).mean(dim=0)
         row = loss.detach(), heat.detach(), offset.detach(), *errors
         totals += torch.stack(row) if on_device else [value.item() for value in row]
         log.mark("fwd")

@@ -11,6 +11,8 @@ import torch
 #: The key of the crop that it trains on.
 CROP = "DATA.CROP_SIZE"
 DEPTHS, WINDOW_SIZE = [8, 8, 8, 8, 4, 4, 4, 8], 8
+#: What helps where a batch does not fit.
+SMALLER = "a smaller TRAIN.BATCH_SIZE or DATA.CROP_SIZE"
 #: Steps until caches are emptied.
 EMPTY_EVERY = 200
 

@@ -32,9 +32,9 @@ class ConfigError(ValueError):
 
 
 class Config:
-    """Values by dotted key; files given later win, ``KEY=VALUE`` options last."""
+    """Values by dotted key: files, ``KEY=VALUE`` options, what is set ``instead``; the later one wins."""
 
-    def __init__(self, paths, options=()):
+    def __init__(self, paths, options=(), instead=()):
         self.path, self.asked, self.values = str(paths[0]), set(), {}
         for path in paths:
             self.values.update(read_yaml(path))
@@ -51,6 +51,7 @@ class Config:
             values = flat(f"--options {option}", "", nested(key, value))
             self.values.update(values)
             self.written.update(values)
+        self.values.update(instead)
 
     def get(self, key, default=None):
         assert key in KNOWN, key

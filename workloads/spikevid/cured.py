@@ -6,6 +6,12 @@ import as_found
 from config import ConfigError
 
 CROP = "DATA.TRAIN_CROP_SIZE"
+#: What helps where a batch does not fit, and where torch.compile fails.
+SMALLER = (
+    "a smaller TRAIN.BATCH_SIZE or DATA.TRAIN_CROP_SIZE; MODEL.USE_CHECKPOINT_ATTN and "
+    "MODEL.USE_CHECKPOINT_FFN; TRAIN.GRADIENT_ACCUMULATION_STEPS for the same effective batch"
+)
+UNCOMPILED = "TRAIN.COMPILE_MODEL=false trains without it"
 
 
 def model_settings(config):

@@ -46,8 +46,16 @@ CURE = (
 PARTS = {"as_found": (), "guide": GUIDE, "cured": GUIDE + CURE}
 
 MEMORY_EVERY = 100
-#: Pixels of a dry run's crop.
+#: Pixels of a dry run's crop, what else it sets, and the keys that are not read because of that.
 DRY_CROP = 32
+INSTEAD = {
+    "TRAIN.BATCH_SIZE": 1, "DATA.USE_RAM_CACHE": False, "DATA.CROP_SCHEDULE": None,
+    "DATALOADER.TOTAL_WORKERS": 0, "DATALOADER.TRAIN_WORKERS": None, "DATALOADER.VAL_WORKERS": None,
+}  # fmt: skip
+UNREAD = {
+    "DATA.CACHE_SIZE_GB", "DATA.CACHE_POLICY", "DATALOADER.TRAIN_PREFETCH_FACTOR",
+    "DATALOADER.VAL_PREFETCH_FACTOR",
+}  # fmt: skip
 
 
 def parse_args(argv=None):
@@ -75,6 +83,7 @@ def parse_args(argv=None):
         known = ", ".join(PARTS[args.variant]) or "none"
         parser.error(f"--ablate {unknown.pop()}: the parts of {args.variant} are {known}")
     args.parts = set(PARTS[args.variant]) - set(args.ablate)
+    args.instead = {}
     return args
 
 
@@ -367,9 +376,9 @@ class Trainer:
 
 
 def train(args):
-    config = Config(plans(args), args.options)
+    config = Config(plans(args), args.options, args.instead)
     epochs = config.count("TRAIN.EPOCHS", 80) if args.epochs is None else args.epochs
-    config.asked.add("TRAIN.EPOCHS")
+    config.asked |= {"TRAIN.EPOCHS", *(UNREAD if args.instead else ())}
     device = torch.device("cpu")
     if torch.cuda.is_available():
         device = torch.device("cuda", int(os.environ.get("LOCAL_RANK", 0)))
@@ -385,7 +394,8 @@ def train(args):
     trainer = Trainer(args, config, device)
     schedule = keys(args).crop_schedule(config)
     precomputed = "shared_bytes" not in args.parts and bool(config.get("DATA.USE_PRECOMPUTED_VOXELS"))
-    root = args.data or config.get("DATA.ROOT") or make_data(args.scale, args.seed, voxels=precomputed)
+    own = config.get("DATA.ROOT")
+    root = args.data or own or make_data(args.scale, args.seed, voxels=precomputed)
     if args.resume:
         trainer.resume()
     trainer.wrap()
@@ -435,8 +445,7 @@ def dry(args):
     plan, key = Config(plans(args), args.options), keys(args).CROP
     whole, batch_size = plan.count(key, 256), plan.count("TRAIN.BATCH_SIZE", 1)
     crop, clip_len = min(whole, DRY_CROP), plan.count("DATA.CLIP_LEN", 5)
-    small = (f"{key}={crop}", "TRAIN.BATCH_SIZE=1", "DATA.USE_RAM_CACHE=false", "DATALOADER.TOTAL_WORKERS=0")
-    args.options = [*args.options, *small, "DATA.CROP_SCHEDULE=null"]
+    args.instead = {**INSTEAD, key: crop}
 
     def begin(folder):
         sizes = (1, 1, clip_len, *SCALES[args.scale][3:])
@@ -459,14 +468,12 @@ def main(argv=None):
         if type(error).__module__.startswith(("torch._dynamo", "torch._inductor")):
             raise SystemExit(
                 f"error: torch.compile failed (torch {torch.__version__}): {str(error).splitlines()[0]}\n"
-                "hint: COMPILE_MODEL=false trains without it"
+                f"hint: {cured.UNCOMPILED}"
             ) from None
         if not isinstance(error, torch.OutOfMemoryError) and "can't allocate memory" not in str(error):
             raise
         raise SystemExit(
-            f"error: a batch does not fit: {str(error).splitlines()[0]}\n"
-            "hint: a smaller BATCH_SIZE or TRAIN_CROP_SIZE, USE_CHECKPOINT_ATTN and _FFN; "
-            "GRADIENT_ACCUMULATION_STEPS keeps the effective batch (guide, cured)"
+            f"error: a batch does not fit: {str(error).splitlines()[0]}\nhint: {keys(args).SMALLER}"
         ) from None
     finally:
         if dist.is_initialized():

@@ -56,7 +56,7 @@ def part(text: str) -> float:
     return value
 
 
-def size(text: str | None, whole_bytes: float | None = None) -> float | None:
+def size(text: str | None, whole_bytes: float | None = None, of: str = "--memory") -> float | None:
     """The bytes of ``64GiB``, ``256GB`` or ``50%``, a part of this machine's memory or of ``whole_bytes``."""
     if text is None:
         return None
@@ -66,7 +66,7 @@ def size(text: str | None, whole_bytes: float | None = None) -> float | None:
     try:
         return float(named_bytes(text, total))
     except ValueError as error:
-        raise UsageError(f"--memory: {error}", hint="write 64GiB, 64GB or 50%") from None
+        raise UsageError(f"{of}: {error}", hint="write 64GiB, 64GB or 50%") from None
 
 
 def add_command(parser: argparse.ArgumentParser, usage: str) -> None:

@@ -6,7 +6,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hotloop import language
 from hotloop.cli import arguments
@@ -16,6 +16,7 @@ from hotloop.errors import UsageError
 if TYPE_CHECKING:
     from hotloop.diagnose.evidence import Evidence
     from hotloop.tune.plans import Machine
+    from hotloop.tune.plans.batch import Planned
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -37,7 +38,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=arguments.seconds,
         help="the step's own time there, without waiting: 12ms",
     )
-    words = "a run of another batch size, precision or model, planned as well: what each choice gives"
+    there.add_argument("--device-memory", metavar="SIZE", help="memory of each GPU there: 24GiB")
+    words = "a run of another batch size, precision or model, planned as well: which to choose"
     parser.add_argument("--beside", metavar="RUN", action="append", default=[], type=Path, help=words)
     arguments.add_json(parser, "the plans as JSON")
 
@@ -45,11 +47,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 0 where there are plans."""
     from hotloop.report.plan import render
-    from hotloop.tune.plans.document import choices
+    from hotloop.tune.plans.batch import choices, chosen
 
-    told, *others = [_planned(run, options) for run in (arguments.run_of(options.run), *options.beside)]
-    if others:
-        told["choices"] = choices([told, *others])
+    runs = [_planned(run, options) for run in (arguments.run_of(options.run), *options.beside)]
+    told = {**runs[0].document, "batch": chosen(runs)}
+    if options.beside:
+        told["choices"] = choices(runs)
     if options.json:
         print(json.dumps(told, indent=1))
     else:
@@ -57,10 +60,11 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def _planned(run: Path, options: argparse.Namespace) -> dict[str, Any]:
+def _planned(run: Path, options: argparse.Namespace) -> Planned:
     from hotloop.flow.examine import examine, read
     from hotloop.tune import plans
     from hotloop.tune.calibrate import calibrate
+    from hotloop.tune.plans.batch import Planned
     from hotloop.tune.plans.document import document
 
     examination = examine(read(run))
@@ -71,7 +75,13 @@ def _planned(run: Path, options: argparse.Namespace) -> dict[str, Any]:
     machine = _machine(options, evidence)
     with progress("planning") as advance:
         made = plans.make(pipeline, machine, examination.findings, advance)
-    return document(made, evidence.steps, examination.recording)
+    return Planned(
+        document=document(made, evidence.steps, examination.recording),
+        plans=made,
+        steps=evidence.steps,
+        recording=examination.recording,
+        room_bytes=arguments.size(options.device_memory, of="--device-memory"),
+    )
 
 
 def _machine(options: argparse.Namespace, evidence: Evidence) -> Machine:

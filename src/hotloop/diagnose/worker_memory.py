@@ -30,8 +30,8 @@ class WorkerMemory:
     forked: bool
     private_bytes: float
     copied_bytes: float
+    copied_first_bytes: float  # at the first sample
     seconds: float
-    num_samples: int
     from_s: float  # when it was sampled first and last, on the launcher's clock
     until_s: float
 
@@ -86,8 +86,8 @@ def _worker(worker: Process, columns: Mapping[str, Any]) -> WorkerMemory | None:
         forked=forked,
         private_bytes=float(uss[last]),
         copied_bytes=float(copied[last]),
+        copied_first_bytes=float(copied[first]),
         seconds=float(seconds[last] - seconds[first]),
-        num_samples=len(known),
         from_s=float(seconds[0]),
         until_s=float(seconds[-1]),
     )

@@ -50,7 +50,7 @@ class NotPlainError(BakeError):
 
 
 class StaleBakeError(BakeError):
-    """The dataset (its code, parameters or source files) is no longer the one that was baked."""
+    """The dataset (its code, parameters, source files) or the format is no longer the one that was baked."""
 
 
 class DamagedBakeError(BakeError):

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import PurePath
+from collections.abc import Mapping
 from typing import Any
 
 from hotloop import units
-from hotloop.report import words
+from hotloop.report import batch, words
 from hotloop.report.footprint import Section, advice, page, table
 
 
@@ -21,7 +20,8 @@ def render(document: Mapping[str, Any], *, width: int = 80) -> str:
             head,
             _table(document, width),
             *(_details(plan, said, document["cwd"], width) for plan in document["plans"]),
-            _choices(document.get("choices", ()), width),
+            batch.choices(document.get("choices", ()), width),
+            batch.chosen(document["batch"], width),
             advice([text for text in document["doubts"] if text not in said], width),
         ]
     )
@@ -62,17 +62,6 @@ def _table(document: Mapping[str, Any], width: int) -> Section:
             ]
         )
     return table(rows, width, left=(0, 5, 7))
-
-
-def _choices(rows: Sequence[Mapping[str, Any]], width: int) -> Section:
-    said = [["choice", "plan", "batch", "samples/s", "host", "device"]]
-    for number, row in enumerate(rows):
-        other = words.command(PurePath(word).name for word in row["words"]) or f"run {number + 1}"
-        name = other if number else "this run"
-        speed, sizes = units.rate(row["samples_per_s"] or 0.0), (row["host_bytes"], row["device_bytes"])
-        known = [units.size(size) if size else "-" for size in sizes]
-        said.append([words.cut(name, width - 52), row["name"], f"{row['batch_samples']:g}", speed, *known])
-    return table(said, width, left=(0, 1)) if rows else []
 
 
 def _ratio(value: float) -> str:

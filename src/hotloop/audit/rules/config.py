@@ -107,7 +107,7 @@ def _ignored_entry(program: Program, loader: Loader, meaning: str) -> Iterator[H
         (config, entry)
         for config in program.configs
         for entry in config.entries
-        if meaning_of(entry.name) == meaning and not EVALUATION.search(entry.key)
+        if meaning_of(entry.key) == meaning and not EVALUATION.search(entry.key)
     ]
     for config, entry in entries if len(entries) == 1 else ():
         if entry.value == value or isinstance(entry.value, str):

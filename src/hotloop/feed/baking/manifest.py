@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 from hotloop.feed.baking import plain
 from hotloop.feed.baking.schema import Column, Schema
-from hotloop.feed.errors import BakeError, DamagedBakeError, NotPlainError
+from hotloop.feed.errors import BakeError, DamagedBakeError, NotPlainError, StaleBakeError
 from hotloop.feed.identity.fingerprint import Fingerprint
 from hotloop.feed.layout import Field
 
@@ -125,7 +125,7 @@ def read(folder: Path, name: str = FILE, *, trust: bool = False) -> Manifest:
     """The manifest of the bake in ``folder``.
 
     Raises:
-        BakeError: there is none, or it is of another version.
+        BakeError: there is none; a StaleBakeError where it is of another version.
         NotPlainError: the samples' class is not imported, and ``trust`` is not said.
         DamagedBakeError: it is not what was written.
     """
@@ -146,7 +146,7 @@ def read(folder: Path, name: str = FILE, *, trust: bool = False) -> Manifest:
     if _crc(content) != crc or not text.endswith("}\n"):
         raise damaged(path, "its checksum does not match")
     if version != VERSION:
-        raise BakeError(
+        raise StaleBakeError(
             f"{path} has format {version}; this hotloop reads format {VERSION}",
             hint="bake again with overwrite=True, or use the hotloop that wrote it",
         )

@@ -74,6 +74,7 @@ class Plans:
 
     machine: Machine
     pipeline: Pipeline
+    on: Setup  # the run's own settings, there
     now: Prediction
     plans: tuple[Plan, ...]
     doubts: tuple[str, ...]
@@ -92,6 +93,7 @@ def make(pipeline: Pipeline, machine: Machine, findings: Sequence[Finding], adva
     return Plans(
         machine=machine,
         pipeline=pipeline,
+        on=pipeline.complete(on),
         now=now,
         plans=plans,
         doubts=_doubts(pipeline, machine, now),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -35,22 +35,6 @@ def document(plans: Plans, steps: Steps, recording: Recording) -> dict[str, Any]
         "plans": [_plan(plan, steps, recording.command) for plan in plans.plans],
         "doubts": list(plans.doubts),
     }
-
-
-def choices(documents: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Other trainings, by the words of their command that the first lacks, each with its fastest plan."""
-    sure = ([one["now"], *(plan for plan in one["plans"] if plan["recommended"])] for one in documents)
-    best = [min(ways, key=lambda way: way["s_per_step"]) for ways in sure]
-    return [
-        {
-            "words": [word for word in one["command"] if word not in documents[0]["command"]],
-            "batch_samples": one["now"]["batch_samples"],
-            "device_bytes": one["device_bytes"],
-            "name": way.get("name", "now"),
-            **{key: way[key] for key in ("num_workers", "samples_per_s", "host_bytes")},
-        }
-        for one, way in zip(documents, best, strict=True)
-    ]
 
 
 def _plan(plan: Plan, steps: Steps, command: Sequence[str]) -> dict[str, Any]:
