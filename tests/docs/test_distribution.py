@@ -44,9 +44,7 @@ def _installs_and_runs(file: Path, present: set[str], folder: Path) -> None:
     subprocess.run([sys.executable, "-m", "pip", *install, file], check=True)
     subprocess.run([python, "-c", "from hotloop import fast; assert fast.Hook"], check=True, cwd=folder)
     [metadata] = place.glob("hotloop-*.dist-info/METADATA")
-    assert not re.findall(r"\]\((?!https?:|#)[^)]*\)", metadata.read_text()), (
-        "an index shows no file beside it"
-    )
+    assert not re.findall(r"\]\((?!https?:|#)[^)]*\)", metadata.read_text())
     assert (folder / "share/man/man1/hotloop.1").is_file()
     for words, expected in {
         "--version": f"0 hotloop {distribution('hotloop').version}\n",
