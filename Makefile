@@ -2,6 +2,7 @@
 # make quick    the tests that start no process and train no system, about a minute
 # make test     everything CI runs
 # make nightly  security, and what takes long: the five systems, endurance, and scripts in interpreters of their own
+# make dist   what is uploaded, in dist/: the source and a wheel with the tag of a manylinux
 # One virtual environment, made once; constraints.txt holds the tested versions.
 
 PYTHON ?= python3
@@ -10,8 +11,9 @@ BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
 # Tests that run at once; 0 runs them in one process.
 JOBS   ?= 2
+DIST   := dist
 
-.PHONY: demo quick test nightly security sbom lint types docs site matrix bench bench-feed bench-workloads accuracy dry-run gpu clean
+.PHONY: demo quick test nightly security sbom lint types docs site matrix bench bench-feed bench-workloads accuracy dry-run gpu dist clean
 
 $(READY): pyproject.toml constraints.txt hatch_build.py src/hotloop/_fast.c src/hotloop/_hooks.c
 	$(PYTHON) -m venv $(VENV)
@@ -95,6 +97,14 @@ gpu:
 	PYTHONPATH=src $(PYTHON) -m pytest -m gpu $$(grep -rl --include='test_*.py' 'mark.gpu' tests)
 	PYTHONPATH=src $(PYTHON) benchmarks/gpu/run.py --out $${OUT:-benchmarks/results}
 	PYTHONPATH=src $(PYTHON) benchmarks/gpu/systems.py --race --observe --out $${OUT:-benchmarks/results}
+
+# The source, and a wheel built from it for this Python. The tag is the oldest manylinux that has its symbols.
+dist: $(READY)
+	rm -rf $(DIST)
+	$(BIN)/python -m build --no-isolation --outdir $(DIST)/built
+	PATH="$(BIN):$$PATH" $(BIN)/auditwheel repair --wheel-dir $(DIST) $(DIST)/built/*.whl
+	mv $(DIST)/built/*.tar.gz $(DIST) && rm -r $(DIST)/built
+	$(BIN)/twine check --strict $(DIST)/*
 
 clean:
 	rm -rf $(VENV) build dist src/*.egg-info hotloop-runs

@@ -25,10 +25,6 @@ def hotloop(*arguments: str, cwd: Path | None = None, warm: bool = True) -> subp
     return running.hotloop(*arguments, folder=cwd or Path.cwd(), warm=warm)
 
 
-def test_version_goes_to_standard_output() -> None:
-    assert hotloop("--version").stdout.startswith("hotloop 0.")
-
-
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [

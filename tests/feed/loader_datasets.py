@@ -6,18 +6,14 @@ import random
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
+from bake_datasets import Point
 from torch.utils.data import Dataset, IterableDataset, get_worker_info
 
 from hotloop.feed.collating import Out
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
 
 
 @dataclass

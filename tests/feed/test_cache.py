@@ -8,12 +8,12 @@ import math
 import random
 import warnings
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
-from bake_datasets import Given
+from bake_datasets import Given, Point, Scene
 from cache_samples import Ragged, Squares, is_right
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -34,17 +34,6 @@ def on_our_own(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """What else runs here has nothing to do with these tests: short memory, another run of these tests."""
     monkeypatch.setattr(rendezvous.tempfile, "tempdir", str(tmp_path))
     monkeypatch.setattr(budget, "memory_is_short", lambda: False)
-
-
-class Point(NamedTuple):
-    x: Any
-    y: Any
-
-
-@dataclasses.dataclass
-class Box:
-    corners: Any
-    label: str
 
 
 def same(left: Any, right: Any) -> bool:
@@ -80,7 +69,7 @@ leaves = st.one_of(
     st.tuples(st.sampled_from(["u1", "<f8", ">i4", "M8[s]", "S3"]), st.integers(0, 9)).map(
         lambda made: np.zeros(made[1], made[0])
     ),
-    st.sampled_from([np.float32(1.5), np.int64(3), np.bool_(True), 2j, Box]),
+    st.sampled_from([np.float32(1.5), np.int64(3), np.bool_(True), 2j, Scene]),
 )
 trees = st.recursive(
     leaves,
@@ -89,7 +78,7 @@ trees = st.recursive(
         st.lists(inner, max_size=3).map(tuple),
         st.dictionaries(st.text(max_size=4), inner, max_size=3),
         st.builds(Point, inner, inner),
-        st.builds(Box, inner, st.text(max_size=5)),
+        st.builds(Scene, inner, st.text(max_size=5)),
         st.dictionaries(st.integers(), inner, max_size=2).map(collections.OrderedDict),
     ),
     max_leaves=8,

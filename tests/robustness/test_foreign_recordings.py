@@ -46,7 +46,8 @@ Change = Callable[[str, dict[str, Any]], dict[str, Any]]
 @pytest.fixture(scope="module")
 def own(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("own")
-    script(folder, "for _ in range(3):\n    epoch()\n    torch.save(model.state_dict(), 'model.pt')\n")
+    guarded = "if __name__ == '__main__':\n    for _ in range(3):\n        epoch()\n"
+    script(folder, guarded + "        torch.save(model.state_dict(), 'model.pt')\n")
     done = hotloop(
         "run", "--evidence", "--out", "run", "--", sys.executable, "train.py", folder=folder, timeout=60
     )

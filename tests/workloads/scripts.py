@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import os
 import subprocess
 import sys
@@ -63,3 +64,11 @@ def finished(
 def losses(rows: list[dict[str, float]]) -> list[float]:
     """The losses of a step log."""
     return [row["loss"] for row in rows]
+
+
+def train(modules: Modules, folder: Path, out: Path, *flags: str) -> list[dict[str, float]]:
+    log = out / "steps.jsonl"
+    out.mkdir(exist_ok=True)
+    command = ["--scale", "tiny", "--data", str(folder), "--out", str(out), "--step_log", str(log), *flags]
+    modules["train"].main(command)
+    return [json.loads(line) for line in log.read_text().splitlines()]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.workloads.scripts import TORCHRUN, WITHOUT_HOTLOOP, Modules, finished, losses
+from tests.workloads.scripts import TORCHRUN, WITHOUT_HOTLOOP, Modules, finished, losses, train
 
 pytest.importorskip("torch")
 pytest.importorskip("yaml")
@@ -19,14 +19,6 @@ import torch
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "workloads" / "landmarks"
 MODULES = ("config", "data", "model", "as_found", "cured", "train")
-
-
-def train(modules: Modules, folder: Path, out: Path, *flags: str) -> list[dict[str, float]]:
-    log = out / "steps.jsonl"
-    out.mkdir(exist_ok=True)
-    command = ["--scale", "tiny", "--data", str(folder), "--out", str(out), "--step_log", str(log), *flags]
-    modules["train"].main(command)
-    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def batch_of(modules: Modules, folder: Path, **options: Any) -> dict[str, torch.Tensor]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import re
 from pathlib import Path
 
 import pytest
-from tests.workloads.scripts import TORCHRUN, WITHOUT_HOTLOOP, Modules, finished
+from tests.workloads.scripts import TORCHRUN, WITHOUT_HOTLOOP, Modules, finished, train
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -18,14 +17,6 @@ import torch  # noqa: E402
 
 FOLDER = Path(__file__).parents[2] / "workloads" / "tcn_state"
 MODULES = ("data", "model", "train")
-
-
-def train(modules: Modules, folder: Path, out: Path, *flags: str) -> list[dict[str, float]]:
-    log = out / "steps.jsonl"
-    out.mkdir(exist_ok=True)
-    command = ["--scale", "tiny", "--data", str(folder), "--out", str(out), "--step_log", str(log), *flags]
-    modules["train"].main(command)
-    return [json.loads(line) for line in log.read_text().splitlines()]
 
 
 def test_files_are_matlab_v73(modules: Modules, folder: Path) -> None:
