@@ -3,8 +3,8 @@
 A catalogue (gettext) holds whole texts, and templates such as ``{n} steps, {a} in all``; a place whose name
 begins with n takes a number, one that begins with o a clause or nothing. What is put into a place is looked
 up in turn, so one sentence may be made of several; in a place whose name begins with x stands a name of the
-user's, which stays. Several sentences that are in no template together are looked up one by one. A text that
-the catalogue lacks stays English.
+user's, which stays. Several sentences, or clauses behind "; ", that are in no template together are looked up
+one by one. A text that the catalogue lacks stays English.
 """
 
 from __future__ import annotations
@@ -90,7 +90,14 @@ def said(text: str) -> str:
     for _, _, template in near:
         if found := _asks(template).fullmatch(text):
             return _PLACE.sub(lambda place: _put(place[1], found[place[1]]), _texts[template])
-    return " ".join(others)
+    clauses = text.split("; ") if len(sentences) == 1 else [text]
+    others = [" ".join(others)] if len(clauses) == 1 else list(map(said, clauses))
+    return ("；" if others != clauses else "; ").join(others)
+
+
+def marked(mark: str, text: str) -> str:
+    """``error: TEXT``, the text looked up by itself: a template may take the mark for a part of it."""
+    return said(f"{mark}: {said(text)}")
 
 
 @lru_cache(maxsize=1024)

@@ -20,12 +20,21 @@ from hotloop.findings import ENTRIES
 from hotloop.phases import CLASSES
 from hotloop.remedy import catalogue
 from hotloop.report import words
+from hotloop.source.nodes import last_name
 
 SOURCE = Path(language.__file__).parent
-#: Where findings get their sentences.
-RULES = [*(SOURCE / "diagnose").rglob("*.py"), *(SOURCE / "audit/rules").glob("*.py")]
+#: Where findings get their sentences, and where edits, launches and options are refused.
+SAYING = ("diagnose/", "audit/rules/", "cli/", "fix/", "remedy/", "tune/", "whatif/")
+#: What is raised here ends the user's own script, which speaks English; and scripts of a shell.
+ENGLISH_ONLY = re.compile(r"feed/(?!baking)|cli/completion")
 #: A word that is no part of a name, a path or a pattern; a sentence has three.
 WORD = re.compile(r"(?<![\w.=/-])[a-z]{2,}(?![\w.=(/])")
+#: Code, markup, and commands to copy.
+CODE = re.compile(r"^[\"\[\n]|[\\|<$]|  # |^pip |^hotloop [a-z-]+( (-|\[|[A-Z]+\b)|$)")
+#: What stays where only parts of a text are translated.
+REST = re.compile(
+    r"(?<![\w.=/-])(the|is|are|was|were|of|that|which|its|it|an?|this|there|has|have)(?= [\da-z]{2}| 7)"
+)
 LANGUAGES = sorted(path.name for path in language.FOLDER.iterdir())
 
 
@@ -49,17 +58,32 @@ def texts() -> Iterator[str]:
         yield from (said, *(action.help or "" for action in parser._actions))
 
 
-def sentences(node: ast.AST) -> Iterator[str]:
-    """The texts in a piece of source, with 7 in their places: a clause that may be empty is left out."""
+def refusals(trees: list[ast.Module]) -> set[str]:
+    """Names of hotloop's own exceptions, and of functions that return one."""
+    nodes = [node for tree in trees for node in ast.walk(tree)]
+    found, before = {"Exception"}, set[str]()
+    while found != before:
+        before = set(found)
+        classes = (node for node in nodes if isinstance(node, ast.ClassDef))
+        found |= {node.name for node in classes if {*map(last_name, node.bases)} & before}
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.returns)
+    return (found - {"Exception"}) | {node.name for node in functions if last_name(node.returns) in found}
+
+
+def sentences(node: ast.AST, least: int, refusing: set[str]) -> Iterator[str]:
+    """The texts of at least so many words, where something is refused of one; with 7 in their places, and
+    without a clause that may be empty.
+    """
     match node:
         case ast.Expr(ast.Constant()) | ast.Call(ast.Attribute(ast.Name("re"))) | ast.Call(ast.Name("_size")):
             return  # no text, or a pattern for what other programs say
         case ast.Constant(str()) | ast.JoinedStr():
             found = (re.sub(r"(?<=[\w)])\0+", "", text).replace("\0", "7") for text in filled(node))
-            yield from (one for one in found if len(WORD.findall(one)) >= 3 and not {*"\\|"} & {*one})
+            yield from (one for one in found if len(WORD.findall(one)) >= least and not CODE.search(one))
         case _:
+            refused = isinstance(node, ast.Call) and last_name(node.func) in refusing
             for child in ast.iter_child_nodes(node):
-                yield from sentences(child)
+                yield from sentences(child, 1 if refused else least, refusing)
 
 
 def filled(node: ast.AST) -> list[str]:
@@ -68,6 +92,8 @@ def filled(node: ast.AST) -> list[str]:
             return [text]
         case ast.JoinedStr(values):
             return ["".join(one) for one in product(*map(filled, values))]
+        case ast.FormattedValue(ast.Constant(value), _, ast.JoinedStr([ast.Constant(form)])):
+            return [format(value, form)]  # the head of a table
         case ast.FormattedValue(value):
             return filled(value)
         case ast.IfExp(_, body, other):
@@ -75,11 +101,21 @@ def filled(node: ast.AST) -> list[str]:
     return ["\0"]
 
 
-def test_what_rules_say_is_there_sentence_by_sentence(other: str) -> None:
-    found = {text: path.name for path in RULES for text in sentences(ast.parse(path.read_text()))}
-    assert len(found) > 400
-    own = {text: {text, text.lstrip()} for text in found}  # as a clause, or as a sentence behind another
-    assert {text: file for text, file in found.items() if {*map(language.said, own[text])} == own[text]} == {}
+def test_what_is_found_and_refused_is_there_sentence_by_sentence(other: str) -> None:
+    files = {str(path.relative_to(SOURCE)): path.read_text() for path in SOURCE.rglob("*.py")}
+    trees = {name: ast.parse(text) for name, text in files.items() if not ENGLISH_ONLY.match(name)}
+    refusing = refusals([*trees.values()])
+    assert {"Cannot", "Unfit", "UsageError", "_needed"} <= refusing
+    found = {
+        text: name
+        for name, tree in trees.items()
+        for text in sentences(tree, 3 if name.startswith(SAYING) else 99, refusing)
+    }
+    assert len(found) > 1200
+    own = {text: {text, text.strip()} for text in found}  # as a clause, or as a sentence behind another
+    translated = {text: {*map(language.said, own[text])} - own[text] for text in found}
+    assert {text: found[text] for text, others in translated.items() if not others} == {}
+    assert [others for others in translated.values() if all(map(REST.search, others)) and others] == []
 
 
 def test_no_text_of_a_finding_remedy_verdict_or_help_is_missing(other: str) -> None:
