@@ -125,11 +125,8 @@ def _words(fixed: Fixed, run: Path) -> str:
         )
         lines += ["measure it:", *_compared(run, patch.scene.command)]
     elif patch.files and not fixed.refused:
-        there = [] if Path.cwd() == root else ["-C", str(root)]
-        lines += [
-            "not written: add --write, or pipe this into",
-            f"    {shlex.join(['git', *there, 'apply'])}",
-        ]
+        apply = ["git", "apply"] if Path.cwd() == root else ["git", "-C", str(root), "apply"]
+        lines += ["not written: add --write, or pipe this into", f"    {shlex.join(apply)}"]
     return "".join(f"{shown(line) if line.startswith('    ') else folded(line)}\n" for line in lines)
 
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.flow.examine import Examination, examine, publish, read
 from hotloop.flow.observe import new_run_folder, observe, say_why_ended
+from hotloop.language import said
 from hotloop.launch.command import Outcome
 from hotloop.record.publish import write_text_atomic
 from hotloop.remedy import catalogue
@@ -158,12 +159,10 @@ def _together(candidates: Sequence[Applied]) -> list[dict[str, Any]]:
 
 def _announce(remedies: Sequence[Applied]) -> None:
     """What the interventions do to the run's own results, in the catalogue's words."""
-    changing = [f"  {one}: {one.remedy.alters}" for one in remedies if one.remedy.effect != "exact"]
+    changing = [f"  {one}: {said(one.remedy.alters)}" for one in remedies if one.remedy.effect != "exact"]
     if changing:
-        print(
-            "hotloop: what this run writes (checkpoints, logs) is of a run that was measured; --throw-away "
-            "drops that. In the blocks of",
-            *changing,
-            sep="\n",
-            file=sys.stderr,
+        words = (
+            "what this run writes (checkpoints, logs) is of a run that was measured; --throw-away drops "
+            "that. In the blocks of"
         )
+        print(f"hotloop: {said(words)}", *changing, sep="\n", file=sys.stderr)
