@@ -6,7 +6,10 @@ import argparse
 import ast
 import gettext
 import importlib
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -58,16 +61,12 @@ def texts() -> Iterator[str]:
         yield from (said, *(action.help or "" for action in parser._actions))
 
 
-def refusals(trees: list[ast.Module]) -> set[str]:
+def refusals(nodes: list[ast.AST]) -> set[str]:
     """Names of hotloop's own exceptions, and of functions that return one."""
-    nodes = [node for tree in trees for node in ast.walk(tree)]
-    found, before = {"Exception"}, set[str]()
-    while found != before:
-        before = set(found)
-        classes = (node for node in nodes if isinstance(node, ast.ClassDef))
-        found |= {node.name for node in classes if {*map(last_name, node.bases)} & before}
-    functions = (node for node in nodes if isinstance(node, ast.FunctionDef) and node.returns)
-    return (found - {"Exception"}) | {node.name for node in functions if last_name(node.returns) in found}
+    found, classes = {"Exception"}, [one for one in nodes if isinstance(one, ast.ClassDef)]
+    for _ in range(4):  # classes below each other
+        found |= {one.name for one in classes if {*map(last_name, one.bases)} & found}
+    return found | {one.name for one in nodes if last_name(getattr(one, "returns", None)) in found}  # type: ignore[attr-defined]
 
 
 def sentences(node: ast.AST, least: int, refusing: set[str]) -> Iterator[str]:
@@ -102,20 +101,18 @@ def filled(node: ast.AST) -> list[str]:
 
 
 def test_what_is_found_and_refused_is_there_sentence_by_sentence(other: str) -> None:
-    files = {str(path.relative_to(SOURCE)): path.read_text() for path in SOURCE.rglob("*.py")}
-    trees = {name: ast.parse(text) for name, text in files.items() if not ENGLISH_ONLY.match(name)}
-    refusing = refusals([*trees.values()])
-    assert {"Cannot", "Unfit", "UsageError", "_needed"} <= refusing
-    found = {
-        text: name
-        for name, tree in trees.items()
-        for text in sentences(tree, 3 if name.startswith(SAYING) else 99, refusing)
-    }
-    assert len(found) > 1200
+    paths = {str(path.relative_to(SOURCE)): path for path in SOURCE.rglob("*.py")}
+    trees = {at: ast.parse(path.read_text()) for at, path in paths.items() if not ENGLISH_ONLY.match(at)}
+    refusing = refusals([node for tree in trees.values() for node in ast.walk(tree)])
+    least = {at: 3 if at.startswith(SAYING) else 99 for at in trees}
+    found = {text: at for at, tree in trees.items() for text in sentences(tree, least[at], refusing)}
+    cases = "".join(path.read_text() for path in (Path(__file__).parents[1] / "fix/golden").glob("*.case"))
+    refused = dict.fromkeys(re.findall(r"(?m)^[a-z-]+: \S+:\d+: (.+)\n    ", cases), "golden")
+    assert {"Cannot", "UsageError", "_needed"} <= refusing and len(found) > 1200 and len(refused) > 35
+    found |= refused  # with names and numbers in their places
     own = {text: {text, text.strip()} for text in found}  # as a clause, or as a sentence behind another
-    translated = {text: {*map(language.said, own[text])} - own[text] for text in found}
-    assert {text: found[text] for text, others in translated.items() if not others} == {}
-    assert [others for others in translated.values() if all(map(REST.search, others)) and others] == []
+    others = {text: {*map(language.said, own[text])} - own[text] for text in found}
+    assert [(found[text], text) for text in found if all(map(REST.search, others[text]))] == []
 
 
 def test_no_text_of_a_finding_remedy_verdict_or_help_is_missing(other: str) -> None:
@@ -152,10 +149,24 @@ def test_names_of_the_users_and_long_texts_stay(other: str) -> None:
     assert "&lt;b&gt;" in page
 
 
-def test_help_speaks_the_language_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["tune", "--lang", "zh", "--help"])
-    assert "总预算" in capsys.readouterr().out
-    assert main(["report", "--lang", "xx"]) == 2
-    assert "languages: en, zh" in capsys.readouterr().err
+def test_help_and_errors_speak_the_language_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, text in {
+        "tune --lang zh --help": "总预算",
+        "--lang zh report nothere": "错误：nothere 不存在，或不是文件夹\n提示：",
+        "--lang zh run --apply nosuch -- python": "错误：没有改法 'nosuch'\n提示：有：asynchronous",
+        "--lang zh run --steps x": "hotloop run：错误：参数 --steps：'x' 不是从 1 起的整数",
+        "--lang zh verify --effect x": "hotloop verify：错误：参数 --effect：无效的选择：'x'（可选 ",
+        "report --lang xx": "languages: en, zh",
+    }.items():
+        with pytest.raises(SystemExit):
+            sys.exit(main(given.split()))
+        assert text in "".join(capsys.readouterr())
+    ask = "import sys; sys.addaudithook(lambda kind, of: kind == 'open' and print(of[0]));"
+    ask += "from hotloop.cli.main import main; main(['--help'])"
+    for name in ("en_US.UTF-8", "zh_CN.UTF-8"):  # the catalogue is read where it is spoken
+        env = {**os.environ, "LC_ALL": name}
+        done = subprocess.run(
+            [sys.executable, "-c", ask], env=env, capture_output=True, text=True, check=True
+        )
+        assert ("hotloop.mo" in done.stdout) is name.startswith("zh")
     language.choose("en")
