@@ -18,16 +18,13 @@ import pytest
 
 from hotloop import language
 from hotloop.cli.main import VERBS, _in_language, main
-from hotloop.diagnose import bottleneck
-from hotloop.findings import ENTRIES
-from hotloop.phases import CLASSES
 from hotloop.remedy import catalogue
 from hotloop.report import words
 from hotloop.source.nodes import last_name
 
 SOURCE = Path(language.__file__).parent
 #: Where findings get their sentences, and where edits, launches and options are refused.
-SAYING = ("diagnose/", "audit/rules/", "cli/", "fix/", "remedy/", "tune/", "whatif/")
+SAYING = ("diagnose/", "findings/", "audit/rules/", "cli/", "fix/", "remedy/", "tune/", "whatif/")
 #: What is raised here ends the user's own script, which speaks English; and scripts of a shell.
 ENGLISH_ONLY = re.compile(r"feed/(?!baking)|cli/completion")
 #: A word that is no part of a name, a path or a pattern; a sentence has three.
@@ -49,12 +46,9 @@ def other(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def texts() -> Iterator[str]:
-    for entry in ENTRIES.values():
-        yield from (entry.title, entry.advice)
     for one in catalogue.remedies():
         yield from (one.summary, one.alters, f"{one.effect}, {' and '.join(one.forms)}", f"for {one.answers}")
     yield from words.PHASE_WORDS.values()
-    yield from (bottleneck._BOUND[name].format(share="58 %") for name in CLASSES)
     for verb, said in VERBS.items():
         parser = argparse.ArgumentParser()
         importlib.import_module(f"hotloop.cli.{verb.replace('-', '_')}").add_arguments(parser)
@@ -66,7 +60,7 @@ def refusals(nodes: list[ast.AST]) -> set[str]:
     found, classes = {"Exception"}, [one for one in nodes if isinstance(one, ast.ClassDef)]
     for _ in range(4):  # classes below each other
         found |= {one.name for one in classes if {*map(last_name, one.bases)} & found}
-    return found | {one.name for one in nodes if last_name(getattr(one, "returns", None)) in found}  # type: ignore[attr-defined]
+    return found | {one.name for one in nodes if last_name(getattr(one, "returns", None)) in found}
 
 
 def sentences(node: ast.AST, least: int, refusing: set[str]) -> Iterator[str]:
