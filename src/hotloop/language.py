@@ -3,8 +3,8 @@
 A catalogue (gettext) holds whole texts, and templates such as ``{n} steps, {a} in all``; a place whose name
 begins with n takes a number, one that begins with o a clause or nothing. What is put into a place is looked
 up in turn, so one sentence may be made of several; in a place whose name begins with x stands a name of the
-user's, which stays. Several sentences that are in no template together are looked up one by one. A text that
-the catalogue lacks stays English.
+user's, which stays. Several sentences, or clauses behind "; " or a bracket, that are in no template together
+are looked up one by one. A text that the catalogue lacks stays English.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PLACE, _WORD = re.compile(r"\{(\w+)\}"), re.compile(r"\w+")
 #: What a place takes, by the first letter of its name.
 _TAKES = {"n": r"[\d,.]+", "o": "(?:[ ,:;(].*?)?", "t": r"[\d,.]+ (?:ns|us|ms|s|min|h)(?: \d+ (?:min|s))?"}
 #: Characters of a text that templates are tried on: with several places each takes time as a power of them.
-_LONGEST = 900
+_LONGEST = 1200
 _SENTENCE = re.compile(r"(?<=[.?。]) (?=[A-Z])")
 #: Characters of Chinese, Japanese and Korean, between which a line may end.
 _EAST: Final = r"\u2e80-\u9fff\uac00-\ud7a3\uff00-\uff60"
@@ -60,9 +60,7 @@ def choose(name: str = "") -> None:
     _texts.clear()
     _templates.clear()
     said.cache_clear()
-    for text, other in getattr(found, "_catalog", {}).items():
-        if isinstance(text, str) and text:
-            _texts[text] = other
+    _texts.update((a, b) for a, b in getattr(found, "_catalog", {}).items() if a and isinstance(a, str))
     said_most = sorted(filter(_PLACE.search, _texts), key=lambda one: -len(_PLACE.sub("", one)))
     words = [{one for one in _WORD.findall(_PLACE.sub("0", text)) if "0" not in one} for text in said_most]
     often = Counter(word for of_one in words for word in of_one)
@@ -89,22 +87,25 @@ def said(text: str) -> str:
     near = sorted(one for word in words for one in _templates.get(word, ()) if one[1] <= words)
     for _, _, template in near:
         if found := _asks(template).fullmatch(text):
-            return _PLACE.sub(lambda place: _put(place[1], found[place[1]]), _texts[template])
+            return _PLACE.sub(lambda at: (said, str)[at[1][0] == "x"](found[at[1]]), _texts[template])
+    for mark, other in (("; ", "；"), (" (", " (")) if len(sentences) == 1 else ():
+        head, there, rest = text.partition(mark)
+        if there and (said(head), said(rest)) != (head, rest):
+            return said(head) + other + said(rest)
     return " ".join(others)
+
+
+def marked(mark: str, text: str) -> str:
+    """``error: TEXT``, each looked up by itself: a template may take the mark for a part of the text."""
+    return said(f"{mark}:") + " " * (not chosen()) + said(text)
 
 
 @lru_cache(maxsize=1024)
 def _asks(template: str) -> re.Pattern[str]:
     parts = _PLACE.split(template)
-    asks = (
-        f"(?P<{part}>{_TAKES.get(part[0], '.+?')})" if i % 2 else re.escape(part)
-        for i, part in enumerate(parts)
-    )
-    return re.compile("".join(asks), re.S)
-
-
-def _put(place: str, text: str) -> str:
-    return text if place[0] == "x" else said(text)
+    parts[::2] = map(re.escape, parts[::2])
+    parts[1::2] = [f"(?P<{part}>{_TAKES.get(part[0], '.+?')})" for part in parts[1::2]]
+    return re.compile("".join(parts), re.S)
 
 
 def lines(
@@ -149,9 +150,6 @@ def page(text: str) -> str:
         return found[0] if said(bare) == bare else html.escape(_BARE.sub(lambda _: said(bare), plain))
 
     parts = _QUIET.split(text)  # text, quiet, its tag, text ...
-    whole = "".join(
-        _TEXT.sub(translated, part) if number % 3 == 0 else part
-        for number, part in enumerate(parts)
-        if number % 3 != 2
-    )
-    return whole.replace('<html lang="en">', f'<html lang="{chosen()}">', 1)
+    parts[::3] = [_TEXT.sub(translated, part) for part in parts[::3]]
+    del parts[2::3]
+    return "".join(parts).replace('<html lang="en">', f'<html lang="{chosen()}">', 1)

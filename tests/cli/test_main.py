@@ -29,13 +29,11 @@ def hotloop(*arguments: str, cwd: Path | None = None, warm: bool = True) -> subp
     ("arguments", "words"),
     [
         (["run"], "no command to run"),
-        (["run", "--"], "no command to run"),
         (["run", "--", ""], "no command given"),
         (["run", "--steps", "0", "--", "true"], "from 1 on"),
         (["run", "--steps", "many", "--", "true"], "whole number"),
         (["run", "--", "/no/such/program"], "/no/such/program"),
         (["report", "/no/such/run"], "/no/such/run"),
-        (["report", "--json", "/no/such/run"], "/no/such/run"),
         (["report"], "no run is given"),
         (["verify", "--", "sh", "train.sh"], "no change to verify"),
         (["demo", "no-such-workload"], "no-such-workload"),

@@ -85,9 +85,9 @@ _FOLDER = TemporaryDirectory(prefix="hotloop-planted-")
 ROOT = Path(_FOLDER.name)
 
 
-def hotloop(*words: str) -> subprocess.CompletedProcess[str]:
+def hotloop(*words: str, **env: str) -> subprocess.CompletedProcess[str]:
     """The command line, in the folder of the runs."""
-    return running.hotloop(*words, folder=ROOT, timeout=300)
+    return running.hotloop(*words, folder=ROOT, timeout=300, env=env)
 
 
 def command(kind: str, workers: int = 0) -> list[str]:

@@ -6,7 +6,10 @@ import argparse
 import ast
 import gettext
 import importlib
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from itertools import product
 from pathlib import Path
@@ -15,17 +18,21 @@ import pytest
 
 from hotloop import language
 from hotloop.cli.main import VERBS, _in_language, main
-from hotloop.diagnose import bottleneck
-from hotloop.findings import ENTRIES
-from hotloop.phases import CLASSES
 from hotloop.remedy import catalogue
 from hotloop.report import words
+from hotloop.source.nodes import last_name
 
 SOURCE = Path(language.__file__).parent
-#: Where findings get their sentences.
-RULES = [*(SOURCE / "diagnose").rglob("*.py"), *(SOURCE / "audit/rules").glob("*.py")]
+#: Where findings get their sentences, and where edits, launches and options are refused.
+SAYING = ("diagnose/", "findings/", "audit/rules/", "cli/", "fix/", "remedy/", "tune/", "whatif/")
+#: What is raised here ends the user's own script, which speaks English; and scripts of a shell.
+ENGLISH_ONLY = re.compile(r"feed/(?!baking)|cli/completion")
 #: A word that is no part of a name, a path or a pattern; a sentence has three.
 WORD = re.compile(r"(?<![\w.=/-])[a-z]{2,}(?![\w.=(/])")
+#: Code, markup, and commands to copy.
+CODE = re.compile(r"^[\"\[\n]|[\\|<$]|  # |^pip |^hotloop [a-z-]+( (-|\[|[A-Z]+\b)|$)")
+#: What stays where a template takes the rest of a text for a name: words that no translation has so.
+REST = re.compile(r"(?<![\w.=/-])[a-z]{2,}(?:,? [a-z]{2,})+(?![\w.=(/])")
 LANGUAGES = sorted(path.name for path in language.FOLDER.iterdir())
 
 
@@ -37,29 +44,37 @@ def other(request: pytest.FixtureRequest) -> Iterator[str]:
 
 
 def texts() -> Iterator[str]:
-    for entry in ENTRIES.values():
-        yield from (entry.title, entry.advice)
     for one in catalogue.remedies():
         yield from (one.summary, one.alters, f"{one.effect}, {' and '.join(one.forms)}", f"for {one.answers}")
     yield from words.PHASE_WORDS.values()
-    yield from (bottleneck._BOUND[name].format(share="58 %") for name in CLASSES)
     for verb, said in VERBS.items():
         parser = argparse.ArgumentParser()
         importlib.import_module(f"hotloop.cli.{verb.replace('-', '_')}").add_arguments(parser)
         yield from (said, *(action.help or "" for action in parser._actions))
 
 
-def sentences(node: ast.AST) -> Iterator[str]:
-    """The texts in a piece of source, with 7 in their places: a clause that may be empty is left out."""
+def refusals(nodes: list[ast.AST]) -> set[str]:
+    """Names of hotloop's own exceptions, and of functions that return one."""
+    found, classes = {"Exception"}, [one for one in nodes if isinstance(one, ast.ClassDef)]
+    for _ in range(4):  # classes below each other
+        found |= {one.name for one in classes if {*map(last_name, one.bases)} & found}
+    return found | {one.name for one in nodes if last_name(getattr(one, "returns", None)) in found}
+
+
+def sentences(node: ast.AST, least: int, refusing: set[str]) -> Iterator[str]:
+    """The texts of at least so many words, where something is refused of one; with 7 in their places, and
+    without a clause that may be empty.
+    """
     match node:
         case ast.Expr(ast.Constant()) | ast.Call(ast.Attribute(ast.Name("re"))) | ast.Call(ast.Name("_size")):
             return  # no text, or a pattern for what other programs say
         case ast.Constant(str()) | ast.JoinedStr():
             found = (re.sub(r"(?<=[\w)])\0+", "", text).replace("\0", "7") for text in filled(node))
-            yield from (one for one in found if len(WORD.findall(one)) >= 3 and not {*"\\|"} & {*one})
+            yield from (one for one in found if len(WORD.findall(one)) >= least and not CODE.search(one))
         case _:
+            refused = isinstance(node, ast.Call) and last_name(node.func) in refusing
             for child in ast.iter_child_nodes(node):
-                yield from sentences(child)
+                yield from sentences(child, 1 if refused else least, refusing)
 
 
 def filled(node: ast.AST) -> list[str]:
@@ -68,6 +83,8 @@ def filled(node: ast.AST) -> list[str]:
             return [text]
         case ast.JoinedStr(values):
             return ["".join(one) for one in product(*map(filled, values))]
+        case ast.FormattedValue(ast.Constant(value), _, ast.JoinedStr([ast.Constant(form)])):
+            return [format(value, form)]  # the head of a table
         case ast.FormattedValue(value):
             return filled(value)
         case ast.IfExp(_, body, other):
@@ -75,11 +92,21 @@ def filled(node: ast.AST) -> list[str]:
     return ["\0"]
 
 
-def test_what_rules_say_is_there_sentence_by_sentence(other: str) -> None:
-    found = {text: path.name for path in RULES for text in sentences(ast.parse(path.read_text()))}
-    assert len(found) > 400
-    own = {text: {text, text.lstrip()} for text in found}  # as a clause, or as a sentence behind another
-    assert {text: file for text, file in found.items() if {*map(language.said, own[text])} == own[text]} == {}
+def test_what_is_found_and_refused_is_there_sentence_by_sentence(other: str) -> None:
+    paths = {str(path.relative_to(SOURCE)): path for path in SOURCE.rglob("*.py")}
+    trees = {at: ast.parse(path.read_text()) for at, path in paths.items() if not ENGLISH_ONLY.match(at)}
+    refusing = refusals([node for tree in trees.values() for node in ast.walk(tree)])
+    least = {at: 3 if at.startswith(SAYING) else 99 for at in trees}
+    found = {text: at for at, tree in trees.items() for text in sentences(tree, least[at], refusing)}
+    cases = "".join(path.read_text() for path in (Path(__file__).parents[1] / "fix/golden").glob("*.case"))
+    refused = dict.fromkeys(re.findall(r"(?m)^[a-z-]+: \S+:\d+: (.+)\n    ", cases), "golden")
+    assert {"Cannot", "UsageError", "_needed"} <= refusing and len(found) > 1200 and len(refused) > 35
+    found |= refused  # with names and numbers in their places
+    own = {text: {text, text.strip()} for text in found}  # as a clause, or as a sentence behind another
+    others = {text: {*map(language.said, own[text])} - own[text] for text in found}
+    spoken = {*REST.findall("\n".join(language._texts.values()))}
+    rest = {text: [{*REST.findall(one)} <= spoken for one in others[text]] for text in found}
+    assert [(found[text], text) for text in found if not any(rest[text])] == []
 
 
 def test_no_text_of_a_finding_remedy_verdict_or_help_is_missing(other: str) -> None:
@@ -116,10 +143,24 @@ def test_names_of_the_users_and_long_texts_stay(other: str) -> None:
     assert "&lt;b&gt;" in page
 
 
-def test_help_speaks_the_language_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit):
-        main(["tune", "--lang", "zh", "--help"])
-    assert "总预算" in capsys.readouterr().out
-    assert main(["report", "--lang", "xx"]) == 2
-    assert "languages: en, zh" in capsys.readouterr().err
+def test_help_and_errors_speak_the_language_that_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    for given, text in {
+        "tune --lang zh --help": "总预算",
+        "--lang zh report nothere": "错误：nothere 不存在，或不是文件夹\n提示：",
+        "--lang zh run --apply nosuch -- python": "错误：没有改法 'nosuch'\n提示：有：asynchronous",
+        "--lang zh run --steps x": "hotloop run：错误：参数 --steps：'x' 不是从 1 起的整数",
+        "--lang zh verify --effect x": "hotloop verify：错误：参数 --effect：无效的选择：'x'（可选 ",
+        "report --lang xx": "languages: en, zh",
+    }.items():
+        with pytest.raises(SystemExit):
+            sys.exit(main(given.split()))
+        assert text in "".join(capsys.readouterr())
+    ask = "import sys; sys.addaudithook(lambda kind, of: kind == 'open' and print(of[0]));"
+    ask += "from hotloop.cli.main import main; main(['--help'])"
+    for name in ("en_US.UTF-8", "zh_CN.UTF-8"):  # the catalogue is read where it is spoken
+        env = {**os.environ, "LC_ALL": name}
+        done = subprocess.run(
+            [sys.executable, "-c", ask], env=env, capture_output=True, text=True, check=True
+        )
+        assert ("hotloop.mo" in done.stdout) is name.startswith("zh")
     language.choose("en")

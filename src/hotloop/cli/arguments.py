@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import difflib
 import re
-import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from hotloop.cli.output import say
 from hotloop.errors import UsageError
+from hotloop.language import said
 from hotloop.units import parse_duration
 
 _PYTHON = re.compile(r"python[\d.]*")
@@ -26,7 +27,7 @@ def number(
         except ValueError:
             value = least - 1
         if not least <= value <= most:
-            raise argparse.ArgumentTypeError(f"{text!r} is not {what}")
+            raise argparse.ArgumentTypeError(said(f"{text!r} is not {what}"))
         return value
 
     return read
@@ -42,7 +43,7 @@ def seconds(text: str) -> float:
     try:
         return parse_duration(text)
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration: write 90s, 10m or 12ms") from None
+        raise argparse.ArgumentTypeError(said(f"{text!r} is no duration: write 90s, 10m or 12ms")) from None
 
 
 def part(text: str) -> float:
@@ -52,7 +53,7 @@ def part(text: str) -> float:
     except ValueError:
         value = -1.0
     if not 0 <= value < (10 if text.endswith("%") else 1):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a part: write 3%, or 0.03")
+        raise argparse.ArgumentTypeError(said(f"{text!r} is not a part: write 3%, or 0.03"))
     return value
 
 
@@ -115,7 +116,7 @@ def run_of(given: Path | None) -> Path:
             "no run is given, and hotloop-runs has none", hint="record one: hotloop run -- python train.py"
         )
     newest = max(known, key=lambda one: (one / "run.json").stat().st_mtime)
-    print(f"hotloop: the newest run, {newest}", file=sys.stderr)
+    say(f"the newest run, {newest}")
     return newest
 
 

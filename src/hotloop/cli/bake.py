@@ -14,7 +14,9 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from hotloop.cli import arguments
+from hotloop.cli.output import say
 from hotloop.errors import UsageError
+from hotloop.language import said
 
 if TYPE_CHECKING:
     from hotloop.feed import Baked
@@ -71,7 +73,7 @@ def main(options: argparse.Namespace) -> int:
     if options.json:
         print(json.dumps(_as_json(baked, wall_s), indent=1))
     else:
-        print(_words(baked, wall_s), file=sys.stderr)
+        say(_words(baked, wall_s))
     return 0
 
 
@@ -145,7 +147,7 @@ def _workers(text: str) -> int | Literal["auto"]:
     if text == "auto":
         return "auto"
     if not text.isdigit():
-        raise argparse.ArgumentTypeError(f'{text!r} is not a number of processes from 0 on, or "auto"')
+        raise argparse.ArgumentTypeError(said(f'{text!r} is not a number of processes from 0 on, or "auto"'))
     return int(text)
 
 
@@ -173,9 +175,9 @@ def _words(baked: Baked, wall_s: float) -> str:
 
     manifest = baked.manifest
     if manifest.num_parts and baked.num_kept == manifest.num_parts:
-        return f"hotloop: {baked.path} holds this dataset already ({manifest.num_samples:,} samples)"
+        return f"{baked.path} holds this dataset already ({manifest.num_samples:,} samples)"
     kept = f", {baked.num_kept} of {manifest.num_parts} parts from before" if baked.num_kept else ""
     return (
-        f"hotloop: wrote {manifest.num_samples:,} samples, {units.size(manifest.num_bytes)}, "
+        f"wrote {manifest.num_samples:,} samples, {units.size(manifest.num_bytes)}, "
         f"to {baked.path} in {units.duration(wall_s)}{kept}"
     )

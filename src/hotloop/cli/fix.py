@@ -125,7 +125,8 @@ def _words(fixed: Fixed, run: Path) -> str:
         )
         lines += ["measure it:", *_compared(run, patch.scene.command)]
     elif patch.files and not fixed.refused:
-        lines += ["not written: add --write, or pipe this into", f"    {_git_apply(root)}"]
+        apply = ["git", "apply"] if Path.cwd() == root else ["git", "-C", str(root), "apply"]
+        lines += ["not written: add --write, or pipe this into", f"    {shlex.join(apply)}"]
     return "".join(f"{shown(line) if line.startswith('    ') else folded(line)}\n" for line in lines)
 
 
@@ -142,14 +143,10 @@ def _compared(run: Path, command: Sequence[str]) -> list[str]:
 def _left(left: Left, root: Path, effect: str = "") -> list[str]:
     """What is left to a person: where, why, and what to write."""
     where = f"{words.path(left.file, str(root))}{f':{left.line}' if left.line else ''}: " if left.file else ""
-    what = f"not written. {where}{left.why}" if left.why else f"by hand{effect}. {where}".rstrip(": ")
+    why = language.said(left.why)
+    what = f"not written. {where}{why}" if why else f"by hand{effect}. {where}".rstrip(": ")
     write = language.lines(left.write, terminal_width(), "    ") if "\n" not in left.write else []
     return [f"{left.remedy}: {what}".rstrip("."), "\n".join(write) or f"    {left.write}"]
-
-
-def _git_apply(root: Path) -> str:
-    here = Path.cwd()
-    return "git apply" if here == root else shlex.join(["git", "-C", str(root), "apply"])
 
 
 def _spelled(one: Applied) -> str:

@@ -61,9 +61,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         return _verb(_in_language(list(sys.argv[1:] if argv is None else argv)))
     except HotloopError as error:
-        print(language.said(f"error: {shown(' '.join(error.message.split()))}"), file=sys.stderr)
+        print(language.marked("error", shown(" ".join(error.message.split()))), file=sys.stderr)
         if error.hint:
-            print(language.said(f"hint: {shown(error.hint)}"), file=sys.stderr)
+            print(language.marked("hint", shown(error.hint)), file=sys.stderr)
         return error.exit_code
     except BrokenPipeError:
         silence(sys.stdout)
@@ -73,14 +73,15 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 130
     except OSError as error:
         of = f": {error.filename}" if error.filename is not None else ""
-        print(f"error: {shown(f'{error.strerror or error}{of}')}", file=sys.stderr)
+        print(language.marked("error", shown(f"{error.strerror or error}{of}")), file=sys.stderr)
         silence(sys.stdout)  # it may be what could not be written
         return 3
     except Exception as error:  # Python's own exit code for these is 1, which means that a check said no
         import traceback
 
         traceback.print_exception(error)
-        print(f"error: hotloop {__version__} failed, which it should not: see above", file=sys.stderr)
+        words = f"hotloop {__version__} failed, which it should not: see above"
+        print(language.marked("error", words), file=sys.stderr)
         return 3
 
 
@@ -113,7 +114,7 @@ def _verb(arguments: Sequence[str]) -> int:
         return 2
     if getattr(options, "lang", None):
         language.choose(options.lang)
-    return int(importlib.import_module(_module(options.verb)).main(options))
+    return int(importlib.import_module(f"hotloop.cli.{options.verb.replace('-', '_')}").main(options))
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
@@ -131,10 +132,6 @@ def _nowhere() -> TextIO:
     return open(os.devnull, "w")  # noqa: PTH123 - for as long as the process lives
 
 
-def _module(verb: str) -> str:
-    return f"hotloop.cli.{verb.replace('-', '_')}"
-
-
 def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     """The parser of the command line, and the one of the verb that it names."""
     if language.chosen():
@@ -148,7 +145,7 @@ def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse
         about = f"{language.said(words)}。" if language.chosen() else f"{words[0].upper()}{words[1:]}."
         verb = verbs.add_parser(name, help=language.said(words), description=about)
         if name == wanted:
-            importlib.import_module(_module(name)).add_arguments(verb)
+            importlib.import_module(f"hotloop.cli.{name.replace('-', '_')}").add_arguments(verb)
             verb.add_argument("--lang", metavar="LANGUAGE", default=argparse.SUPPRESS, help=_LANGUAGE)
             named = verb
             _translate(verb)

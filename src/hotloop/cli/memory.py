@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from hotloop import language
 from hotloop.cli import arguments
-from hotloop.cli.output import terminal_width
+from hotloop.cli.output import say, terminal_width
 from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def _run(options: argparse.Namespace) -> int:
     report = publish(examination, folder)
     # Standard output is the command's own, unless JSON was asked for: then that has moved.
     _write_run(report, options, sys.stdout if options.json else sys.stderr)
-    print(f"hotloop: the run is in {folder}; 'hotloop memory {folder}' shows this again", file=sys.stderr)
+    say(f"the run is in {folder}; 'hotloop memory {folder}' shows this again")
     return outcome.exit_code
 
 

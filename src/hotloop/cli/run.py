@@ -10,6 +10,7 @@ from typing import Any, TextIO
 from hotloop.cli import arguments
 from hotloop.cli.output import say, silence, takes_color, terminal_width
 from hotloop.errors import UsageError, told
+from hotloop.language import marked, said
 
 _USAGE = (
     "hotloop run [--out DIR] [--steps N | --until-sure] [--apply REMEDY]... [--patch FILE] [--evidence] "
@@ -111,7 +112,7 @@ def main(options: argparse.Namespace) -> int:
         return outcome.exit_code
     _print(report, options.json)
     for one in report["applied"]:
-        print(f"applied {one['id']}: {one['status']}", file=sys.stderr)
+        print(said(f"applied {one['id']}: {one['status']}"), file=sys.stderr)
     for words in outcome.warnings:
         if words not in examination.recording.warnings:  # the folder could not take it up
             say(words)
@@ -120,7 +121,7 @@ def main(options: argparse.Namespace) -> int:
             export(examination, spec)
         except Exception as error:  # the report is told, and the exit code is the command's
             say(f"export {spec} failed: {told(error).removeprefix(spec + ': ')}")
-            print(f"hint: hotloop export {folder} --to {spec}", file=sys.stderr)
+            print(marked("hint", f"hotloop export {folder} --to {spec}"), file=sys.stderr)
     exports.close()
     return outcome.exit_code
 
@@ -146,6 +147,5 @@ def _put(stream: TextIO, text: str) -> None:
 def _say_report_failed(error: Exception, folder: Path) -> None:
     say(f"the command ended, but its report could not be made: {told(error)}")
     if folder.exists():  # the script may have removed it
-        print(
-            f"hint: the recording is kept in {folder}; 'hotloop report {folder}' tries again", file=sys.stderr
-        )
+        words = f"the recording is kept in {folder}; 'hotloop report {folder}' tries again"
+        print(marked("hint", words), file=sys.stderr)

@@ -111,10 +111,10 @@ class _Progress(Bar):
 
 def _words_of(trial: Trial) -> str:
     """A trial in words."""
-    what = " + ".join(trial.remedies) or "unmodified"
+    what = " + ".join(trial.remedies) or language.said("unmodified")
     if not trial.timed and not trial.why:
         return f"{what}: run for its results, whose recording takes time of its own"
     told = trial.why or f"{duration(trial.s_per_step or 0.0)} per step"
     if trial.samples_per_s:
         told += f", {rate(trial.samples_per_s)} samples/s"
-    return f"{what}: {told}"
+    return f"{what}: {language.said(told)}"

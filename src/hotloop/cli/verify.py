@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hotloop import language
 from hotloop.cli import arguments
+from hotloop.cli.output import terminal_width
 from hotloop.errors import UsageError
 
 _USAGE = """hotloop verify [--effect EFFECT] [--baseline RUN]... [--expect FILE] [--json] BASE CANDIDATE
@@ -86,8 +87,8 @@ def main(options: argparse.Namespace) -> int:
         python=options.python,
         launched=bool(options.apply or options.patch),
     )
-    told = json.render(verdict.to_json()) if options.json else language.plain(words.render(verdict))
-    sys.stdout.write(told)
+    plain = language.plain(words.render(verdict, terminal_width()))
+    sys.stdout.write(json.render(verdict.to_json()) if options.json else plain)
     return 0 if verdict.passed else 1
 
 

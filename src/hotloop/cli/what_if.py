@@ -83,5 +83,5 @@ def _split(options: argparse.Namespace) -> tuple[list[str], list[str]]:
 
 def _width(text: str) -> float:
     if not 0 < (width := arguments.part(text)) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no width: write 3%")
+        raise argparse.ArgumentTypeError(language.said(f"{text!r} is no width: write 3%"))
     return width

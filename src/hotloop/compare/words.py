@@ -1,4 +1,4 @@
-"""A verdict in 80 columns."""
+"""A verdict in as many columns as the terminal has."""
 
 from __future__ import annotations
 
@@ -22,25 +22,23 @@ PARITY: Final = {
 }
 
 
-def render(verdict: Verdict) -> str:
+def render(verdict: Verdict, width: int = WIDTH) -> str:
     """The verdict, its checks, and what is to be known besides."""
     names = max([len(item.name) for item in verdict.items], default=0)
     lines = [
-        *hanging("base       ", verdict.base),
-        *hanging("candidate  ", verdict.candidate),
+        *hanging("base       ", verdict.base, width),
+        *hanging("candidate  ", verdict.candidate, width),
         "",
-        *hanging("parity     ", f"{verdict.parity}: {PARITY[verdict.parity]}"),
-        *hanging("speed      ", speed_words(verdict.speed)),
+        *hanging("parity     ", f"{verdict.parity}: {PARITY[verdict.parity]}", width),
+        *hanging("speed      ", speed_words(verdict.speed), width),
         "",
     ]
     for item in verdict.items:
         limit = f" (asked: {item.limit})" if isinstance(item.limit, str) and item.limit != "yes" else ""
-        lines += hanging(f"{_MARK[item.status]:<14}{item.name:<{names + 2}}", item.words + limit)
-    if verdict.words:
-        lines.append("")
-        for words in verdict.words:
-            lines += hanging("note: ", words)
-    lines += ["", *hanging(f"{'passed' if verdict.passed else 'FAILED'}: ", _reason(verdict))]
+        lines += hanging(f"{_MARK[item.status]:<14}{item.name:<{names + 2}}", item.words + limit, width)
+    lines += [""] * bool(verdict.words)
+    lines += [line for words in verdict.words for line in hanging("note: ", words, width)]
+    lines += ["", *hanging(f"{'passed' if verdict.passed else 'FAILED'}: ", _reason(verdict), width)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -64,5 +62,7 @@ def _reason(verdict: Verdict) -> str:
 
 
 def hanging(head: str, words: str, width: int = WIDTH) -> list[str]:
-    """Lines with a head before the first, the others below its end; a path stays whole, to be copied."""
-    return language.lines(words, width, set_cell_size(language.said(head.rstrip()), len(head)))
+    """Lines with a head before the first, others below its end or all below a wide head; paths stay whole."""
+    mark = set_cell_size(language.said(head.rstrip()), len(head))
+    whole = len(head) * 2 > width
+    return [mark.rstrip()] * whole + language.lines(words, width, "    " if whole else mark)

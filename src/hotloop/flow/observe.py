@@ -20,6 +20,7 @@ from hotloop.flow.alerts import WINDOW_S, Alerts
 from hotloop.flow.course import Course
 from hotloop.flow.export import Live
 from hotloop.footprint.watch import MemoryWatch
+from hotloop.language import said
 from hotloop.launch.command import Outcome, last_words, run_command
 from hotloop.launch.guard import Guard
 from hotloop.launch.machine import facts, oom_kills, oom_kills_since
@@ -212,8 +213,7 @@ def say_why_ended(outcome: Outcome) -> None:
 
 
 def _say(words: str) -> None:
-    prefix = "" if words.startswith("[") else "hotloop: "
-    print(prefix + words, file=sys.stderr, flush=True)
+    print("hotloop: " * (words[0] != "[") + said(words), file=sys.stderr, flush=True)
 
 
 def _created(folder: Path) -> Path:

@@ -13,6 +13,7 @@ from hotloop.compare.verdict import Effect, Verdict, judge
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.fix import in_force
 from hotloop.flow.observe import new_run_folder, observe
+from hotloop.language import said
 from hotloop.record.publish import write_text_atomic
 from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import EFFECTS
@@ -92,7 +93,7 @@ def launch(
 
 
 def _launch(command: list[str], folder: Path, how: dict[str, Any], change: dict[str, Any]) -> Path:
-    print(f"hotloop: running {folder.name}", file=sys.stderr, flush=True)
+    print(f"hotloop: {said(f'running {folder.name}')}", file=sys.stderr, flush=True)
     made = new_run_folder(folder, command)
     env = {**change.get("env", {}), "HOTLOOP_EVIDENCE": "1"}
     done = observe(command, made, stdout=sys.stderr, **{**how, **change, "env": env})

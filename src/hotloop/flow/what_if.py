@@ -14,6 +14,7 @@ from typing import Any, Final
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.flow.examine import Examination, examine, publish, read
 from hotloop.flow.observe import new_run_folder, observe, say_why_ended
+from hotloop.language import said
 from hotloop.launch.command import Outcome
 from hotloop.record.publish import write_text_atomic
 from hotloop.remedy import catalogue
@@ -94,22 +95,22 @@ def what_if(
 def _nothing(examination: Examination, outcome: Outcome, folder: Path) -> CheckFailed:
     """Why nothing was measured, and what to do."""
     told = [f"{n['name']}: {n['status']}" for n in interventions(examination.recording) if n["status"]]
-    exit_code, why, hint = outcome.exit_code, "; ".join(told), ""
+    exit_code, why, hints = outcome.exit_code, "; ".join(told), [f"the recording is in {folder}"]
     if outcome.interrupted:
         why = "interrupted before two blocks of the baseline were done"
     elif not why and exit_code:
-        why, hint = "the command failed", "its words are above; "
+        why, hints[:0] = "the command failed", ["its words are above"]
     elif not why and not any(steps.num_steps for steps in examination.ranks):
         why = "no training step was seen"
     elif not why and not _shows_steps(examination):
         why = "no optimizer of torch makes the updates: while the command runs no step is seen"
-        hint = "compare two runs (hotloop run, and run --apply); "
+        hints[:0] = ["compare two runs (hotloop run, and run --apply)"]
     elif not why:
         why = "the command or the budget ended before two blocks of the baseline were done"
-        hint = "let it run longer, or give a larger --budget; "
+        hints[:0] = ["let it run longer, or give a larger --budget"]
     well = "the command was ended then, but for --go-on" if told else "the command itself ended well"
     ended = f"exit code {exit_code}" if exit_code else well
-    error = CheckFailed(f"nothing was measured: {why} ({ended})", hint=f"{hint}the recording is in {folder}")
+    error = CheckFailed(f"nothing was measured: {why} ({ended})", hint="; ".join(hints))
     if outcome.interrupted:
         error.exit_code = 130
     return error
@@ -158,12 +159,10 @@ def _together(candidates: Sequence[Applied]) -> list[dict[str, Any]]:
 
 def _announce(remedies: Sequence[Applied]) -> None:
     """What the interventions do to the run's own results, in the catalogue's words."""
-    changing = [f"  {one}: {one.remedy.alters}" for one in remedies if one.remedy.effect != "exact"]
+    changing = [f"  {one}: {said(one.remedy.alters)}" for one in remedies if one.remedy.effect != "exact"]
     if changing:
-        print(
-            "hotloop: what this run writes (checkpoints, logs) is of a run that was measured; --throw-away "
-            "drops that. In the blocks of",
-            *changing,
-            sep="\n",
-            file=sys.stderr,
+        words = (
+            "what this run writes (checkpoints, logs) is of a run that was measured; --throw-away drops "
+            "that. In the blocks of"
         )
+        print(f"hotloop: {said(words)}", *changing, sep="\n", file=sys.stderr)
