@@ -114,6 +114,7 @@ def test_a_finished_run_as_a_text_file_of_prometheus(examination: Examination, t
     }
     assert found["hotloop_steps"] == 100
     assert found["hotloop_samples"] == 1600
+    assert found["hotloop_samples_per_second"] == pytest.approx(16 / found["hotloop_step_seconds"])
     assert 0 < found["hotloop_forward_seconds"] < found["hotloop_step_seconds"]
 
 
@@ -176,6 +177,9 @@ def test_an_exporter_that_fails_leaves_the_run_alone(tmp_path: Path) -> None:
     exports.close()
     assert len(said) == 1
     assert "stopped: ValueError" in said[0]
+    with pytest.raises(UsageError):  # what was made before one that cannot be made is closed
+        Live([f"jsonl={tmp_path / 'b.jsonl'}", "prometheus=9400"], said.append)
+    assert not [one.name for one in threading.enumerate() if "b.jsonl" in one.name]
     assert not Live([], said.append)
 
 
