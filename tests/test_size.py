@@ -34,7 +34,7 @@ BUDGETS = {
     "measure": 4055,
     "model": 786,
     "modules": 1006,
-    "monitor": 1602,
+    "monitor": 1614,
     "probe": 6275,
     "record": 2532,
     "remedy": 3913,
@@ -63,7 +63,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 69_854, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_936, 138
+TESTS, GOLDEN_FILES = 44_978, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
