@@ -38,7 +38,7 @@ BUDGETS = {
     "probe": 6275,
     "record": 2532,
     "remedy": 3913,
-    "report": 3105,
+    "report": 3107,
     "source": 2164,
     "state": 670,
     "tune": 3571,
@@ -63,7 +63,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 69_854, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_978, 138
+TESTS, GOLDEN_FILES = 44_982, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
