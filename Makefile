@@ -72,6 +72,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/in_process.py
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/recording_size.py
+	$(BIN)/python benchmarks/watch.py
 
 # The feeding library against its peers, each in an environment of its own, in about 15 minutes.
 bench-feed: $(READY)

@@ -18,7 +18,7 @@ from chromium import Chromium  # noqa: E402
 
 from hotloop.cli.watch import report_of  # noqa: E402
 from hotloop.monitor.app import Watch  # noqa: E402
-from hotloop.monitor.snapshot import states  # noqa: E402
+from hotloop.monitor.source import states  # noqa: E402
 from hotloop.monitor.web import Broadcast, Server  # noqa: E402
 
 IMAGES = Path(__file__).parent / "images"

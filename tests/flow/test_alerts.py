@@ -11,6 +11,7 @@ import pytest
 from hotloop.flow.alerts import Alerts
 from hotloop.flow.course import Course, Pace
 from hotloop.flow.observe import new_run_folder, observe
+from hotloop.record.warned import said_in
 
 SCRIPT = '''
 """Evaluates now and then, loses a worker, diverges, and waits for something."""
@@ -75,6 +76,7 @@ def test_each_trouble_is_said_once_and_with_its_place(
     assert {name: len(found) for name, found in told.items()} == dict.fromkeys(told, 1), lines
     assert len(lines) == 3
     assert "(usually " in told["stuck"][0]
+    assert [f"hotloop: warning: {one['words']}" for one in said_in(folder)] == lines  # who watches sees them
 
 
 def pace_of(seconds: np.ndarray, samples: np.ndarray) -> Pace:

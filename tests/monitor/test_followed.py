@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from http.client import HTTPConnection
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from tests.running import SRC
 
 from hotloop.cli.main import main
 from hotloop.cli.watch import report_of
+from hotloop.compare.expectation import read
 from hotloop.monitor.screen import line, render
 from hotloop.monitor.snapshot import Watched
 from hotloop.monitor.source import states
@@ -102,13 +104,20 @@ def test_every_text_of_a_state_stays_text(state: dict[str, Any]) -> None:
 
     numbers = {"id": "input/single-process", "share": 0.5, "s_per_step": 0.01}
     finding = {**numbers, "severity": "high", "message": "", "advice": "", "where": "train.py:1"}
-    state = state | {"diagnosis": state["diagnosis"] | {"findings": [finding]}}
+    band = {"name": "cpu", "status": "failed", "limit": "< 85%", "words": "", "value": 1.0}
+    state = state | {
+        "diagnosis": state["diagnosis"] | {"findings": [finding], "expected": [band]},
+        "alerts": [{"unix_s": 1e9, "words": ""}],
+    }
     with served(iter([hostile(state)])) as server, Chromium() as browser:
         browser.visit(server.url, width=400)
         eventually(lambda: HOSTILE in browser.run("document.body.innerText"))
         assert browser.run("document.querySelectorAll('img, [onerror]').length") == 0
         card = browser.run("document.querySelector('#cards').innerText")
         assert "input/single-process" in card and "10 ms/step" in card and card.count(HOSTILE) == 4
+        band_shown = browser.run("document.querySelector('#expected tbody').innerText").split("\t")
+        assert band_shown == ["–", HOSTILE, HOSTILE, HOSTILE]
+        assert HOSTILE in browser.run("document.querySelector('#alerts li').innerText")
         row = browser.run("document.querySelector('#gpus tbody').innerText").split("\t")
         assert row[1:6] == ["45 %", "12 GiB of 80 GiB", "210 W of 300 W", "61 °C", "1410 MHz"]
         assert browser.run("document.querySelectorAll('#chart-gpu-temperature path.line').length") == 1
@@ -215,6 +224,25 @@ def test_a_state_is_one_line_and_control_characters_are_escaped(
     watched = Watched(long(tmp_path / "a\x1b[31m\nb", 10), report_of)
     text = "\n".join(one.plain for one in render(watched.snapshot(), 80))
     assert "\x1b" not in text and "a\\x1b[31m\\nb" in text
+
+
+def test_what_was_expected_is_shown_and_lines_end_with_it(tmp_path: Path, capsys: Any) -> None:
+    run = long(tmp_path / "run", 3_000)
+    run.joinpath("warnings.jsonl").write_text(
+        '{"unix_s": 1e9, "words": "a\\u001b[31m"}\n{"unix_s": 9e99}\n{"un'
+    )
+    bands = tmp_path / "bands.toml"
+    bands.write_text('data_wait = "< 1 s"\nsteps_per_s = "> 1e9"\ngpu_power = "> 85%"\nspeedup = ">= 2x"\n')
+    run.joinpath("run.json").write_text(
+        json.dumps({**json.loads((run / "run.json").read_text()), "complete": True, "exit_code": 0})
+    )
+    assert main(["watch", "--expect", str(bands), str(run)]) == 1
+    shown = [text.split("  ")[0] for text in capsys.readouterr().out.splitlines()[-4:]]
+    assert shown == ["OUTSIDE", "within", "not measured", "not measured"]
+    (*_, last) = states(run, partial(report_of, asked=read(bands)))
+    text = "\n".join(one.plain for one in render(last, 80))
+    assert "OUTSIDE       steps_per_s" in text and "a\\x1b[31m" in text and len(last["alerts"]) == 1
+    assert main(["watch", "--expect", str(bands), "there:runs/1"]) == 2
 
 
 def test_a_run_on_another_machine_is_watched_over_ssh(

@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 import torch.utils.data._utils.fetch as torch_fetch
 from tests.running import Observed, Row, run_observed
+from torch.utils.data import DataLoader, DistributedSampler
 
 from hotloop.hooks.wrapping import same_code
+from hotloop.probe.observers.loaders import batch_sizes
 from hotloop.probe.observers.workers import BYTES_FIRST, MOST_SKIPPED, WORTH_OBSERVING_NS, _known_code
 
 SCRIPT = """
@@ -223,3 +225,9 @@ def test_a_worker_that_is_killed_has_told_of_the_source_it_ran(tmp_path: Path) -
     ((_, notes),) = run_observed(script, folder=tmp_path).with_role("worker")
     assert not notes.get("exit")
     assert str(tmp_path / "parts.py") in {note["file"] for note in notes.get("source", [])}
+
+
+def test_the_batches_of_a_rank_are_counted_from_its_sampler() -> None:
+    data = [*range(10)]
+    sampler: DistributedSampler[int] = DistributedSampler(data, num_replicas=3, rank=0)  # 4 samples each
+    assert batch_sizes(DataLoader(data, batch_size=3, sampler=sampler), len) == (3, 1, 2)

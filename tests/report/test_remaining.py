@@ -31,7 +31,7 @@ for epoch in tqdm(range(400)):
 """
 
 
-def found(*notes: dict[str, Any], code: int = 130) -> dict[str, Any] | None:
+def found(*notes: dict[str, Any], code: int = 130, first: str = "") -> dict[str, Any] | None:
     one, loader = process(num_workers=0), replace(LOADER, num_iterators=5)
     more: dict[str, list[dict[str, Any]]] = {"source": [{"file": "/a/train.py", "text": TEXT}], "stack": []}
     for note in notes:
@@ -39,7 +39,9 @@ def found(*notes: dict[str, Any], code: int = 130) -> dict[str, Any] | None:
         frames = [["/a/train.py", note.get("stack"), "<module>", 1]]
         more["stack"].append({"id": note.get("stack"), "frames": frames, "library": ["tqdm.std:trange"]})
     one = replace(one, notes={**one.notes, **more})
-    return remaining(recording(1, exit_code=code), one, steps(loaders=(loader,)), findings())
+    top, *others = findings()
+    top = replace(top, id=first or top.id)
+    return remaining(recording(1, exit_code=code), one, steps(loaders=(loader,)), [top, *others])
 
 
 def bar(line: int, count: int, total: int) -> dict[str, Any]:
@@ -54,6 +56,8 @@ def test_epochs_and_steps_are_extrapolated_at_the_rate_of_the_run() -> None:
     assert epochs["total_s"] == pytest.approx(span_s * 400 * 300 / 1200)
     assert epochs["left_s"] == pytest.approx(epochs["total_s"] - span_s)
     assert epochs["total_without_first_s"] == pytest.approx(epochs["total_s"] * kept)
+    broken = found(config("epochs", "epochs", 400), first="numerics/non-finite-loss")
+    assert broken is not None and broken["total_without_first_s"] is None, "to mend it takes no time away"
     updates = found(config("train.max_steps", "max_steps", 120_000), config("epochs", "epochs", -1))
     assert updates is not None and updates["planned"] == {"max_steps": 120_000}
     assert updates["total_s"] == pytest.approx(span_s * 100)

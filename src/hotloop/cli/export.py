@@ -30,5 +30,6 @@ def main(options: argparse.Namespace) -> int:
         parse(spec)
     examination = examine(read(arguments.run_of(options.run)))
     for spec in options.to:
-        say(f"{spec}: {export(examination, spec):,} points")
+        count = export(examination, spec)
+        say(f"{spec}: {count:,} point{'' if count == 1 else 's'}")
     return 0

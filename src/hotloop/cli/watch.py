@@ -7,7 +7,9 @@ import importlib.util
 import json
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hotloop.cli import arguments
@@ -18,6 +20,7 @@ from hotloop.errors import UsageError
 _EACH_S, _GONE_S = 5.0, 10.0
 
 if TYPE_CHECKING:
+    from hotloop.compare.expectation import Expectation
     from hotloop.record.recording import Recording
 
 
@@ -25,6 +28,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop watch``."""
     words = "run folder, or HOST:FOLDER over ssh (default: the newest in hotloop-runs)"
     parser.add_argument("run", metavar="RUN", nargs="?", help=words)
+    words = "a checklist, as of hotloop verify: whether the run is within, on the screen and the page"
+    parser.add_argument("--expect", metavar="FILE", type=Path, help=words)
     how = parser.add_mutually_exclusive_group()
     words = "serve a page on this machine instead, at this port; 0 for any that is free"
     how.add_argument(
@@ -36,10 +41,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Returns 0 when the run is over, or the user leaves."""
+    """Returns 0 when the run is over, or the user leaves; 1 where lines end outside of what was expected."""
     from hotloop.monitor.source import states
 
-    source = states(options.run or arguments.run_of(None), report_of)
+    reporter: Callable[[Recording], dict[str, Any]] = report_of
+    if options.expect:
+        from hotloop.compare.expectation import read
+
+        if options.run and not Path(options.run).exists():
+            raise UsageError(f"--expect needs a run on this machine; there is no folder {options.run}")
+        reporter = partial(report_of, asked=read(options.expect))
+    source = states(options.run or arguments.run_of(None), reporter)
     if options.web is not None:
         return _serve(source, options.web)
     if options.jsonl or not sys.stdout.isatty():
@@ -58,15 +70,26 @@ def main(options: argparse.Namespace) -> int:
     return 0
 
 
-def report_of(recording: Recording) -> dict[str, Any]:
-    """What ``hotloop report`` says of a recording."""
+def report_of(recording: Recording, asked: Expectation | None = None) -> dict[str, Any]:
+    """What ``hotloop report`` says of a recording, and under ``expected`` how it stands to what was asked."""
+    from hotloop.compare.checklist import checklist, finite_loss
+    from hotloop.compare.run import measured
+    from hotloop.compare.speed import Speed
     from hotloop.flow.examine import build_report, examine
 
-    return build_report(examine(recording))
+    examination = examine(recording)
+    report = build_report(examination)
+    if asked is not None and examination.lead is not None:
+        run = measured(examination.recording, "the run", examination.ranks)
+        items = checklist(asked, run, Speed(of="steps", words="there is no other run to compare with"))
+        items += [finite_loss(run)] if "finite_loss" in asked.items else []
+        order = ("failed", "passed", "not-measured")
+        report["expected"] = [vars(item) for item in sorted(items, key=lambda one: order.index(one.status))]
+    return report
 
 
 def _print(source: Iterator[dict[str, Any]], whole: bool) -> int:
-    from hotloop.monitor.screen import line
+    from hotloop.monitor.screen import EXPECTED, line
 
     before: dict[str, Any] | None = None
     moved_s, at_s, count = time.monotonic(), 0.0, -1
@@ -82,7 +105,11 @@ def _print(source: Iterator[dict[str, Any]], whole: bool) -> int:
         if gone:
             say("hotloop run writes no more: it was killed, or its machine is gone; what it wrote is kept")
             break
-    return 0
+    expected = before["diagnosis"]["expected"] if before and before["diagnosis"] and not whole else []
+    for one in expected:
+        limit = f" (expected: {one['limit']})" if isinstance(one["limit"], str) else ""
+        print(shown(f"{EXPECTED[one['status']][0]:<14}{one['name']:<18}{one['words']}{limit}"))
+    return int(any(one["status"] == "failed" for one in expected))
 
 
 def _serve(source: Iterator[dict[str, Any]], port: int) -> int:

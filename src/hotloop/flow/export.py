@@ -300,7 +300,12 @@ class Live:
             with _in_words(spec):
                 import_module("pyarrow.parquet")
                 _new(_parquet_path(spec))
-        self._open = [_Live(spec, warn) for spec in specs if spec not in self.later]
+        self._open: list[_Live] = []
+        try:
+            self._open += (_Live(spec, warn) for spec in specs if spec not in self.later)
+        except UsageError:
+            self.close()  # those that were made before it
+            raise
 
     def __bool__(self) -> bool:
         """Whether any takes points while the run goes on."""

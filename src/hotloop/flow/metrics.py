@@ -127,6 +127,9 @@ def summary(all_points: Iterator[Point]) -> Point | None:
     if last is None:
         return None
     means = {key: total / count for key, (total, count) in sums.items()}
+    spent_s, _ = sums["step_seconds", ""]
+    if ("samples", "") in last.values and spent_s:  # the mean of rates is no rate
+        means["samples_per_second", ""] = last.values["samples", ""] / spent_s
     kept = {key: value for key, value in last.values.items() if key[0] in ("steps", "samples", "loss")}
     return Point(last.unix_s, last.step, means | kept)
 
@@ -142,7 +145,7 @@ def _keys(names: Mapping[str, Any]) -> dict[str, Key]:
 
 
 def _of_sample(sample: Mapping[str, float]) -> dict[Key, float]:
-    return {key: sample[name] for name, key in _keys(sample).items() if isfinite(sample[name])}
+    return {key: float(sample[name]) for name, key in _keys(sample).items() if isfinite(sample[name])}
 
 
 def _before(recording: Recording, name: str, ends_s: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -28,6 +28,7 @@ from hotloop.launch.system import Sampler
 from hotloop.launch.throwaway import Refused, Throwaway, prepare
 from hotloop.launch.within import REFUSED
 from hotloop.record.store import Store
+from hotloop.record.warned import kept_in
 
 #: What ``python -m`` runs and what a shell runs, to name a run folder after the script and not after the
 #: interpreter.
@@ -86,22 +87,21 @@ def observe(
         if room is not None:
             guard = guard or Guard(only_disk=True)
             guard.disk = room.scratch
-        course = Course(window_s=WINDOW_S * (patience or 1.0))
-        alerts = None if quiet or patience is None else Alerts(course, _say, patience=patience)
+        course, say = Course(window_s=WINDOW_S * (patience or 1.0)), kept_in(folder, _say)
+        alerts = None if quiet or patience is None else Alerts(course, say, patience=patience)
         watching = _Watching()
         store = Store(
             folder, partial(watching.call, "following the run", course.follow) if alerts or exports else None
         )
         machine, kills = facts(with_gpus=False), oom_kills()
-        put: Mapping[str, str] = {}
         asked = {"STEPS": steps, "PROFILE": int(profile) or None, "MEMORY": int(memory) or None}
         how = {f"HOTLOOP_{name}": str(value) for name, value in asked.items() if value is not None}
-        more: dict[str, Any] = {}
-        if patch is not None:
-            put, more = patch.put(folder), {"patch": {"files": list(map(str, patch.files))}}
+        put = patch.put(folder) if patch is not None else {}
+        more = {"patch": {"files": list(map(str, patch.files))}} if patch is not None else {}
         store.begin(command, machine, **more)
         sampler = Sampler(closely=memory)
-        watch = MemoryWatch(machine, say=_say, every=memory_every, quiet=quiet)
+        gpus = cache(lambda: store.add_machine(gpus=sampler.gpu_facts()))  # a driver may take seconds
+        watch = MemoryWatch(machine, say=say, every=memory_every, quiet=quiet)
 
         def tick(pid: int) -> None:
             if guard is not None:
@@ -110,6 +110,7 @@ def observe(
             samples = watching.call(
                 "sampling the system", sampler.sample, pid, extra_pids=store.living_pids
             ) or ([], [])
+            watching.call("asking for the GPUs", gpus)
             watching.call("storing the run", store.take_in, samples)
             trainer, step = store.progress
             watching.call("watching memory", watch.look, *samples, pid=trainer, step=step)
@@ -140,7 +141,7 @@ def observe(
             raise
         store.warnings += [*watching.told, *told]
         store.add_machine(oom_kills=oom_kills_since(kills))
-        store.add_machine(gpus=sampler.gpu_facts())  # not earlier: a driver may take seconds to answer
+        gpus()
         store.take_in()
         store.finish(outcome)
         return replace(

@@ -48,6 +48,7 @@ def diagnosed(recording: Recording, reporter: Reporter) -> dict[str, Any]:
             "memory": _memory(report["memory"]),
             "remaining": report["remaining"],
             "warnings": report["warnings"],
+            "expected": report.get("expected", []),
         }
     )
     return found
@@ -89,17 +90,18 @@ def _memory(memory: Mapping[str, Any]) -> dict[str, Any]:
     """Limit and peaks in bytes, and in words what a cache of the dataset would hold."""
     sizes = {one["name"]: one["total_bytes"] for one in (memory.get("dataset") or {}).get("stages") or ()}
     budgets = {one["name"]: one["num_bytes"] for one in memory.get("budgets") or ()}
-    fits = [
-        f"dataset {one['stage']}, {units.size(sizes[one['stage']])}: "
-        f"a cache of {units.size(budgets[one['budget']])} holds {footprint.held(one)}"
-        for one in memory.get("fits") or ()
-        if sizes.get(one["stage"]) and one["budget"] in budgets
-    ]
+    fits: dict[str, tuple[str, str]] = {}  # of each stage the smallest cache that holds all, or the largest
+    for one in memory.get("fits") or ():
+        stage, budget, held = one["stage"], one["budget"], footprint.held(one)
+        if sizes.get(stage) and budget in budgets and fits.get(stage, ("", ""))[1] != held:
+            size = units.size(sizes[stage])
+            cache = f"a cache of {units.size(budgets[budget])} holds {held}"
+            fits[stage] = f"dataset {stage}, {size}: {cache}", held
     names = ("main_peak_bytes", "workers_peak_bytes", "device_peak_bytes", "limit_bytes", "ram_bytes")
     return {
         **{name: memory.get(name) for name in names},
         "advice": list(memory.get("advice") or ()),
-        "fits": fits[:_MOST_FITS],
+        "fits": [text for text, _ in fits.values()][:_MOST_FITS],
     }
 
 

@@ -21,13 +21,22 @@ _SPARKS: Final = 16
 _LABEL: Final = 9
 _MOST_ROWS: Final = 12
 _MOST_FINDINGS: Final = 3
+_WARNING: Final = "#f0a040"
+#: Status of a band -> how it is said, and in which colour.
+EXPECTED: Final = {
+    "failed": ("OUTSIDE", _WARNING),
+    "passed": ("within", "#45b873"),
+    "not-measured": ("not measured", "dim"),
+}
 _STATES: Final = {"running": "#45b873", "finished": "#5b95ee", "quiet": "#f0a040", "lost": "#f0a040"}
 
 
 def render(state: State, width: int) -> list[Text]:
     """The screen in lines of at most ``width`` columns."""
     page: list[Text] = []
-    blocks = (_head, _verdict, _phases, _meters, _processes, _ranks, _fed, _findings, _not_seen)
+    blocks = (
+        _head, _verdict, _alerts, _phases, _meters, _expected, _processes, _ranks, _fed, _findings, _not_seen
+    )  # fmt: skip
     for block in blocks:
         lines = block(state, width)
         page += [Text(), *lines] if page and lines else lines
@@ -78,11 +87,34 @@ def _verdict(state: State, width: int) -> list[Text]:
     lines = [Text(text, "bold") for text in words.wrap(diagnosis["verdict"], width)]
     told = [] if diagnosis["of_all"] else [f"of the last {diagnosis['num_steps']:,} steps"]
     if state["state"] != "finished":
-        ago = f"{units.duration(round(diagnosis['age_s']))} ago" if diagnosis["age_s"] >= 1 else "just now"
-        told.append(f"diagnosed {ago}")
+        age_s = round(diagnosis["age_s"])
+        ago = f"{age_s} s ago" if age_s < 60 else f"{units.duration(age_s)} ago"
+        told.append(f"diagnosed {ago if age_s else 'just now'}")
     told += filter(None, [state["diagnosis_failed"]])
     lines += [Text(", ".join(told), "dim")] if told else []
     return lines + [Text(text) for text in words.wrap(" · ".join([*_progress(state), *_left(state)]), width)]
+
+
+def _alerts(state: State, width: int) -> list[Text]:
+    """What ``hotloop run`` warned of, the newest last."""
+    found = [(time.strftime("%H:%M", time.localtime(one["unix_s"])), one["words"]) for one in state["alerts"]]
+    return [
+        Text(text, _WARNING) for at, said in found[-3:] for text in words.hanging(f"! {at} ", said, width)
+    ]
+
+
+def _expected(state: State, width: int) -> list[Text]:
+    """The bands that were asked for: what is outside, what is within, and what is not measured."""
+    found = state["diagnosis"]["expected"] if state["diagnosis"] else []
+    lines = []
+    for one in found:
+        mark, color = EXPECTED[one["status"]]
+        limit = f" (expected: {one['limit']})" if isinstance(one["limit"], str) else ""
+        lines += [
+            Text(text, color)
+            for text in words.hanging(f"{mark:<14}{one['name']:<17} ", f"{one['words']}{limit}", width)
+        ]
+    return lines
 
 
 def _progress(state: State) -> list[str]:
@@ -280,4 +312,4 @@ def _findings(state: State, width: int) -> list[Text]:
 
 def _not_seen(state: State, width: int) -> list[Text]:
     said = dict.fromkeys([*state["warnings"], *(state["diagnosis"] or {"warnings": []})["warnings"]])
-    return [Text(text, "#f0a040") for one in list(said)[:3] for text in words.hanging("! ", one, width)]
+    return [Text(text, _WARNING) for one in list(said)[:3] for text in words.hanging("! ", one, width)]

@@ -25,6 +25,7 @@ from hotloop.monitor.follow import Followed, Follower, Point
 from hotloop.monitor.system import charts, gpus, machine, processes
 from hotloop.record.read import open_recording
 from hotloop.record.recording import Recording
+from hotloop.record.warned import said_in
 from hotloop.report import charts as specs
 from hotloop.report import words
 from hotloop.report.values import rounded
@@ -100,6 +101,7 @@ class Watched:
             "processes": processes(recording),
             "caches": _caches(members.values()),
             "charts": [*_throughput(speed), *charts(recording, lead.history if lead is not None else [])],
+            "alerts": said_in(follower.folder),
             "warnings": [clean(one) for one in recording.warnings][:8],
         }
 

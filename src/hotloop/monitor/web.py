@@ -12,6 +12,7 @@ import json
 import secrets
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from functools import cache
 from http import HTTPStatus
@@ -22,6 +23,7 @@ from typing import Any, Final
 
 from hotloop.errors import UsageError, told
 from hotloop.foreign import clean
+from hotloop.monitor.snapshot import SHARE
 from hotloop.report import html
 
 MOST_WATCHERS: Final = 64
@@ -39,6 +41,7 @@ class Broadcast:
         self._changed = threading.Condition()
         self._event = b""
         self._number = 0
+        self._spent_s = 0.0
         self._thread = threading.Thread(target=self._follow, daemon=True)
 
     def start(self) -> None:
@@ -51,10 +54,17 @@ class Broadcast:
             self._changed.wait_for(lambda: self._number > number, timeout_s)
             return self._number, self._event
 
+    def sent(self, spent_s: float) -> None:
+        """A watcher got its event, which took so much of a core."""
+        with self._changed:
+            self._spent_s += spent_s
+
     def _follow(self) -> None:
         try:
             for state in self._source:
                 self._tell(state)
+                wait_s, self._spent_s = min(_BEAT_S, self._spent_s / SHARE), 0.0
+                time.sleep(wait_s)  # many watchers get fewer states
         except Exception as error:  # whoever looks is told
             self._tell({"error": clean(told(error))})
 
@@ -156,7 +166,9 @@ class _Handler(BaseHTTPRequestHandler):
             number = 0
             while True:
                 newest, event = self.server.broadcast.after(number, _BEAT_S)
+                begun_s = time.thread_time()
                 self.wfile.write(event if newest > number else b": still here\n\n")
+                self.server.broadcast.sent(time.thread_time() - begun_s)
                 number = newest
         except OSError:  # it went away, or takes nothing any more
             pass

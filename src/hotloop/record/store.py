@@ -12,6 +12,7 @@ import os
 import shutil
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from operator import itemgetter
@@ -221,9 +222,7 @@ _FULL: Final = 512 << 10
 
 
 class Store:
-    """Writes one run's folder. ``warnings`` says in words what could not be stored. ``follow`` gets rows and
-    notes as they come.
-    """
+    """Writes a run's folder. ``warnings``: what was not stored. ``follow`` gets rows and notes at once."""
 
     def __init__(self, folder: Path, follow: Follow | None = None) -> None:
         self.folder = folder
@@ -262,6 +261,8 @@ class Store:
     def add_machine(self, **facts: Any) -> None:
         """Facts of the machine that were learned after the command had started."""
         self._run["machine"].update(facts)
+        with suppress(OSError):  # written again at the end
+            runfile.write(self.folder, self._run)
 
     def take_in(self, samples: Samples | None = None) -> None:
         """Move what the raw files hold so far, and ``samples`` of the system, into SQLite, at every tick."""
@@ -286,10 +287,7 @@ class Store:
         return max(((one.pid, one.steps) for one in training if one.steps), key=itemgetter(1), default=(0, 0))
 
     def finish(self, outcome: Any) -> None:
-        """Take in the rest, give every file its final name, and say in ``run.json`` how it ended.
-
-        ``outcome`` is what ``launch.command`` says of that.
-        """
+        """Take in the rest, give every file its final name; ``run.json`` gets the command's ``outcome``."""
         self._run["without_torch"] = self._told("without-torch")
         self._run["torch_failed"] = self._told("torch-failed")
         if "patch" in self._run:

@@ -144,6 +144,13 @@
     list("memory", m ? [...peaks, ...m.fits, ...m.advice] : []);
   };
 
+  const STATUS = { failed: "outside", passed: "within", "not-measured": "not measured" };
+  const expected = (found) => {
+    table("expected", ["", "what", "expected", "is"], found.map((e) => [STATUS[e.status], e.name, typeof e.limit === "string" ? e.limit : null, e.words]), []);
+    document.querySelectorAll("#expected tbody tr").forEach((row, i) => { row.dataset.status = found[i].status; });
+  };
+  const alerts = (found) => list("alerts", found.map((one) => `${new Date(one.unix_s * 1000).toTimeString().slice(0, 5)}  ${one.words}`));
+
   const show = (s) => {
     if (s.error) { $("state").dataset.state = "lost"; $("state").textContent = s.error; return; }
     const d = s.diagnosis;
@@ -156,10 +163,14 @@
     const of_what = d ? (d.of_all ? "" : `Of the last ${count(d.num_steps)} steps. `) : "";
     $("age").textContent = s.diagnosis_failed || (d ? `${of_what}${s.state === "finished" ? "Diagnosis of the finished run." : `Diagnosed ${d.age_s < 1 ? "just now" : `${duration(Math.round(d.age_s))} ago`}.`}` : "");
     when("verdict", [d && d.verdict, s.steps.count > 0], () => verdict(d, s.steps.count));
+    when("alerts", s.alerts, alerts);
+    when("expected", d ? d.expected : [], expected);
     when("phases", d && d.phases, () => phases(d));
     when("left", s.remaining, left);
     when("figures", [s.steps, s.speed.steps_per_s, s.speed.samples_per_s, s.gpus, s.machine, s.processes], () => figures(s));
     charts(s.charts, s.elapsed_s);
+    const changes = s.speed.changes.slice(-3).map((c) => `${rate(c.before)} → ${rate(c.after)} steps/s at ${duration(c.t_s)}`);
+    $("changes").textContent = changes.length ? ` A vertical line marks a change of the throughput: ${changes.join(", ")}.` : "";
     when("cards", d ? d.findings : [], cards);
     when("gpus", s.gpus, gpus);
     when("processes", s.processes, processes);

@@ -262,16 +262,16 @@ class Loaders(Construction):
 
 
 _TORCHS: Final = "torch.utils.data.sampler"
+_KNOWN: Final = (_TORCHS, "torch.utils.data.distributed")
 
 
 def batch_sizes(loader: Any, length: Callable[[Any], int]) -> tuple[int, int, int]:
-    """Samples in a full batch and in the last, and the number of batches, where torch's own samplers say
-    so.
-    """
+    """Samples in a full batch and in the last, and how many batches, where torch's own samplers say so."""
     size = getattr(loader, "batch_size", None)
     sampler = getattr(loader, "batch_sampler", None)
     inner = getattr(sampler, "sampler", None)
-    if not isinstance(size, int) or {type(sampler).__module__, type(inner).__module__} != {_TORCHS}:
+    known = type(sampler).__module__ == _TORCHS and type(inner).__module__ in _KNOWN
+    if not (known and isinstance(size, int)):
         return 0, 0, 0  # the length of one of the script's own is not asked for
     try:
         held = attributes(inner)
