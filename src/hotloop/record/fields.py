@@ -10,7 +10,6 @@ import json
 from typing import Any, Final
 
 _ITEM: Final = object()  # a text, a number, true, false or null
-_SCALARS: Final = (str, int, float)
 #: Types, each with its names, or ``kind.name`` where two kinds of note mean different things. A list of one:
 #: any number of these; a tuple: one of each; ``dict``: fields again; a dictionary by ``str``: of any name.
 _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
@@ -111,7 +110,7 @@ def _fit(value: Any, wanted: Any, name: str, bad: list[str]) -> Any:
 def _is(value: Any, wanted: Any) -> bool:
     kind = type(value)
     if wanted is _ITEM:
-        return value is None or kind is bool or (kind in _SCALARS and _is(value, kind))
+        return value is None or kind is bool or (kind in (str, int, float) and _is(value, kind))
     if wanted is int or wanted is float:
         return (kind is int or kind is wanted) and abs(value) < 1 << 62
     if wanted is str:
