@@ -6,7 +6,7 @@ import os
 import platform
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from time import monotonic
@@ -65,10 +65,10 @@ class Nodes:
                 "the same command goes on where it was, with --out",
             ) from error
         finally:
-            with suppress(ray.exceptions.RayError):
-                for one in tasks:
-                    ray.cancel(one)
-                ray.wait(tasks, num_returns=len(tasks), timeout=_ENDED_S)
+            _, late = ray.wait(tasks, num_returns=len(tasks), timeout=0)  # those that ended stay uncancelled
+            for one in late:
+                ray.cancel(one)
+            ray.wait(tasks, num_returns=len(tasks), timeout=_ENDED_S if late else 0)
 
     def alone(self, request: Request) -> Ran:
         """One launch on any of the nodes."""
