@@ -1,6 +1,6 @@
 """The training loop that overhead is measured on; also run bare. Prints one JSON line, or writes it to --out.
 
-    python benchmarks/loop.py --size small --steps 3000 [--tool none|traceml|gpuprof]
+    python benchmarks/loop.py --size small --steps 3000 [--tool none|traceml|gpuprof|datapath]
 
 Peers that need lines in the script get them here (``--tool``); hotloop gets none.
 """
@@ -25,7 +25,7 @@ def main():
     parser.add_argument("--size", choices=tuple(SIZES), default="small")
     parser.add_argument("--steps", type=int, default=3000)
     parser.add_argument("--warm", type=int, default=200)
-    parser.add_argument("--tool", choices=("none", "traceml", "gpuprof"), default="none")
+    parser.add_argument("--tool", choices=("none", "traceml", "gpuprof", "datapath"), default="none")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--out")
     args = parser.parse_args()
@@ -51,7 +51,7 @@ def main():
         loss.backward()
         optimizer.step()
 
-    whole, each = contextlib.nullcontext, contextlib.nullcontext
+    whole, each, batches, after = contextlib.nullcontext, contextlib.nullcontext, loader, lambda: None
     if args.tool == "gpuprof":
         import gpuprof
 
@@ -64,16 +64,22 @@ def main():
 
         def each():
             return traceml_ai.trace_step(model)
+    elif args.tool == "datapath":
+        from datapath_doctor.collectors.dataloader_profiler import DataLoaderProfiler
+
+        batches = DataLoaderProfiler(loader, num_workers=0)
+        after = batches.record_compute_done
 
     marks, total = [], args.warm + args.steps
     with whole():
         while len(marks) <= total:
-            for x, y in loader:
+            for x, y in batches:
                 marks.append(time.perf_counter())
                 if len(marks) > total:
                     break
                 with each():
                     step(x, y)
+                after()
     if device.type == "cuda":
         torch.cuda.synchronize()
     seconds = [b - a for a, b in zip(marks[args.warm :], marks[args.warm + 1 :], strict=False)]

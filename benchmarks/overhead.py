@@ -5,8 +5,9 @@
 Each round runs every way once, so that drift of the machine meets all of them; the overhead is the median
 over rounds of (with - without) of the same round, its interval a bootstrap over rounds. Limits: 0.05 ms on a
 step of 0.5 ms, 1 % on steps of 5 ms or more; where the interval holds the limit it is not told. Two processes
-of the same loop differ by 2 %: ``in_process.py`` tells the probe's own cost ten times as sharply. TraceML and
-gpuprof run in an environment of their own, against their own baseline.
+of the same loop differ by 2 %: ``in_process.py`` tells the probe's own cost ten times as sharply. Other
+tools run in an environment of their own, against their own baseline: TraceML, gpuprof and datapath-doctor
+with the lines that they ask for, `alloc run --full` with none.
 """
 
 from __future__ import annotations
@@ -109,7 +110,10 @@ def compare(size: str, steps: int, rounds: int, theirs: str | None, device: str)
             "bare (peers)",
             [traceml, "run", loop[0], "--args", *loop[1:], "--tool", "traceml"],
         )
-        ways["gpuprof"] = ("bare (peers)", [theirs, *loop, "--tool", "gpuprof"])
+        for tool in ("gpuprof", "datapath"):
+            ways[tool] = ("bare (peers)", [theirs, *loop, "--tool", tool])
+        alloc = [str(Path(theirs).parent / "alloc"), "run", "--full", "--no-config"]
+        ways["alloc"] = ("bare (peers)", [*alloc, "--timeout", "600", "--", theirs, *loop])
     seen: dict[str, list[Mapping[str, float]]] = {name: [] for name in ways}
     for turn in range(rounds):
         # Every other round runs backwards: what comes first in a round is not always the same.

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-PACKAGES = ("traceml-ai==0.5.0", "gpuprof==0.7.1")
+PACKAGES = ("traceml-ai==0.5.0", "gpuprof==0.7.1", "alloc==0.0.16", "datapath-doctor==0.2.1")
 #: What the planted cases import besides torch.
 CASES = (
     "numpy",
@@ -23,15 +23,15 @@ CASES = (
 
 
 def environment(folder: Path) -> Path:
-    """The python of an environment with both peers, created where there is none. Needs a package index."""
+    """The python of an environment with the peers, created where there is none. Needs a package index."""
     python = folder / "bin" / "python"
     ready = folder / ".peers"
-    if ready.exists():
+    if ready.exists() and ready.read_text() == "\n".join(PACKAGES):
         return python
     print(f"making the peers' environment in {folder} ...", file=sys.stderr)
     if not python.exists():
         subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True)
     install = [str(python), "-m", "pip", "install", "--quiet", "--constraint", str(ROOT / "constraints.txt")]
     subprocess.run([*install, "torch", *PACKAGES, *CASES], check=True)
-    ready.touch()
+    ready.write_text("\n".join(PACKAGES))
     return python

@@ -10,21 +10,21 @@ from pathlib import Path
 import evidence_accuracy as right
 import evidence_speed as speed
 import plot_evidence
-from result_files import RESULTS, ROOT, field, newest
+from result_files import RESULTS, ROOT, field
 
 #: What is asked for and no file holds, with the command that would measure it.
 NOT_MEASURED = {
     "the five systems raced on a GPU; overhead, recovery and feed on one": "make gpu",
-    "overhead of TraceML and gpuprof beside ours (the laboratory has it, no file does)": speed.WHOLE,
+    "overhead of TraceML, gpuprof, alloc and datapath-doctor beside ours": speed.WHOLE,
     "21 of the 59 rows of recovery after rewriters were removed": speed.RECOVERY,
     "start-up, memory and recording size on the hotloop of today": speed.STARTUP,
     "recording size by loop, and memory of a report": "python benchmarks/recording_size.py",
     "MB/s of `hotloop analyze`, by format": "python benchmarks/analyze.py",
     "figures of killed, full or damaged runs (tests check them)": "python -m pytest tests/robustness",
-    "accuracy and overhead of alloc and datapath-doctor": "",
+    "accuracy of datapath-doctor": "python benchmarks/accuracy/peers.py --tools datapath --out FILE",
     "feed beside dataloader-rs (Python 3.13) and datago": "",
     "figures of several nodes (a test checks them)": "python -m pytest tests/launch/test_several_nodes.py",
-    "an hour under observation: memory, overhead, size of files": "",
+    "an hour under observation: memory, overhead, size of files": "python benchmarks/soak.py --json FILE",
 }
 #: The same while no result has them.
 UNDER_LOAD = {"accuracy on busy cores": "python benchmarks/accuracy/run.py --busy 2 --out FILE"}
@@ -52,14 +52,14 @@ def page() -> str:
         "leads from the unmodified run to the tuned one, where a cure by hand is 1.",
         "",
         *right.section(), *speed.overhead(), *speed.recovery(), *speed.feeding(), *speed.predictions(),
-        *speed.sizes(), *speed.scale(), *speed.systems(), *speed.briefs(), *speed.questions(),
+        *speed.sizes(), *speed.scale(), *speed.soak(), *speed.systems(), *speed.briefs(), *speed.questions(),
     ]  # fmt: skip
     return "\n".join([*lines, *_others("\n".join(lines)), *_not_measured()]).rstrip() + "\n"
 
 
 def picture() -> str:
     """Accuracy and recovery, drawn."""
-    ours, peers = right.files()[0], newest("peers-cpu-*.json", right.PEERS)
+    ours, peers = right.files()[0], right.peer_files()["gpuprof"]
     same = [case for case in right.same_scripts(ours, peers) if not case["healthy"]]
     bars = [
         plot_evidence.Bar("planted scripts, the cause", sum(case["right_first"] for case in same), len(same))

@@ -20,6 +20,8 @@ TOOLS = {
     "traceml": ("TraceML 0.5.0", "the unmodified script"),
     "traceml+": ("TraceML 0.5.0", "a step marked in the source"),
     "gpuprof": ("gpuprof 0.7.1", "the script inside its context manager"),
+    "alloc": ("alloc 0.0.16", "the unmodified script, which it reads and does not run"),
+    "datapath": ("datapath-doctor 0.2.1", "the script with its profiler around every DataLoader"),
 }
 #: First cells of the heads of tables that hold a run a row; the column that judges it; what is no first run.
 _SCRIPTS, _JUDGED = {"script", "framework", "library", "case"}, {"judged", "verdict", "right?", "right"}
@@ -93,9 +95,10 @@ def healthy(cases: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
 
 def peers() -> list[str]:
     """Other tools on the same scripts; hotloop's cause, theirs the family."""
-    result, ours = newest("peers-cpu-*.json", PEERS), files()[0]
+    results, ours = peer_files(), files()[0]
     rows = []
-    for tool, (name, given) in TOOLS.items():
+    for tool, result in results.items():
+        name, given = TOOLS[tool]
         family = [row for row in field(result, "rows") if row["tool"] == tool]
         alone = [row["right"] for row in family if row["healthy"]]
         wrongly = sum(row["wrongly_input"] for row in family)
@@ -103,17 +106,29 @@ def peers() -> list[str]:
             f"{name} | {given} | family: {share(*family_right(result, tool))} | "
             f"{sum(alone)} of {len(alone)} | {wrongly} | {result.link}, {result.date}"
         )
-    same = same_scripts(ours, result)
-    called = sum(
-        case["bottleneck"] == "input" and not case["right_bottleneck"] for case in same if not case["healthy"]
-    )
-    first, alone_ours = _count([case for case in same if not case["healthy"]], "right_first"), healthy(same)
-    rows.append(
-        f"hotloop | the unmodified script | cause: {share(*first)} | "
-        f"{alone_ours[0]} of {alone_ours[1]} | {called} | {ours.link}, {ours.date}"
-    )
+    for result in dict.fromkeys(results.values()):
+        same = same_scripts(ours, result)
+        planted = [case for case in same if not case["healthy"]]
+        called = sum(case["bottleneck"] == "input" and not case["right_bottleneck"] for case in planted)
+        alone_ours = healthy(same)
+        rows.append(
+            f"hotloop | the unmodified script | cause: {share(*_count(planted, 'right_first'))} | "
+            f"{alone_ours[0]} of {alone_ours[1]} | {called} | {ours.link}, {ours.date}"
+        )
     head = ("tool", "what it got", "right", "95 %", "healthy left alone", "wrongly input-bound", "file")
-    return ["### Other tools on the same scripts", "", *block((result, PEERS), head, rows)]
+    told = dict.fromkeys(
+        f"{result.link} · {result.date} · {result.machine} · `{PEERS}`" for result in results.values()
+    )
+    lines = [line for one in told for line in (one, "")]
+    return ["### Other tools on the same scripts", "", *lines, *block(None, head, rows)]
+
+
+def peer_files() -> dict[str, Result]:
+    """Each other tool with the newest result that has it."""
+    found = every("peers-cpu-*.json", PEERS)
+    has = [(result, {row["tool"] for row in field(result, "rows")}) for result in found]
+    newest_of = {tool: [result for result, tools in has if tool in tools] for tool in TOOLS}
+    return {tool: results[-1] for tool, results in newest_of.items() if results}
 
 
 def family_right(result: Result, tool: str) -> tuple[int, int]:

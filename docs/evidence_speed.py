@@ -24,7 +24,10 @@ BRIEF = "python benchmarks/brief.py --out FILE"
 
 #: What the probe may cost a step, by loop: microseconds, or a share of the step.
 LIMIT_US, LIMIT_SHARE = {"small": 50.0}, 0.01
-TOOLS = {"evidence": "hotloop run --evidence", "hotloop": "hotloop run"}
+TOOLS = {
+    "evidence": "hotloop run --evidence", "hotloop": "hotloop run", "traceml": "TraceML 0.5.0",
+    "gpuprof": "gpuprof 0.7.1", "datapath": "datapath-doctor 0.2.1", "alloc": "alloc run 0.0.16",
+}  # fmt: skip
 #: What cures a case, by the field ``by``.
 CURES = {"settings": "where settings cure", "code": "where an edit cures"}
 SYSTEMS = ("tcn_state", "landmarks", "bev", "spikevid", "heads", "heads-cpu-4-cameras")
@@ -296,6 +299,32 @@ def scale() -> list[str]:
         "machine", "file", "command",
     )  # fmt: skip
     return ["## Scale", "", SCALED, "", *block(None, head, rows)] if rows else []
+
+
+def soak() -> list[str]:
+    """A long training under observation; no result is no error."""
+    rows = []
+    for result in [Result(path) for path in sorted(result_files.RESULTS.glob("soak-*.json"))]:
+        first, last = field(result, "samples", 0), field(result, "samples", -1)
+        memory = sorted(
+            name for name in first if name.endswith("_mb") and name not in ("raw_mb", "folder_mb")
+        )
+        grown = max(last[name] - first[name] for name in memory)
+        each = (last["folder_mb"] - first["folder_mb"]) * 1e6 / (last["steps"] - first["steps"])
+        rates = [*field(result, "alone_steps_per_s"), *field(result, "observed_steps_per_s_by_quarter")]
+        rows.append(
+            f"{field(result, 'minutes'):g} min | {last['steps']:,} | {grown:+.1f} MB | {each:.0f} B | "
+            f"{', '.join(f'{rate:.1f}' for rate in rates[:2])} | "
+            f"{', '.join(f'{rate:.1f}' for rate in rates[2:])} | "
+            f"{'; '.join(field(result, 'faults')) or 'none'} | {result.machine} | {result.link}, "
+            f"{result.date} | `python benchmarks/soak.py --minutes {field(result, 'minutes'):g} --json FILE`"
+        )
+    head = (
+        "watched by four viewers for", "steps", "most that a process grew", "files, a step",
+        "steps/s alone, before and after", "steps/s observed, by quarter", "not flat", "machine", "file",
+        "command",
+    )  # fmt: skip
+    return ["## Soak", "", *block(None, head, rows)] if rows else []
 
 
 def systems() -> list[str]:

@@ -17,21 +17,21 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3300,
     "bootstrap": 288,
-    "cli": 2713,
+    "cli": 2720,
     "compare": 2083,
     "diagnose": 8200,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
     "fix": 4960,
-    "flow": 3182,
+    "flow": 3321,
     "footprint": 593,
     "hooks": 491,
     "integrations": 281,
     "launch": 1515,
     "logs": 5055,
     "mcp": 368,
-    "measure": 4055,
+    "measure": 4051,
     "model": 786,
     "modules": 994,
     "monitor": 1614,
@@ -41,16 +41,16 @@ BUDGETS = {
     "report": 3135,
     "source": 2164,
     "state": 670,
-    "tune": 3814,
+    "tune": 3900,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
 #: 1,150 of those that these issues put into its files.
 SINCE = frozenset(
-    ["__init__.py", "cli/completion.py", "cli/docs.py", "cli/export.py", "cli/history.py", "cli/mcp.py",
-     "cli/merge.py", "cli/remedies.py", "cli/watch.py", "diagnose/rules/cadence/once_more.py",
-     "feed/baking/plain.py", "flow/alerts.py", "flow/course.py", "flow/export.py", "flow/history.py",
-     "flow/load.py", "flow/merge.py", "flow/metrics.py", "flow/notebook.py", "flow/sure.py",
+    ["cli/completion.py", "cli/docs.py", "cli/export.py", "cli/history.py", "cli/mcp.py", "cli/merge.py",
+     "cli/remedies.py", "cli/watch.py", "diagnose/rules/cadence/once_more.py", "feed/baking/plain.py",
+     "flow/alerts.py", "flow/course.py", "flow/export.py", "flow/history.py", "flow/load.py",
+     "flow/merge.py", "flow/metrics.py", "flow/notebook.py", "flow/on_ray.py", "flow/sure.py",
      "foreign.py", "integrations/__init__.py", "integrations/accelerate.py", "integrations/ignite.py",
      "integrations/lightning.py", "integrations/marks.py", "integrations/mmengine.py",
      "integrations/transformers.py", "language.py", "mcp/__init__.py", "mcp/child.py", "mcp/server.py",
@@ -60,9 +60,9 @@ SINCE = frozenset(
      "probe/observers/bars.py", "record/clocks.py", "record/glimpse.py", "record/nodes.py",
      "record/warned.py", "report/batch.py", "report/comparison_html.py", "report/flame.py",
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
-     "tune/plans/batch.py"]
+     "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_854, 10_000
+HOUSE, ADDED = 69_893, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_989, 138
 

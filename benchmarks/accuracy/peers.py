@@ -1,10 +1,12 @@
-"""What TraceML 0.5.0 and gpuprof 0.7.1 say about the same planted cases, in an environment of their own.
+"""What other tools say about the same planted cases, in an environment of their own (``peer_environment``).
 
     python benchmarks/accuracy/peers.py [--peers DIR] [--only REGEX] [--out FILE]
 
 ``traceml`` is ``traceml run case.py``, the script as it is. ``traceml+`` and ``gpuprof`` get the lines they
-ask for (``helped/``). They name a family (input, compute, residual), so only that is judged, and kindly:
-«residual» counts wherever the truth is the host, evaluation, checkpoints, logging or collectives.
+ask for (``helped/``), ``datapath`` its profiler around every DataLoader. ``alloc`` is
+`alloc diagnose case.py`, which runs nothing. They name a family (input, compute, residual), so only that is
+judged, and kindly: «residual» counts wherever the truth is the host, evaluation, checkpoints, logging or
+collectives.
 """
 
 from __future__ import annotations
@@ -60,6 +62,7 @@ def main() -> int:
             rows.append(row)
     print()
     result = {
+        "machine": {"cores": len(os.sched_getaffinity(0)), "load": os.getloadavg()},
         "summary": {tool: summary([row for row in rows if row["tool"] == tool]) for tool in args.tools},
         "rows": rows,
     }
@@ -126,6 +129,32 @@ def gpuprof(case: Case, binaries: Path, folder: Path, timeout_s: float) -> tuple
     return next((family for word, family in words.items() if word in said[0]), "nothing"), said[0]
 
 
+def alloc(case: Case, binaries: Path, folder: Path, timeout_s: float) -> tuple[str, str]:
+    """What it reads in the source; its first finding counts."""
+    done = run([str(binaries / "alloc"), "diagnose", str(case.path), "--json"], case, folder, timeout_s)
+    found = json.loads(done.stdout[done.stdout.index("{") :])["findings"]
+    if not found:
+        return "nothing", "no finding"
+    families = {
+        "dataloader": "input", "precision": "compute", "throughput": "compute", "distributed": "residual"
+    }  # fmt: skip
+    return families.get(found[0]["category"], "nothing"), f"{found[0]['rule_id']}: {found[0]['title']}"
+
+
+def datapath(case: Case, binaries: Path, folder: Path, timeout_s: float) -> tuple[str, str]:
+    """The script with its profiler around every DataLoader; the first finding counts."""
+    helper = str(HERE / "helped" / "with_datapath.py")
+    if case.launch:
+        return "nothing", "not tried with several ranks"
+    done = run([str(binaries / "python"), helper, str(case.path), *case.args], case, folder, timeout_s)
+    told = re.findall(r"^datapath-doctor: (.*)$", done.stdout, re.M)
+    found = json.loads(told[-1]) if told else []
+    if not found:
+        return "nothing", "no finding" if told else "did not end"
+    said = f"{found[0]['rule_id']}: {found[0]['title']}"
+    return "residual" if "checkpoint" in said.lower() else "input", said
+
+
 def run(
     command: Sequence[str], case: Case, folder: Path, timeout_s: float
 ) -> subprocess.CompletedProcess[str]:
@@ -158,7 +187,9 @@ def summary(rows: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-TOOLS = {"traceml": traceml, "traceml+": traceml_helped, "gpuprof": gpuprof}
+TOOLS = {
+    "traceml": traceml, "traceml+": traceml_helped, "gpuprof": gpuprof, "alloc": alloc, "datapath": datapath
+}  # fmt: skip
 
 
 if __name__ == "__main__":

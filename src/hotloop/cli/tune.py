@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import Bar, folded, say
+from hotloop.errors import UsageError
 from hotloop.units import duration, rate
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 _USAGE = (
     "hotloop tune [--budget 10m] [--allow exact|numeric|semantic] [--memory SIZE] [--sweep batch-size] "
-    "[--out DIR] [--in-place] [--json] -- COMMAND..."
+    "[--out DIR] [--in-place] [--ray] [--json] -- COMMAND..."
 )
 
 
@@ -45,6 +46,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="let trials write where the command writes",
     )
+    parser.add_argument(
+        "--ray", action="store_true", help="launch on the nodes of a Ray cluster (hotloop[ray])"
+    )
     arguments.add_json(parser, "tune.json")
     arguments.add_command(parser, _USAGE)
 
@@ -56,6 +60,8 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.tune.candidate import Limits
     from hotloop.tune.launching import Say, first_s
 
+    if options.ray and options.sweep:
+        raise UsageError("--sweep compares launches of one machine", hint="leave --ray out")
     most_bytes = arguments.size(options.memory)
     folder, made = tuning_folder(options.out, command)
     first, whole = duration(first_s(options.budget)), duration(options.budget)
@@ -72,6 +78,7 @@ def main(options: argparse.Namespace) -> int:
         sweep=options.sweep,
         in_place=options.in_place,
         say=Say(trying=progress.trying, done=progress.done),
+        ray=options.ray,
     )
     if options.in_place:
         say("--in-place: every trial writes where the command writes")

@@ -9,14 +9,16 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Sequence
-from contextlib import closing, suppress
+from contextlib import closing, nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from hotloop.compare.run import Trace, trace_of
 from hotloop.flow.examine import Examination, examine, read
 from hotloop.flow.observe import new_run_folder, observe_quietly, throwing_away
+from hotloop.flow.on_ray import nodes_of_ray
 from hotloop.launch.guard import Guard
 from hotloop.record.publish import write_bytes_atomic, write_text_atomic
 from hotloop.record.recording import Recording
@@ -39,6 +41,7 @@ class Tuning:
     sweep: str | None
     in_place: bool
     say: Say
+    ray: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,14 +70,21 @@ def drop_if_empty(folder: Path) -> None:
 
 def tune(asked: Tuning, folder: Path) -> Answer:
     """Search, and write tune.json and the patches into ``folder``. Its journal is gone on with."""
-    heading = {"command": asked.command, "allow": asked.limits.allow, "sweep": asked.sweep}
+    here = Bench(run=partial(_run, asked.command, asked.in_place), examine=_examined)
+    with nodes_of_ray(here) if asked.ray else nullcontext(here) as bench:
+        return _tuned(asked, folder, bench)
+
+
+def _tuned(asked: Tuning, folder: Path, bench: Bench) -> Answer:
+    heading: dict[str, Any] = {"command": asked.command, "allow": asked.limits.allow, "sweep": asked.sweep}
+    heading |= {"nodes": bench.nodes} if bench.nodes > 1 else {}
     journal = Journal(folder, {**heading, **subject(asked.command)})
     if not asked.in_place:
         with throwing_away(asked.command, folder, way_out="add --in-place"):
             pass  # only whether it can be
     with closing(journal):
         launcher = Launcher(
-            bench=Bench(run=lambda request: _run(asked, request), examine=_examined),
+            bench=bench,
             journal=journal,
             folder=folder,
             budget_s=asked.budget_s,
@@ -113,19 +123,19 @@ def _search(asked: Tuning, launcher: Launcher, folder: Path) -> Answer:
 # -- a trial ---------------------------------------------------------------------------------------------
 
 
-def _run(asked: Tuning, request: Request) -> Ran:
+def _run(command: list[str], in_place: bool, request: Request) -> Ran:
     """One launch, its output in its folder, its writes dropped."""
     where = request.folder
     guard = Guard(
         timeout_s=request.timeout_s, stop_s=request.stop_s, most_bytes=request.most_bytes, disk=where.parent
     )
     done, words = observe_quietly(
-        asked.command,
+        command,
         where,
         steps=request.steps,
         env=catalogue.environment(live(request.arm)) | _noted(request),
         patch=request.patch,
-        throw_away=not asked.in_place,
+        throw_away=not in_place,
         guard=guard,
     )
     return Ran(

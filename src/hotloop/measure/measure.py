@@ -331,19 +331,15 @@ def main_job(recording: Recording, measured: Sequence[Steps]) -> tuple[Recording
 
 
 def _jobs(processes: Sequence[Process]) -> list[list[Process]]:
-    jobs: list[list[Process]] = []
+    """Processes of different ranks and one world size of which each began before any other ended."""
+    jobs: list[tuple[list[Process], set[int], int, object]] = []  # with its ranks, first end and world size
     for process in sorted(processes, key=lambda process: process.start_ns):
-        job = next((job for job in jobs if all(_together(process, other) for other in job)), None)
-        if job is None:
-            jobs.append([process])
+        world = process.first("process").get("world_size")
+        for at, (job, ranks, end_ns, size) in enumerate(jobs):
+            if process.rank not in ranks and process.start_ns < end_ns and world == size:
+                job.append(process)
+                jobs[at] = job, {*ranks, process.rank}, min(end_ns, process.end_ns), size
+                break
         else:
-            job.append(process)
-    return jobs
-
-
-def _together(later: Process, earlier: Process) -> bool:
-    return (
-        later.rank != earlier.rank
-        and later.start_ns < earlier.end_ns
-        and later.first("process").get("world_size") == earlier.first("process").get("world_size")
-    )
+            jobs.append(([process], {process.rank}, process.end_ns, world))
+    return [job for job, *_ in jobs]

@@ -108,22 +108,22 @@ def _fit(value: Any, wanted: Any, name: str, bad: list[str]) -> Any:
 
 
 def _is(value: Any, wanted: Any) -> bool:
+    kind = type(value)
+    if wanted is _ITEM:
+        return value is None or kind is bool or (kind in (str, int, float) and _is(value, kind))
+    if wanted is int or wanted is float:
+        return (kind is int or kind is wanted) and abs(value) < 1 << 62
+    if wanted is str:
+        return kind is str and "\0" not in value
     if isinstance(wanted, list):
         return isinstance(value, list) and all(_is(one, wanted[0]) for one in value)
     if isinstance(wanted, dict):
         return isinstance(value, dict) and all(_is(one, wanted[str]) for one in value.values())
-    if wanted is None:
-        return True
-    if wanted is _ITEM:
-        return value is None or any(_is(value, one) for one in (str, int, float, bool))
     if isinstance(wanted, tuple):
         return isinstance(value, list) and len(value) == len(wanted) and all(map(_is, value, wanted))
-    if wanted in (int, float):
-        kinds = (int,) if wanted is int else (int, float)
-        return isinstance(value, kinds) and not isinstance(value, bool) and abs(value) < 1 << 62
-    return isinstance(value, wanted) and not (wanted is str and "\0" in value)
+    return wanted is None or isinstance(value, wanted)
 
 
 def is_count(*values: object) -> bool:
     """Whether all of them are whole numbers from 0 on, and none too large to count with."""
-    return all(_is(value, int) and value >= 0 for value in values)  # type: ignore[operator]
+    return all(type(value) is int and 0 <= value < 1 << 62 for value in values)

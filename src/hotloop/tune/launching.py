@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,6 +21,7 @@ from hotloop.tune.trial import (
     Arm,
     Bench,
     Examined,
+    Ran,
     Request,
     Trial,
     epoch_of,
@@ -107,7 +109,8 @@ class Launcher:
 
     def known(self, key: str) -> set[str]:
         """Arms that the journal has of a round, as they are spelled."""
-        return {one.removeprefix(f"{key}/") for one in self.journal.trials if one.startswith(f"{key}/")}
+        begins = re.compile(rf"{re.escape(key)}/(\d+: )?")
+        return {one[found.end() :] for one in self.journal.trials if (found := begins.match(one))}
 
     def expected_s(self, arm: Arm, ratio: float = 1.0) -> float:
         """Seconds of a launch: what its last one took, or what one ``ratio`` times as fast would."""
@@ -196,25 +199,27 @@ class Launcher:
 
     def launch(self, key: str, arm: Arm, *, steps: int | None, timeout_s: float) -> Trial:
         """One launch of so many steps, and as many as its arm's workers make ahead of them."""
+        return self.warm(self._trial(key, arm, timeout_s=timeout_s, steps=self.steps_of(arm, steps)))
+
+    def steps_of(self, arm: Arm, steps: int | None) -> int | None:
+        """So many steps, and what an arm needs beyond them to show itself."""
         if steps is not None and self.own:
             steps += max(0, queue_of({**self.own, **settings(arm)}) - queue_of(self.own))
         if steps is not None and fills(arm):
             steps = max(steps, FILL_EPOCHS * self.epoch) if self.epoch else FILL_EPOCHS * steps
-        trial = self._trial(key, arm, timeout_s=timeout_s, steps=steps)
-        if trial.s_per_step is not None:
-            # A launch may end before the steps it was given: of larger batches an epoch has fewer.
-            ran = int(trial.more.get("steps") or trial.num_steps)
-            self._warm(trial.seconds - trial.s_per_step * ran)
-        return trial
+        return steps
 
-    def _warm(self, start_s: float) -> None:
+    def warm(self, trial: Trial) -> Trial:
         """Launches start in what was seen of a later one: the first run may have been the first of all,
         and have filled its caches of files, of compiled modules, of fonts.
         """
-        start_s = max(0.0, start_s)
-        if start_s < self.start_s:
-            self.launch_s -= self.start_s - start_s
-            self.start_s = start_s
+        if trial.s_per_step is not None:
+            # A launch may end before the steps it was given: of larger batches an epoch has fewer.
+            ran = int(trial.more.get("steps") or trial.num_steps)
+            start_s = max(0.0, trial.seconds - trial.s_per_step * ran)
+            self.launch_s -= max(0.0, self.start_s - start_s)
+            self.start_s = min(self.start_s, start_s)
+        return trial
 
     def proof_s(self, steps: int = STEPS) -> float:
         """About how long the two launches of a proof take that has so many steps."""
@@ -250,14 +255,7 @@ class Launcher:
         if most_s <= 0:
             self.spent = True
             raise Spent("the budget is spent")
-        request = Request(
-            folder=self._new_folder(),
-            arm=arm,
-            patch=self.patches.in_force(arm) if self.patches is not None else None,
-            timeout_s=min(timeout_s, most_s),
-            most_bytes=self.limits.most_bytes,
-            **more,
-        )
+        request = self.request(arm, timeout_s=min(timeout_s, most_s), **more)
         self.say.trying(spell(arm), 1 - max(0.0, self.left_s) / self.budget_s)
         begun_s = monotonic()
         ran = self.bench.run(request)
@@ -268,7 +266,17 @@ class Launcher:
             raise Spent("the budget is spent")
         if ran.ended_for and key.startswith(PROOF):
             raise Spent(ran.ended_for)
-        trial = replace(judged(key, request, ran, self.bench, self.single), seconds=monotonic() - begun_s)
+        return self.judge(key, request, ran, monotonic() - begun_s)
+
+    def request(self, arm: Arm, **more: Any) -> Request:
+        """A request in a new folder."""
+        patch = self.patches.in_force(arm) if self.patches is not None else None
+        folder, most_bytes = self._new_folder(), self.limits.most_bytes
+        return Request(folder=folder, arm=arm, patch=patch, most_bytes=most_bytes, **more)
+
+    def judge(self, key: str, request: Request, ran: Ran, seconds: float) -> Trial:
+        """What came of a launch, in the journal."""
+        trial = replace(judged(key, request, ran, self.bench, self.single), seconds=seconds)
         self.journal.add(trial)
         self.say.done(trial)
         return trial
@@ -277,4 +285,5 @@ class Launcher:
         number = len(self.journal.trials)
         while (folder := self.folder / "trials" / f"{number:03d}").exists():
             number += 1  # of a trial that did not come to an end
+        folder.mkdir(parents=True)
         return folder

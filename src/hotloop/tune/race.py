@@ -9,11 +9,12 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf, log
+from math import ceil, inf, log
 from typing import Final
 
 from hotloop.remedy.remedy import EFFECTS
 from hotloop.tune.candidate import Candidate, LeftOut
+from hotloop.tune.lanes import lanes
 from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.proving import Proofs
 from hotloop.tune.ratios import Ratio, pooled, unpaired
@@ -75,6 +76,11 @@ class Race:
     ran: bool = False  # something of the last race did
     had_room: bool = False  # for a launch of it
 
+    @property
+    def _many(self) -> int:
+        """Machines at once."""
+        return self.launcher.bench.nodes
+
     def run(
         self, number: int, have: Arm, candidates: Sequence[Candidate], last_base: Trial
     ) -> tuple[Candidate, Trial] | tuple[None, None]:
@@ -95,21 +101,24 @@ class Race:
             wanted_s = self._wanted_s(have, expected, again=True)
             if not alive or (turn and not self.launcher.room(wanted_s, key)):
                 break
-            arms = [one.arm for one in alive.values()]
-            arms = [have, *arms] if turn else arms
             try:
-                found = self.launcher.round(
+                told_by = lanes(
+                    self.launcher,
                     key,
-                    arms[::-1] if turn % 2 else arms,
-                    None if turn else partial(outdone, alive, last_base),
+                    have if turn or self._many > 1 else None,
+                    [one.arm for one in alive.values()],
+                    back=turn % 2 == 1,
+                    skip=None if turn else partial(outdone, alive, last_base),
                 )
             except Spent:
                 break
+            found = {name: trial for lane in told_by for name, trial in lane.items()}
             for name in [name for name in alive if name not in found]:
                 self._skip(alive.pop(name))
             rivals = rivals or len(alive)
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
-            self._take(found, found.get(spell(have), last_base), alive, logs)
+            for lane in told_by:
+                self._take(lane, lane.get(spell(have), last_base), alive, logs)
             told |= pooled(logs, self.known.pairs)
             guess = not have and rivals > 1
             whole = all(logs[name] for name in alive)
@@ -178,10 +187,10 @@ class Race:
         expected = self.launcher.expected_s
         cost_s = [expected(arm, self.known.gained * ratio) for arm, ratio in arms]
         best = max(range(len(arms)), key=lambda number: arms[number][1])
-        pairs = (PAIRS - (len(arms) == 1 and not have)) * confirmed
+        pairs = ceil((PAIRS - (len(arms) == 1 and not have)) * confirmed / self._many)
         proof_s = self.launcher.proof_s() * any(self.proofs.open(arm) for arm, _ in arms)
-        base_s = expected(have, self.known.gained) if again else 0.0
-        return base_s + sum(cost_s) + proof_s + pairs * (expected(()) + cost_s[best])
+        base_s = expected(have, self.known.gained) if again or self._many > 1 else 0.0
+        return base_s + sum(cost_s) / self._many + proof_s + pairs * (expected(()) + cost_s[best])
 
     def _take(
         self,
@@ -191,7 +200,7 @@ class Race:
         logs: dict[str, list[float]],
     ) -> None:
         """The ratios of a round; what did not come to an end is out."""
-        for name in list(alive):
+        for name in [name for name in alive if name in found]:
             cost = found[name].cost_s
             if not found[name].more.get("started", True):
                 continue  # no word about the arm
@@ -221,12 +230,13 @@ class Race:
             if not self.launcher.room(proof_s + wanted_s, key):
                 break
             try:
-                found = self.launcher.round(key, [(), arm] if turn % 2 == 0 else [arm, ()])
+                told_by = lanes(self.launcher, key, (), [arm], back=turn % 2 == 1)
             except Spent:
                 break
-            base, tuned = found[spell(())].cost_s, found[spell(arm)].cost_s
-            if base is not None and tuned is not None:
-                logs.append(log(base / tuned))
+            for lane in told_by:
+                base, tuned = lane[spell(())].cost_s, lane[spell(arm)].cost_s
+                if base is not None and tuned is not None:
+                    logs.append(log(base / tuned))
         if len(logs) >= PAIRS:
             return self._told(logs, arm), True
         key = f"{self._confirms}/alone"

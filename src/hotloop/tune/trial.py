@@ -102,6 +102,7 @@ class Ran:
     started: bool = True
     peak_bytes: float = 0.0
     last_words: str = ""
+    node: str = ""  # where, if that is not this machine
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,10 +121,15 @@ class Examined:
 
 @dataclass(frozen=True, kw_only=True)
 class Bench:
-    """The two things the search cannot do itself: launch a trial, and read its recording."""
+    """What the search cannot do itself: launch a trial, and read its recording.
+
+    ``beside`` launches each sequence on one of ``nodes`` machines, as far as it gets in so many seconds.
+    """
 
     run: Callable[[Request], Ran]
     examine: Callable[[Path], Examined]
+    nodes: int = 1
+    beside: Callable[[Sequence[Sequence[Request]], float], list[list[Ran]]] = lambda requests, _: []
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -275,7 +281,9 @@ def judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Tri
         folder=f"{folder.parent.name}/{folder.name}",
         seconds=0.0,
         host_bytes=ran.peak_bytes,
-        more={"wall_s": ran.wall_s, "stopped": ran.stopped} | ({} if ran.started else {"started": False}),
+        more={"wall_s": ran.wall_s, "stopped": ran.stopped}
+        | ({} if ran.started else {"started": False})
+        | ({"node": ran.node} if ran.node else {}),
     )
     if ran.ended_for:
         return replace(blank, status="ended", why=ran.ended_for)
