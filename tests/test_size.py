@@ -62,9 +62,9 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_893, 10_000
+HOUSE, ADDED = 69_865, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_989, 138
+TESTS, GOLDEN_FILES = 44_995, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -458,14 +458,10 @@ READ = {
 
 def test_waiting_reads_are_storage() -> None:
     run = input_run(
-        make_s=0.08,
-        busy_s=0.02,
-        workers=2,
-        wait_s=0.02,
-        make_on_cpu_ratio=0.15,
+        make_s=0.08, busy_s=0.02, workers=2, wait_s=0.02, make_on_cpu_ratio=0.15,
         lines=[line(60, 8.0, **READ)],
         worker_stats={"read_bytes": 4e9, "rchar_bytes": 4e9, "io_wait_s": 6.0},
-    )
+    )  # fmt: skip
     findings = found(run)
     assert first(run) == "input/slow-storage"
     assert "input/slow-sample" not in findings
@@ -485,12 +481,9 @@ def test_other_waiting_is_not_storage(change: dict[str, Any]) -> None:
     line_of = {name: value for name, value in change.items() if name != "bytes"}
     read = change.get("bytes", 4e9)
     run = input_run(
-        make_s=0.08,
-        busy_s=0.02,
-        make_on_cpu_ratio=0.15,
-        lines=[line(60, 8.0, **{**READ, **line_of})],
+        make_s=0.08, busy_s=0.02, make_on_cpu_ratio=0.15, lines=[line(60, 8.0, **{**READ, **line_of})],
         worker_stats={"read_bytes": read, "rchar_bytes": read},
-    )
+    )  # fmt: skip
     assert "input/slow-storage" not in found(run)
 
 
@@ -523,14 +516,10 @@ def test_of_torchs_own_collate_nothing_can_be_stacked_otherwise(name: str, remed
 @pytest.mark.parametrize("name", ["text.Collator", "functools.partial"])
 def test_what_a_collate_object_calls_is_collate(name: str) -> None:
     run = input_run(
-        make_s=0.08,
-        busy_s=0.02,
-        collate_s=0.078,
-        num_iterators=4,
-        batches_per_epoch=25.0,
+        make_s=0.08, busy_s=0.02, collate_s=0.078, num_iterators=4, batches_per_epoch=25.0,
         settings={"collate_fn": name},
         lines=[line(80, 6.0, function="pieces", source="ids = torch.tensor(cut(text))")],
-    )
+    )  # fmt: skip
     findings = {item.id: item for item in diagnose(evidence(run, sources={DATASET: PLAIN}))}
     assert findings["input/slow-collate"].where.line == 80
     told = {"input/slow-sample", "input/repeated-work", "input/per-sample-conversion"}
@@ -568,18 +557,10 @@ def short_epochs(*, persistent: bool, make_s: float = 0.02, busy_s: float = 0.02
     gap = np.zeros(num)
     gap[::10] = 0.09
     use = loader(
-        workers=2,
-        make_s=make_s,
-        wait_s=waits,
-        num_batches=num,
-        num_iterators=epochs,
-        batches_per_epoch=10.0,
-        settings={"persistent_workers": persistent},
-        iter_s=np.full(epochs, 0.05),
-        shutdown_s=np.full(epochs, 0.04),
-        first_batch_s=np.full(epochs, 0.060 + make_s),
-        deliver_s=0.0004,
-    )
+        workers=2, make_s=make_s, wait_s=waits, num_batches=num, num_iterators=epochs,
+        batches_per_epoch=10.0, settings={"persistent_workers": persistent}, iter_s=np.full(epochs, 0.05),
+        shutdown_s=np.full(epochs, 0.04), first_batch_s=np.full(epochs, 0.060 + make_s), deliver_s=0.0004,
+    )  # fmt: skip
     return steps(
         {"data_wait": waits, "epoch_gap": gap, "forward": busy_s},
         num_steps=num,
@@ -649,14 +630,9 @@ def test_workers_that_cost_more_than_they_bring() -> None:
 
 def test_shipping_large_batches_costs_even_where_workers_pay() -> None:
     run = input_run(
-        make_s=0.2,
-        busy_s=0.06,
-        workers=4,
-        wait_s=0.03,
-        deliver_s=0.03,
-        make_on_cpu_ratio=0.3,
+        make_s=0.2, busy_s=0.06, workers=4, wait_s=0.03, deliver_s=0.03, make_on_cpu_ratio=0.3,
         batch_bytes=80e6,
-    )
+    )  # fmt: skip
     transport = found(run, cores=8)["input/worker-transport"]
     assert transport.cost_s_per_step == pytest.approx(0.03, rel=0.05)
     assert "uint8" in transport.advice
@@ -683,17 +659,10 @@ def test_too_many_workers_that_start_every_epoch() -> None:
     gap = np.zeros(num)
     gap[::20] = 1.0
     use = loader(
-        workers=16,
-        make_s=0.02,
-        wait_s=0.0,
-        num_batches=num,
-        num_iterators=epochs,
-        batches_per_epoch=20.0,
-        settings={"persistent_workers": True},
-        iter_s=np.full(epochs, 1.0),
-        first_batch_s=np.full(epochs, 0.02),
-        deliver_s=0.0004,
-    )
+        workers=16, make_s=0.02, wait_s=0.0, num_batches=num, num_iterators=epochs, batches_per_epoch=20.0,
+        settings={"persistent_workers": True}, iter_s=np.full(epochs, 1.0),
+        first_batch_s=np.full(epochs, 0.02), deliver_s=0.0004,
+    )  # fmt: skip
     run = steps({"epoch_gap": gap, "forward": 0.05}, num_steps=num, loaders=(use,))
     many = found(run)["input/too-many-workers"]
     assert many.data["num_workers"] <= 2
@@ -743,12 +712,9 @@ RANDOM = PLAIN + "    def flip(self, x):\n        return x if torch.rand(()) < 0
 
 def twice(text: str) -> Evidence:
     run = input_run(
-        make_s=0.08,
-        busy_s=0.02,
-        num_iterators=4,
-        batches_per_epoch=25.0,
+        make_s=0.08, busy_s=0.02, num_iterators=4, batches_per_epoch=25.0,
         lines=[line(3, 8.0, source="return decode(self.files[i])")],
-    )
+    )  # fmt: skip
     return evidence(run, sources={DATASET: text})
 
 
@@ -875,12 +841,9 @@ class Windows:
 )
 def test_a_cache_smaller_than_the_epoch_is_named(size: str, function: str, speaks: bool) -> None:
     run = input_run(
-        make_s=0.08,
-        busy_s=0.02,
-        num_iterators=4,
-        batches_per_epoch=25.0,
+        make_s=0.08, busy_s=0.02, num_iterators=4, batches_per_epoch=25.0,
         lines=[line(6, 8.0, function=function, source="return decode(i)")],
-    )
+    )  # fmt: skip
     ids = [item.id for item in diagnose(evidence(run, sources={DATASET: CACHED.format(size=size)}))]
     assert ("input/cache-thrash" in ids) is speaks
 
