@@ -24,7 +24,7 @@ BUDGETS = {
     "feed": 10185,
     "findings": 700,
     "fix": 4960,
-    "flow": 3321,
+    "flow": 3330,
     "footprint": 593,
     "hooks": 491,
     "integrations": 281,
@@ -64,7 +64,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 69_865, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_995, 138
+TESTS, GOLDEN_FILES = 44_997, 138
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -3,7 +3,7 @@
     python benchmarks/public/run.py FOLDER [--scripts FILE] [--only REGEX] [--out FILE.md]
                                            [--keep RUNS [--again]]
 
-``scripts.json`` (and ``scripts-second.json``, ``-third``, ``-fourth``, ``-fifth``) has, for each script,
+``scripts.json`` (and ``scripts-second.json``, ``-third`` to ``-sixth``) has, for each script,
 repository and commit, the edits that let it run on a CPU, the program that makes its data, its command, and
 the truth: first cause, place, bottleneck and accepted answers, from the source and from py-spy. The scripts
 are others' and are not kept here: FOLDER holds one folder a script, named as in the list, with the code

@@ -20,7 +20,7 @@ CASES = Path(__file__).resolve().parents[2] / "benchmarks" / "accuracy" / "cases
 def one(
     steps: int, bottleneck: str = "input", first: str = "input/slow-sample", **more: Any
 ) -> dict[str, Any]:
-    same = {"steps": steps, "bottleneck": bottleneck, "first": first}
+    same = {"steps": steps, "passes": 1, "bottleneck": bottleneck, "first": first}
     return {**same, "doubt": "", "changes": 0.0, "precise": True, **more}
 
 
@@ -30,6 +30,8 @@ def test_three_looks_that_agree_are_enough_and_their_steps_are_said() -> None:
     assert agreed(looks[:2], 2) == ""
     assert agreed([one(100, first="input/single-process"), *looks[1:]], 3) == ""
     assert agreed([one(100, "host"), *looks[1:]], 3) == ""
+    assert agreed(looks, 3, passes=2) == ""
+    assert agreed([*looks[1:], one(2000, passes=2)], 4, passes=2)
 
 
 def test_what_chance_may_change_or_is_not_known_well_enough_goes_on() -> None:

@@ -66,7 +66,7 @@ def main(options: argparse.Namespace) -> int:
     folder, made = tuning_folder(options.out, command)
     first, whole = duration(first_s(options.budget)), duration(options.budget)
     words = (
-        f"hotloop: tuning for up to {whole}: the unmodified run for {first}, or until it has shown steps, "
+        f"hotloop: tuning for up to {whole}: the unmodified run for {first}, or until its verdict stands, "
         "then launches in turns, a line for each"
     )
     print(folded(words), file=sys.stderr, flush=True)

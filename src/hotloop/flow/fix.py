@@ -148,7 +148,7 @@ def _faster(
         if together > _PAYS * max(1.0, alone):
             if EFFECTS.index(stay.remedy.written_effect) <= EFFECTS.index(allow):
                 return [*remedies, stay], [], [more]
-            words += f"; {more}: --allow {stay.remedy.written_effect}"
+            words += f"; {more}: --allow {stay.remedy.written_effect} (other order from epoch 2 on)"
     if alone >= 1.0:
         return list(remedies), [], [words]
     return [one for one in remedies if one not in chosen], chosen, [words]

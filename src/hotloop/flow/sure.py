@@ -56,9 +56,10 @@ def look(folder: Path) -> dict[str, Any] | None:
     if int(steps.steady.sum()) < limits.few_steps or steps.span_s < limits.trend_span_s:
         return None
     first = next((one for one in found.findings if one.severity != "info"), None)
-    edges = first.cost_ci95 if first is not None else None
+    edges, loader = first.cost_ci95 if first is not None else None, steps.train_loader()
     return {
         "steps": steps.num_steps,
+        "passes": loader.num_iterators if loader is not None else None,
         "bottleneck": found.bottleneck,
         "first": first.id if first is not None else "",
         "doubt": doubt(evidence),
@@ -95,10 +96,14 @@ def _by_block(evidence: Evidence) -> tuple[list[str], np.ndarray[Any, Any]]:
 
 
 class Sure:
-    """``tick`` is called once or twice a second while a command runs that was given ``env``."""
+    """``tick`` is called once or twice a second while a command runs that was given ``env``.
 
-    def __init__(self, folder: Path, say: Callable[[str], None]) -> None:
-        self._folder, self._say, self._said = folder, say, False
+    It is not sure before so many ``passes`` over the training data have begun: what comes once an epoch shows
+    late.
+    """
+
+    def __init__(self, folder: Path, say: Callable[[str], None], passes: int = 0) -> None:
+        self._folder, self._say, self._said, self._passes = folder, say, False, passes
         self._file = folder / "until-sure"
         self._looks: list[dict[str, Any]] = []
         self._child: subprocess.Popen[str] | None = None
@@ -148,7 +153,7 @@ class Sure:
             return
         self._looks = [*self._looks, answer][-LOOKS:] if answer is not None else []
         self._number += answer is not None
-        self.why = agreed(self._looks, self._number)
+        self.why = agreed(self._looks, self._number, self._passes)
         self.told[:] = [f"--until-sure went on: {one['doubt']}" for one in self._looks[-1:] if one["doubt"]]
         if self.why:
             write_text_atomic(self._file, self.why)
@@ -159,12 +164,16 @@ class Sure:
             self._say(f"--until-sure {words}")
 
 
-def agreed(looks: list[dict[str, Any]], number: int) -> str:
-    """Why it is sure after the last of these looks, the ``number``-th of the run; "" while it is not."""
+def agreed(looks: list[dict[str, Any]], number: int, passes: int = 0) -> str:
+    """Why it is sure after the last of these looks, the ``number``-th of the run; "" while it is not, or has
+    not begun so many passes over the data.
+    """
     if len(looks) < LOOKS or len({(one["bottleneck"], one["first"]) for one in looks}) > 1:
         return ""
     last = looks[-1]
     if any(one["doubt"] for one in looks):  # the verdict says that it is not sure
+        return ""
+    if last["passes"] is not None and last["passes"] < passes:
         return ""
     if last["changes"] > ERROR * 6 / (pi * number) ** 2 or not last["precise"]:
         return ""

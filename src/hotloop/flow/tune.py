@@ -19,6 +19,7 @@ from hotloop.compare.run import Trace, trace_of
 from hotloop.flow.examine import Examination, examine, read
 from hotloop.flow.observe import new_run_folder, observe_quietly, throwing_away
 from hotloop.flow.on_ray import nodes_of_ray
+from hotloop.flow.sure import Sure
 from hotloop.launch.guard import Guard
 from hotloop.record.publish import write_bytes_atomic, write_text_atomic
 from hotloop.record.recording import Recording
@@ -129,21 +130,20 @@ def _run(command: list[str], in_place: bool, request: Request) -> Ran:
     guard = Guard(
         timeout_s=request.timeout_s, stop_s=request.stop_s, most_bytes=request.most_bytes, disk=where.parent
     )
-    done, words = observe_quietly(
-        command,
-        where,
-        steps=request.steps,
-        env=catalogue.environment(live(request.arm)) | _noted(request),
-        patch=request.patch,
-        throw_away=not in_place,
-        guard=guard,
-    )
+    env = catalogue.environment(live(request.arm)) | _noted(request)
+    watched: dict[str, Any] = {"env": env}
+    sure = Sure(where, lambda _: None, passes=2)
+    if request.stop_s:  # the first run, which ends sooner where its verdict stands after an epoch
+        watched = {"env": env | sure.env, "watch_tick": sure.tick}
+    kept = {"steps": request.steps, "patch": request.patch, "throw_away": not in_place, "guard": guard}
+    with closing(sure):
+        done, words = observe_quietly(command, where, **kept, **watched)
     return Ran(
         exit_code=done.exit_code,
         wall_s=done.wall_s,
         ended_for=done.ended_for or ("" if done.started else "its writes could not be kept apart"),
         started=done.started,
-        stopped=guard.stopped,
+        stopped=guard.stopped or bool(sure.why),
         interrupted=done.interrupted,
         peak_bytes=guard.peak_bytes,
         last_words=words,
