@@ -17,14 +17,14 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3300,
     "bootstrap": 288,
-    "cli": 2720,
+    "cli": 2742,
     "compare": 2083,
     "diagnose": 8200,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
     "fix": 4960,
-    "flow": 3330,
+    "flow": 3335,
     "footprint": 593,
     "hooks": 491,
     "integrations": 281,
@@ -34,14 +34,14 @@ BUDGETS = {
     "measure": 4051,
     "model": 786,
     "modules": 994,
-    "monitor": 1614,
+    "monitor": 1617,
     "probe": 6275,
     "record": 2532,
     "remedy": 3913,
     "report": 3135,
     "source": 2164,
     "state": 670,
-    "tune": 3900,
+    "tune": 3917,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -62,7 +62,7 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_865, 10_000
+HOUSE, ADDED = 69_883, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_997, 138
 

@@ -49,6 +49,10 @@ def main(options: argparse.Namespace) -> int:
     from hotloop.report.plan import render
     from hotloop.tune.plans.batch import choices, chosen
 
+    if options.beside and options.step_time:
+        raise UsageError(
+            "--step-time is of one batch size, --beside of several", hint="leave one of them out"
+        )
     runs = [_planned(run, options) for run in (arguments.run_of(options.run), *options.beside)]
     told = {**runs[0].document, "batch": chosen(runs)}
     if options.beside:
@@ -62,25 +66,31 @@ def main(options: argparse.Namespace) -> int:
 
 def _planned(run: Path, options: argparse.Namespace) -> Planned:
     from hotloop.flow.examine import examine, read
+    from hotloop.footprint.training import device_memory
     from hotloop.tune import plans
     from hotloop.tune.calibrate import calibrate
     from hotloop.tune.plans.batch import Planned
     from hotloop.tune.plans.document import document
 
     examination = examine(read(run))
-    evidence = examination.evidence
+    evidence, recording = examination.evidence, examination.recording
     if evidence is None:
         raise UsageError(f"{run} holds no training process", hint="run the training command first")
+    device = device_memory(recording, recording.ranks[0])
+    if options.device_memory and device is None:
+        raise UsageError(f"--device-memory: {run} used no device", hint="leave it out, or give --memory")
+    own = (device or {}).get("capacity_bytes")
+    room_bytes = arguments.size(options.device_memory, own or None, of="--device-memory")
     pipeline = calibrate(evidence)
     machine = _machine(options, evidence)
     with progress("planning") as advance:
         made = plans.make(pipeline, machine, examination.findings, advance)
     return Planned(
-        document=document(made, evidence.steps, examination.recording),
+        document=document(made, evidence.steps, recording),
         plans=made,
         steps=evidence.steps,
-        recording=examination.recording,
-        room_bytes=arguments.size(options.device_memory, of="--device-memory"),
+        recording=recording,
+        room_bytes=room_bytes,
     )
 
 

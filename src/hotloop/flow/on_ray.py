@@ -73,6 +73,11 @@ class Nodes:
     def alone(self, request: Request) -> Ran:
         """One launch on any of the nodes."""
         done = self.beside([[request]], request.timeout_s + GRACE_S)
+        if not done[0]:
+            raise CheckFailed(
+                "a launch on a node of Ray was ended",
+                hint="the same command goes on where it was, with --out",
+            )
         return done[0][0]
 
 

@@ -78,8 +78,8 @@ def tune(asked: Tuning, folder: Path) -> Answer:
 
 def _tuned(asked: Tuning, folder: Path, bench: Bench) -> Answer:
     heading: dict[str, Any] = {"command": asked.command, "allow": asked.limits.allow, "sweep": asked.sweep}
-    heading |= {"nodes": bench.nodes} if bench.nodes > 1 else {}
-    journal = Journal(folder, {**heading, **subject(asked.command)})
+    heading["place"] = f"{bench.nodes} of Ray's nodes" if asked.ray else "this machine"
+    journal = Journal(folder, {**heading, **subject(asked.command)}, bench.nodes)
     if not asked.in_place:
         with throwing_away(asked.command, folder, way_out="add --in-place"):
             pass  # only whether it can be

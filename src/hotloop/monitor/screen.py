@@ -97,7 +97,10 @@ def _verdict(state: State, width: int) -> list[Text]:
 
 def _alerts(state: State, width: int) -> list[Text]:
     """What ``hotloop run`` warned of, the newest last."""
-    found = [(time.strftime("%H:%M", time.localtime(one["unix_s"])), one["words"]) for one in state["alerts"]]
+    found = [
+        (time.strftime("%H:%M", time.localtime(one["unix_s"])), one["words"])
+        for one in state.get("alerts", ())
+    ]
     return [
         Text(text, _WARNING) for at, said in found[-3:] for text in words.hanging(f"! {at} ", said, width)
     ]
@@ -105,7 +108,7 @@ def _alerts(state: State, width: int) -> list[Text]:
 
 def _expected(state: State, width: int) -> list[Text]:
     """The bands that were asked for: what is outside, what is within, and what is not measured."""
-    found = state["diagnosis"]["expected"] if state["diagnosis"] else []
+    found = (state["diagnosis"] or {}).get("expected", ())
     lines = []
     for one in found:
         mark, color = EXPECTED[one["status"]]

@@ -30,8 +30,8 @@ class Journal:
     Raises UsageError where another process has it open. To be closed (``close``).
     """
 
-    def __init__(self, folder: Path, heading: dict[str, Any]) -> None:
-        self._path = folder / NAME
+    def __init__(self, folder: Path, heading: dict[str, Any], nodes: int = 1) -> None:
+        self._path, self._nodes = folder / NAME, nodes
         self.trials: dict[str, Trial] = {}
         self.seconds = 0.0
         self._finished: set[str] = set()
@@ -53,7 +53,7 @@ class Journal:
         self._finished = {str(line["finished"]) for line in lines if "finished" in line}
         self._held = next((line["held"] for line in lines if "held" in line), {})
         for trial in (Trial.of_json(line) for line in lines[1:] if "key" in line):
-            self.seconds += trial.seconds
+            self.seconds += self._share_s(trial)
             if (one := _round_of(trial.key)) is None or one in self._finished:
                 self.trials[trial.key] = trial
 
@@ -61,7 +61,11 @@ class Journal:
         """On disk when this returns."""
         self._append(trial.to_json())
         self.trials[trial.key] = trial
-        self.seconds += trial.seconds
+        self.seconds += self._share_s(trial)
+
+    def _share_s(self, trial: Trial) -> float:
+        """What a trial cost of the time; those of a round run on all nodes at once."""
+        return trial.seconds / (self._nodes if _round_of(trial.key) else 1)
 
     def finish(self, key: str) -> None:
         """The round of this key is whole."""

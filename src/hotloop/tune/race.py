@@ -239,6 +239,8 @@ class Race:
                     logs.append(log(base / tuned))
         if len(logs) >= PAIRS:
             return self._told(logs, arm), True
+        if logs and self._many > 1:  # launches of one machine only are compared
+            return pooled({"all": logs}, self.known.pairs)["all"], False
         key = f"{self._confirms}/alone"
         if self.launcher.room(self.launcher.expected_s(arm, self.known.gained), key):
             with suppress(Spent):  # two launches of the arm say more of their noise than one
@@ -259,6 +261,8 @@ class Race:
         of_race = [] if self.known.unrivalled else self.known.won
         others = [one for one in self.known.pairs if one is not self.known.won]
         paired = pooled({"all": logs}, others, beside=of_race)["all"]
+        if self._many > 1:
+            return paired
         tuned = self.costs(arm, "" if self.known.unrivalled else f"{self._confirms}/")
         return max(
             paired, unpaired(self.costs(()), tuned, crowded=self.known.crowded), key=lambda one: one.freedom

@@ -66,10 +66,16 @@ class Planned:
 
     @property
     def held(self) -> tuple[float, float]:
-        """Bytes that are there whatever the batch, and in all: of the device, else of the host."""
+        """Bytes that are there whatever the batch, and in all: of the device, else of the host as planned."""
         device = device_memory(self.recording, self.recording.ranks[0])
-        whole = self.plans.now.host_bytes / self.plans.machine.ranks
+        whole = predict(self.plans.pipeline, self.setup).host_bytes / self.plans.machine.ranks
         return (device["between_bytes"], device["peak_bytes"]) if device else (whole, whole)
+
+    @property
+    def now_bytes(self) -> float:
+        """Bytes of the run with its own settings: of the device, else of the host."""
+        device = device_memory(self.recording, self.recording.ranks[0])
+        return float(device["peak_bytes"]) if device else self.plans.now.host_bytes / self.plans.machine.ranks
 
     @property
     def room(self) -> float:
@@ -111,7 +117,7 @@ class _Size:
             "samples_per_s": found.samples_per_s,
             "gain": found.samples_per_s / now.samples_per_s if now.samples_per_s else None,
             "sure": kept or found.high / self.batch < now.low / first.batch,
-            "memory_bytes": self.memory_bytes,
+            "memory_bytes": self.memory_bytes if name else self.of.now_bytes,
             "updates": first.batch / self.batch,
         }
 
@@ -124,7 +130,9 @@ def chosen(runs: Sequence[Planned]) -> dict[str, Any] | None:
         return None
     if len(known) == 1:
         return _alone(first)
-    lines = [list(group) for _, group in groupby(sorted(known, key=_line), key=lambda one: one.model)]
+    # Of one size the first run stands for itself, else the fastest.
+    known.sort(key=lambda run: (*_line(run), run is not first, run.plans.now.s_per_step))
+    lines = [list(group) for _, group in groupby(known, key=lambda one: one.model)]
     every = [size for line in lines for size in _sizes(line)]
     fits = [size for size in every if size.memory_bytes <= room]
     own = next(size for size in every if size.of is first and size.ran)
@@ -139,11 +147,12 @@ def chosen(runs: Sequence[Planned]) -> dict[str, Any] | None:
         picks = {"balanced": min(enough, key=lambda one: one.batch), "fast": fastest, "small": least}
         rows += [one.row(name, own) for name, one in picks.items()]
     known_room = room if math.isfinite(room) else None
-    return {"rows": rows, "room_bytes": known_room, "notes": list(_notes(rows, lines))}
+    notes = [] if fits else [f"no batch of these fits into {units.size(room)}"]
+    return {"rows": rows, "room_bytes": known_room, "notes": [*notes, *_notes(rows, lines)]}
 
 
 def _line(run: Planned) -> tuple[Any, ...]:
-    return *run.model, run.batch, run.plans.now.s_per_step
+    return *run.model, round(run.batch)
 
 
 def _alone(run: Planned) -> dict[str, Any] | None:
@@ -152,7 +161,7 @@ def _alone(run: Planned) -> dict[str, Any] | None:
     if whole <= fixed or not math.isfinite(run.room):
         return None
     each = (whole - fixed) / run.batch
-    most = int((run.room - fixed) / each)
+    most = max(0, int((run.room - fixed) / each))
     words = (
         f"batches of up to {most:,} samples fit into {units.size(run.room)}, {_FULL:.0%} of the device: "
         f"{units.size(fixed)} and {units.size(each)} a sample. How fast they are a run of another batch size "
@@ -163,7 +172,7 @@ def _alone(run: Planned) -> dict[str, Any] | None:
 
 def _sizes(line: Sequence[Planned]) -> Iterator[_Size]:
     """The sizes of runs of one model, and those between and beyond them where there is more than one."""
-    ran = {round(run.batch): run for run in reversed(line)}  # of one size the fastest
+    ran = {round(run.batch): run for run in reversed(line)}
     numbers = sorted(ran)
     step_s = _straight([(size, float(run.plans.pipeline.step_s.mean())) for size, run in ran.items()])
     held = _straight([(size, run.held[1]) for size, run in ran.items()])
@@ -229,11 +238,11 @@ def learned(runs: Sequence[Planned]) -> list[float | None]:
     seen = []
     for run in runs:
         counts = np.nancumsum(np.nan_to_num(run.steps.samples, nan=run.batch))
-        there = run.steps.loss_steps < len(counts)
+        there = (run.steps.loss_steps >= 0) & (run.steps.loss_steps < len(counts))
         seen.append((counts[run.steps.loss_steps[there]], run.steps.losses[there]))
     last = min((float(counts[-1]) for counts, _ in seen if len(counts)), default=0.0)
     means = [losses[(counts > (1 - _LAST) * last) & (counts <= last)] for counts, losses in seen]
-    return [float(one.mean()) if len(one) else None for one in means]
+    return [float(one.mean()) if len(one) and np.isfinite(one).all() else None for one in means]
 
 
 def choices(runs: Sequence[Planned]) -> list[dict[str, Any]]:
