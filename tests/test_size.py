@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2742,
     "compare": 2083,
-    "diagnose": 8200,
+    "diagnose": 8202,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
@@ -62,7 +62,7 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_883, 10_000
+HOUSE, ADDED = 69_885, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_997, 138
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections import defaultdict
 
 from hotloop.diagnose.collating import at_the_loader
@@ -140,9 +141,10 @@ def per_parameter(evidence: Evidence, line: LineCost) -> str:
 
 
 def _is_beside_modules(evidence: Evidence, line: LineCost) -> bool:
-    """Whether it is in a library other than torch, which the training loop calls by way of no module."""
+    """Whether it is in a library, not torch's or Python's, that the loop calls by way of no module."""
     in_forward = line.nature == "python" and line.phase == "forward"
-    if not in_forward or not line.library or line.library.startswith("torch"):
+    own = line.library.startswith("torch") or line.library.split(".")[0] in sys.stdlib_module_names
+    if not in_forward or not line.library or own:  # Python's own is called by torch as well
         return False
     for place in (line.place, *line.callers):
         if place.function.endswith(OF_MODULES):
