@@ -17,7 +17,7 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3300,
     "bootstrap": 288,
-    "cli": 2742,
+    "cli": 2741,
     "compare": 2083,
     "diagnose": 8202,
     "doctor": 516,
@@ -34,7 +34,7 @@ BUDGETS = {
     "measure": 4051,
     "model": 786,
     "modules": 994,
-    "monitor": 1617,
+    "monitor": 1616,
     "probe": 6275,
     "record": 2532,
     "remedy": 3913,

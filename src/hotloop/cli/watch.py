@@ -101,7 +101,7 @@ def _of_all(item: Item) -> bool:
 
 
 def _print(source: Iterator[dict[str, Any]], whole: bool) -> int:
-    from hotloop.monitor.screen import EXPECTED, line
+    from hotloop.monitor.screen import expectation, line
 
     before: dict[str, Any] | None = None
     moved_s, at_s, count = time.monotonic(), 0.0, -1
@@ -119,8 +119,7 @@ def _print(source: Iterator[dict[str, Any]], whole: bool) -> int:
             break
     expected = (before["diagnosis"] or {}).get("expected", ()) if before and not whole else ()
     for one in expected:
-        limit = f" (expected: {one['limit']})" if isinstance(one["limit"], str) else ""
-        print(shown(f"{EXPECTED[one['status']][0]:<14}{one['name']:<18}{one['words']}{limit}"))
+        print(shown("".join(expectation(one))))
     return int(any(one["status"] == "failed" for one in expected))
 
 

@@ -109,15 +109,14 @@ def _alerts(state: State, width: int) -> list[Text]:
 def _expected(state: State, width: int) -> list[Text]:
     """The bands that were asked for: what is outside, what is within, and what is not measured."""
     found = (state["diagnosis"] or {}).get("expected", ())
-    lines = []
-    for one in found:
-        mark, color = EXPECTED[one["status"]]
-        limit = f" (expected: {one['limit']})" if isinstance(one["limit"], str) else ""
-        lines += [
-            Text(text, color)
-            for text in words.hanging(f"{mark:<14}{one['name']:<17} ", f"{one['words']}{limit}", width)
-        ]
-    return lines
+    said = [(EXPECTED[one["status"]][1], words.hanging(*expectation(one), width)) for one in found]
+    return [Text(text, color) for color, lines in said for text in lines]
+
+
+def expectation(one: Mapping[str, Any]) -> tuple[str, str]:
+    """An item of what was expected: its mark and name, and what is said of it."""
+    limit = f" (expected: {one['limit']})" if isinstance(one["limit"], str) else ""
+    return f"{EXPECTED[one['status']][0]:<14}{one['name']:<17} ", f"{one['words']}{limit}"
 
 
 def _progress(state: State) -> list[str]:
