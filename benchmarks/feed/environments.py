@@ -2,18 +2,22 @@
 
     python benchmarks/feed/environments.py [--folder .bench/feed] [NAME ...]
 
-Every peer thus runs on the same torch. Needs a package index; FFCV is compiled and needs its libraries first
-(`apt-get install -y libopencv-dev libturbojpeg0-dev pkg-config g++`).
+Every peer thus runs on the same torch; one that needs a newer Python has the same version there. Needs a
+package index; FFCV is compiled and needs its libraries first (`apt-get install -y libopencv-dev
+libturbojpeg0-dev pkg-config g++`).
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
 from pathlib import Path
+
+import torch
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".bench" / "feed"
@@ -29,6 +33,8 @@ class Peer:
     check: str
     #: Installed without what they ask for: it is at hand already, or would bring a second torch.
     bare: tuple[str, ...] = ()
+    #: The Python that it needs, where ours is too old: a torch of the same version is installed there.
+    version: str = ""
 
 
 PEERS = {
@@ -39,6 +45,12 @@ PEERS = {
     "lmdb": Peer(packages=("lmdb==3.0.0",), check="import lmdb"),
     "tensordict": Peer(packages=("tensordict==0.15.3",), check="import tensordict"),
     "diskcache": Peer(packages=("diskcache==5.6.3",), check="import diskcache"),
+    "datago": Peer(packages=("datago==2026.10.1",), check="import datago"),
+    "dataloader-rs": Peer(
+        packages=("dataloader-rs==0.2.0", "numpy", f"torch=={torch.__version__.partition('+')[0]}"),
+        check="import dataloader_rs",
+        version="3.13",
+    ),
     "ffcv": Peer(
         packages=("numba", "opencv-python-headless", "terminaltables", "fastargs", "imgcat", "assertpy"),
         bare=("ffcv==1.0.2",),
@@ -64,8 +76,8 @@ def python_of(name: str, folder: Path = FOLDER) -> str:
     print(f"making the environment of {name} in {place} ...", file=sys.stderr)
     try:
         _make(PEERS[name], place, python)
-    except subprocess.CalledProcessError as error:
-        reason = (error.stderr or str(error)).strip()[-300:]
+    except (subprocess.CalledProcessError, OSError) as error:
+        reason = (getattr(error, "stderr", "") or str(error)).strip()[-300:]
         place.mkdir(parents=True, exist_ok=True)
         failed.write_text(reason)
         raise RuntimeError(f"{name}: {reason}") from error
@@ -74,12 +86,21 @@ def python_of(name: str, folder: Path = FOLDER) -> str:
 
 
 def _make(peer: Peer, place: Path, python: Path) -> None:
+    if peer.version:
+        made = [f"python{peer.version}", "-m", "venv", str(place)]
+        _run(made, env={**os.environ, "PYENV_VERSION": peer.version})
+        _install(peer, python)
+        return
     _run([sys.executable, "-m", "venv", str(place)])
     ours = sysconfig.get_paths()["purelib"]
     theirs = subprocess.check_output(
         [str(python), "-c", "import sysconfig; print(sysconfig.get_paths()['purelib'])"], text=True
     )
     (Path(theirs.strip()) / "ours.pth").write_text(ours + "\n")
+    _install(peer, python)
+
+
+def _install(peer: Peer, python: Path) -> None:
     install = [str(python), "-m", "pip", "install", "--quiet"]
     _run([*install, PILLOW, *peer.packages])
     if peer.bare:
@@ -87,8 +108,8 @@ def _make(peer: Peer, place: Path, python: Path) -> None:
     _run([str(python), "-c", f"{peer.check}; import torch, numpy, PIL"])
 
 
-def _run(command: list[str]) -> None:
-    subprocess.run(command, check=True, capture_output=True, text=True)
+def _run(command: list[str], env: dict[str, str] | None = None) -> None:
+    subprocess.run(command, check=True, capture_output=True, text=True, env=env)
 
 
 def main() -> int:

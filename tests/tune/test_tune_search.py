@@ -463,17 +463,15 @@ def test_an_iterable_dataset_is_given_nothing_that_needs_numbered_samples(tmp_pa
 
 def test_what_no_launch_can_change_is_listed_and_not_launched(tmp_path: Path) -> None:
     """Workers without a DataLoader; the loader of an evaluation; a line that a person rewrites."""
-    evaluated = finding(
-        "cadence/evaluation", loader="num_workers=0 of the loader at a.py:1", loader_saves_s=0.01
-    )
+    evaluated = finding("cadence/evaluation", "evaluation-workers", loader_saves_s=0.01, steps_between=30)
     evidence = Scenario(lambda arm: 0.04)._evidence(frozenset(), 0.04)
     bare = replace(evidence, steps=replace(evidence.steps, loaders=()))
     asked = [SLOW, evaluated, finding("host/python-in-step")]
-    tried, left = ideas.ideas(bare, asked, (), Limits(allow="exact"), (), cannot=lambda arm: "")
+    tried, left = ideas.ideas(bare, asked, (), Limits(allow="exact"), (), cannot=lambda arm: "", steps=50)
     assert not tried
     why = {one.remedy: one.words for one in left}
     assert why["num-workers"] == "the batches come from no DataLoader"
-    assert why["num_workers=0 of the loader at a.py:1"].endswith("up to 1.33x, all that waiting for it costs")
+    assert why["evaluation-workers"].startswith("comes too rarely for a trial; up to 1.33x")
     assert why["host/python-in-step"].startswith("no change that a launch could have in force")
 
 

@@ -69,13 +69,13 @@ OVERLAPS: tuple[Overlap, ...] = (
 def weighed(
     findings: Iterable[Finding], step_s: float, limits: Limits, *, sure: bool = True
 ) -> list[Finding]:
-    """Those worth saying of a run with steps of ``step_s`` seconds, by cost, information last; of equal costs
-    the line comes before the setting. Where times are not ``sure`` (others used the cores), what a cause
-    costs at least decides how severe it is.
+    """Those worth saying of a run with steps of ``step_s`` seconds, by severity, then cost, for not all have
+    a price; of equal costs the line comes before the setting. Where times are not ``sure`` (others used the
+    cores), what a cause costs at least decides how severe it is.
     """
     costed = [graded(finding, step_s, limits, sure=sure) for finding in findings]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
-    return sorted(by_cost(kept, limits.tie_ratio), key=lambda finding: finding.severity == "info")
+    return sorted(by_cost(kept, limits.tie_ratio), key=lambda one: ORDER.index(one.severity))
 
 
 def severity_of(share: float, limits: Limits) -> Severity:

@@ -276,7 +276,7 @@ ENTRIES = {
     "cadence/evaluation": Entry(
         "Evaluation is run so often, or over so much data, that training waits for it.",
         "Evaluate every N steps, N such that it takes under 5 % of the time.",
-        ("less-frequent-evaluation",),
+        ("evaluation-workers", "less-frequent-evaluation"),
     ),
     "cadence/images": Entry(
         "Figures are drawn, or images written or sent, while training waits.",

@@ -48,6 +48,14 @@ def no_workers(plan: Plan, value: Any) -> None:
         _give(plan, "timeout", 0)
 
 
+def evaluation_workers(plan: Plan, value: Any) -> None:
+    """``num_workers=N`` of the loader that an evaluation waits for."""
+    if value:
+        _give(plan, "num_workers", value)
+    else:
+        no_workers(plan, value)
+
+
 def prefetch_factor(plan: Plan, value: Any) -> None:
     """``prefetch_factor=N``."""
     _need_workers(plan, "prefetch_factor")
@@ -179,6 +187,12 @@ def _give(plan: Plan, name: str, value: Any) -> None:
     if not read:
         _compare(target, current)
         others = _beside(plan, target, built)
+        at_call = isinstance(target, Absent) or (isinstance(target, Literal) and _stands_in(target, call))
+        if plan.remedy == "evaluation-workers" and (others or not at_call):
+            write = f"{name}={wanted} for the loader that evaluates alone"
+            raise Cannot(
+                f"other loaders may take {name} from here", str(code.path), code.line(call), write=write
+            )
         for other in others if name in OF_WORKERS and wanted else ():
             if not plan.beside.get((other.id, "num_workers"), other.settings.get("num_workers")):
                 words, write = refused_beside(name, wanted)
@@ -188,6 +202,10 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         if others:
             plan.remark(f"the same call builds {len(others)} more of this run's loaders")
     plan.expect(built, name, wanted)
+
+
+def _stands_in(target: Literal, call: ast.Call) -> bool:
+    return any(node is target.node for node in ast.walk(call))
 
 
 def _unfit_for_workers(plan: Plan, built: Built, wanted: Any) -> tuple[str, str] | None:

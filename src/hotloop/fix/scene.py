@@ -301,7 +301,8 @@ class Scene:
             settings=steps.settings,
             roles={use.id: use.role for use in steps.loaders},
             lead=driving.id if driving else None,
-            fed={n: waited.id for n in names if waited and (n not in asking or _is_input(asking[n]))},
+            fed={n: waited.id for n in names if waited and (n not in asking or _is_input(asking[n]))}
+            | {n: int(one.data["loader_id"]) for n, one in asking.items() if one.data.get("loader_id")},
             loop=steps.source_loop,
             where={n: f.where for f in reversed(findings) if f.where for n in f.remedies},
             times={

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import replace
+from math import inf
 from typing import Any, Final
 
 from hotloop.diagnose.evidence import Evidence
@@ -38,12 +39,13 @@ def ideas(
     once: bool = False,
     cannot: Callable[[Arm], str],
     draws: Collection[str] = (),
+    steps: int | None = None,
 ) -> tuple[list[Candidate], list[LeftOut]]:
     """What to try on top of ``have``, given a run under it, the most promising first, and what is left out.
 
     ``tried``: spellings of arms that were. ``once``: the run goes through its data a single time. ``cannot``:
     why what in an arm has no live form cannot be tried as a patch. ``draws``: generators that samples were
-    seen to draw from.
+    seen to draw from. ``steps``: of a launch that is cut short.
     """
     found: dict[str, Candidate] = {}
     left: dict[str, LeftOut] = {}
@@ -57,10 +59,6 @@ def ideas(
         if finding.cost_s_per_step < _LEAST_SHARE * step_s and not unpriced:
             continue
         ratio = 0.0 if unpriced else step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
-        if loader := finding.data.get("loader"):
-            most = step_s / max(step_s - float(finding.data["loader_saves_s"]), 0.05 * step_s)
-            why = "a launch changes the loaders of the training alone"
-            left[loader] = LeftOut(remedy=loader, why=why, most=most, cause="waiting for it")
         if not _remedies(finding):
             why = "no change that a launch could have in force"
             left[finding.id] = _left(finding.id, finding, why, finding.advice, ratio)
@@ -72,11 +70,14 @@ def ideas(
             group = together if remedy in together else [remedy]
             new = [Applied(remedy=each, value=_value(each, finding)) for each in group]
             asked = next(each for each in new if each.remedy is remedy)
-            why_not = why_not or _why_not(asked, finding, limits, ratio, draws)
+            gives = _gives(asked, finding, step_s, ratio)
+            why_not = why_not or _why_not(asked, finding, limits, gives, draws)
+            if why_not is None and steps is not None and 2 * (_every(finding)) > steps:
+                why_not = _by_hand(remedy, finding, "comes too rarely for a trial", gives)
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
                 continue
-            candidate = Candidate(arm=onto(have, new), why=finding.id, predicted=ratio or None)
+            candidate = Candidate(arm=onto(have, new), why=finding.id, predicted=gives or None)
             if edited(tuple(new)):
                 arm, why = _writable(have, new, cannot)
                 if why:
@@ -163,6 +164,17 @@ def _writable(have: Arm, new: list[Applied], cannot: Callable[[Arm], str]) -> tu
         arm = onto(have, new)
         why = cannot(arm)
     return arm, first if why else ""
+
+
+def _every(finding: Finding) -> float:
+    """Steps between two occurrences of what a finding speaks of, inf where one was seen."""
+    return float(finding.data.get("steps_between", 1) or inf)
+
+
+def _gives(one: Applied, finding: Finding, step_s: float, ratio: float) -> float:
+    """What a remedy can give of ``ratio``, all that its finding costs."""
+    saves_s = finding.data.get("loader_saves_s", 0.0) if one.remedy.id == "evaluation-workers" else 0.0
+    return step_s / max(step_s - saves_s, 0.05 * step_s) if saves_s else ratio
 
 
 def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:

@@ -20,7 +20,7 @@ from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.trial import Arm, edited, effect_of, spell
 
 #: Samples that draw random numbers draw others under these: losses are not held for them then.
-OTHER_DRAWS: Final = frozenset({"num-workers", "no-workers"})
+OTHER_DRAWS: Final = frozenset({"num-workers", "no-workers", "evaluation-workers"})
 #: Whole epochs of the runs that are to show what epochs change, where the budget has room.
 _EPOCHS: Final = (2, 1, 0)
 

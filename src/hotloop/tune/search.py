@@ -18,7 +18,7 @@ from hotloop.tune.launching import FILL_EPOCHS, Launcher
 from hotloop.tune.proving import Proofs, Refused
 from hotloop.tune.race import LEAST, Known, Needs, Race, simplest
 from hotloop.tune.ratios import Ratio
-from hotloop.tune.trial import CACHE, Arm, Examined, Trial, fills, rarer
+from hotloop.tune.trial import CACHE, Arm, Examined, Trial, fills
 
 #: Two epochs of the unmodified run may take this part of the budget for what shows from the second on.
 _FILL_PART: Final = 0.25
@@ -182,6 +182,7 @@ class Search:
             once=launcher.once,
             cannot=self._cannot,
             draws=seen.draws,
+            steps=launcher.steps,
         )
         for left in left_out:
             self.known.left.setdefault(left.remedy, left)
@@ -199,9 +200,7 @@ class Search:
         """Why no trial can be made of an arm that needs a patch; "" where one can."""
         launcher = self.launcher
         why = launcher.patches.cannot(arm) if launcher.patches is not None else ""
-        if why:
-            return f"no patch: {why}"
-        return "comes too rarely for a trial" if launcher.steps is not None and rarer(arm) else ""
+        return f"no patch: {why}" if why else ""
 
     def _shows(self, one: Candidate, have: Arm, draws: Sequence[str]) -> bool:
         """Whether a candidate could show anything in a launch."""

@@ -31,8 +31,6 @@ PROOF: Final = "proof/"
 CACHE: Final = "cache-samples"
 #: Show nothing before they are filled.
 _FILLED: Final = (CACHE, "memoize")
-#: Patches with these have something done less often: launches that are cut short may never see it.
-_RARER: Final = ("less-frequent-evaluation", "less-frequent-checkpoint")
 #: How the words of a command that failed begin.
 FAILED: Final = "exit code"
 
@@ -243,11 +241,6 @@ def _behind(steps: Steps) -> float:
 def queue_of(settings: Mapping[str, Any]) -> int:
     """Batches that a loader's workers make ahead."""
     return int(settings.get("num_workers") or 0) * int(settings.get("prefetch_factor") or 2)
-
-
-def rarer(arm: Arm) -> bool:
-    """Whether the patch of an arm has something done less often."""
-    return any(one.remedy.id in _RARER for one in edited(arm))
 
 
 def fills(arm: Arm) -> list[str]:

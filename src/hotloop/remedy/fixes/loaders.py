@@ -42,6 +42,23 @@ NO_WORKERS = Remedy(
     config_keys=("num_workers",),
     words=("give the DataLoader num_workers=0, and leave prefetch_factor and persistent_workers away"),
 )
+EVALUATION_WORKERS = Remedy(
+    id="evaluation-workers",
+    summary="Give the loader of an evaluation that waits for data the workers that suit it.",
+    effect="exact",
+    alters="random augmentation of evaluation draws other numbers, and so may training after it",
+    parameter=Parameter(
+        name="evaluation_workers",
+        kind="count",
+        words="workers of the loaders that evaluate",
+        default=1,
+        finding_key="evaluation_workers",
+    ),
+    live="hotloop.remedy.live.loader:EvaluationWorkers",
+    source="hotloop.fix.loaders:evaluation_workers",
+    where_named=True,
+    words="give the DataLoader that evaluates num_workers={value}",
+)
 PREFETCH_FACTOR = Remedy(
     id="prefetch-factor",
     summary="Let each worker run further ahead, so that a slow sample does not stop the loop.",

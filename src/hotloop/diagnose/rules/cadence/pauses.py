@@ -86,13 +86,15 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         where=where,
         severity="info" if len(inside) == 1 else None,  # once is no cadence
         ci95=_spread([e.seconds for e in inside], steps, cost),
+        remedies=(*(["evaluation-workers"] if best else []), "less-frequent-evaluation"),
         data={
             "effect": "semantic",
             "num_evaluations": len(inside),
             "steps_between": every if len(inside) > 1 else None,
             "every_nth": max(2, round(interval / every)) if interval else None,
             "builds_graphs": graphs,
-            "loader": f"{best.words} of the loader{at(wait.where)}" if best and wait else None,
+            "loader_id": wait.id if wait is not None else None,
+            "evaluation_workers": best.workers if best else None,
             "loader_saves_s": (each_s - best.seconds) * len(inside) / steps.num_steps if best else 0.0,
         },
     )

@@ -278,7 +278,7 @@ def batch_too_small(evidence: Evidence) -> Iterator[Finding]:
         message=f"Batches of {batch} leave {leave}.",
         advice=f"Try batch_size={2 * batch} with the learning rate scaled along; it changes the training.",
         numbers=numbers,
-        severity="low",
+        severity="medium" if is_all_calls(evidence) else "low",
         where=loader.where if loader else None,
         data={"effect": "semantic", "batch_size": batch},
     )

@@ -28,7 +28,7 @@ def launch_bound(evidence: Evidence) -> Iterable[Finding]:
             message="The model's operations are so small that a step is nothing but their calls.",
             advice="Put more samples into a step, or compile the model.",
             numbers=[f"{duration(computing_s(evidence))} per step in forward, backward and optimizer"],
-            severity="low",
+            severity="medium",
             where=steps.source_loop,
             remedies=(),
         )
