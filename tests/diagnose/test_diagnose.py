@@ -11,7 +11,7 @@ import pytest
 from synthetic import evidence, input_run, line, on_accelerator, opposed, steps
 
 from hotloop.diagnose.bottleneck import bottleneck, verdict
-from hotloop.diagnose.diagnose import OVERLAPS, by_cost, diagnose, graded, is_noise, resolved
+from hotloop.diagnose.diagnose import OVERLAPS, by_cost, diagnose, graded, is_noise, resolved, weighed
 from hotloop.diagnose.evidence import RuleEntry, rules
 from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding, Place
@@ -51,9 +51,11 @@ def test_overlaps_speak_of_rules_that_exist() -> None:
 # -- order --------------------------------------------------------------------------------------------------
 
 
-def test_findings_are_sorted_by_cost() -> None:
-    ordered = by_cost([finding("a/b", 0.1), finding("c/d", 0.3), finding("e/f", 0.2)], 0.1)
-    assert [item.cost_s_per_step for item in ordered] == [0.3, 0.2, 0.1]
+def test_findings_are_sorted_by_severity_then_cost() -> None:
+    known = [finding("a/b", 0.1), finding("c/d", 0.3), finding("e/f", 0.2), finding("g/h", 0.0)]
+    assert [item.id for item in weighed(known, 1.0, Limits())] == ["c/d", "e/f", "a/b", "g/h"]
+    unpriced = replace(known[3], severity="high")
+    assert [item.id for item in weighed([known[2], unpriced], 1.0, Limits())] == ["g/h", "e/f"]
 
 
 def test_the_line_comes_before_the_setting_where_costs_tie() -> None:

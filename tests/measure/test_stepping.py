@@ -27,6 +27,10 @@ LOOPS = {
     "persistent workers reset one iterator": (EPOCH * 3, {}, 30, 0),
     "one batch an epoch": ("I1 D1 F B O X1 " * 8, {}, 8, 0),
     "next(iter(loader)) each step": (ONE_BATCH_EACH, dict.fromkeys(range(1, 13), 1), 12, 0),
+    "next(iter()) of two loaders each step": (
+        " ".join(f"I{i} D{i} F I{i + 50} D{i + 50} F B O" for i in range(1, 13)),
+        {**dict.fromkeys(range(1, 13), 1), **dict.fromkeys(range(51, 63), 2)}, 12, 0,
+    ),
     "accumulation": ("I1 " + "D1 F B D1 F B D1 F B O " * 5 + "X1", {}, 15, 0),
     "accumulation ends with a partial round": ("I1 " + "D1 F B D1 F B O " * 5 + "D1 F B X1", {}, 11, 0),
     "gan": ("I1 " + "D1 F1 B O1 F2 F1 B O2 " * 10 + "X1", {}, 10, 0),
