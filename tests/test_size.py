@@ -19,11 +19,11 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2741,
     "compare": 2083,
-    "diagnose": 8202,
+    "diagnose": 8204,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
-    "fix": 4960,
+    "fix": 4990,
     "flow": 3335,
     "footprint": 593,
     "hooks": 491,
@@ -31,17 +31,17 @@ BUDGETS = {
     "launch": 1515,
     "logs": 5055,
     "mcp": 368,
-    "measure": 4051,
+    "measure": 4053,
     "model": 786,
     "modules": 994,
     "monitor": 1616,
     "probe": 6275,
     "record": 2532,
-    "remedy": 3913,
+    "remedy": 3944,
     "report": 3135,
     "source": 2164,
     "state": 670,
-    "tune": 3917,
+    "tune": 3921,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -62,9 +62,9 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_885, 10_000
+HOUSE, ADDED = 69_954, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_997, 138
+TESTS, GOLDEN_FILES = 44_997, 140
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

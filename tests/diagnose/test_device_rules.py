@@ -326,7 +326,7 @@ def test_a_small_batch_leaves_device_and_memory_idle() -> None:
 def test_a_batch_on_a_cpu_that_only_calls_is_too_small() -> None:
     use = loader(settings={"batch_size": 1})
     measured = steps(MODEL, facts={"graph": {PER: 1000}}, loaders=(use,))
-    assert found(measured)["device/batch-too-small"].severity == "low"
+    assert found(measured)["device/batch-too-small"].severity == "medium"
     assert "device/batch-too-small" not in found(replace(measured, facts={"graph": {PER: 100}}))
     # 250 operations take 200 us each, of which the thread had its core a quarter
     assert "device/batch-too-small" in found(replace(measured, facts={"graph": {PER: 250}}, core_ratio=0.25))

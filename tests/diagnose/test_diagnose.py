@@ -52,10 +52,8 @@ def test_overlaps_speak_of_rules_that_exist() -> None:
 
 
 def test_findings_are_sorted_by_severity_then_cost() -> None:
-    known = [finding("a/b", 0.1), finding("c/d", 0.3), finding("e/f", 0.2), finding("g/h", 0.0)]
-    assert [item.id for item in weighed(known, 1.0, Limits())] == ["c/d", "e/f", "a/b", "g/h"]
-    unpriced = replace(known[3], severity="high")
-    assert [item.id for item in weighed([known[2], unpriced], 1.0, Limits())] == ["g/h", "e/f"]
+    known = [finding("a/b", 0.1), finding("c/d", 0.3), finding("e/f", 0.2), finding(severity="high")]
+    assert [item.id for item in weighed(known, 1.0, Limits())] == ["c/d", known[3].id, "e/f", "a/b"]
 
 
 def test_the_line_comes_before_the_setting_where_costs_tie() -> None:

@@ -264,7 +264,7 @@ def after_run(facts: dict[str, Any], patch: Patch) -> dict[str, Any]:
         again["rows"], again["where"] = {}, {}
     if asked & {"foreach-loop", "foreach-lerp"} and patch.files:
         again["where"] = {}
-    if "ring-loader" in asked:
+    if any(one.value == "hotloop.feed.loader.Loader" for one in patch.expected):
         name = "hotloop.feed.Loader(" if "hotloop.feed.Loader(" in _text(patch) else "Loader("
         again["loader"]["frames"] = [f"train.py: {name}"]
     if patch.files and asked & {"less-frequent-evaluation", "less-frequent-checkpoint"}:

@@ -29,7 +29,7 @@ LOOPS = {
     "next(iter(loader)) each step": (ONE_BATCH_EACH, dict.fromkeys(range(1, 13), 1), 12, 0),
     "next(iter()) of two loaders each step": (
         " ".join(f"I{i} D{i} F I{i + 50} D{i + 50} F B O" for i in range(1, 13)),
-        {**dict.fromkeys(range(1, 13), 1), **dict.fromkeys(range(51, 63), 2)}, 12, 0,
+        {i: 1 + i // 50 for i in range(1, 63)}, 12, 0,
     ),
     "accumulation": ("I1 " + "D1 F B D1 F B D1 F B O " * 5 + "X1", {}, 15, 0),
     "accumulation ends with a partial round": ("I1 " + "D1 F B D1 F B O " * 5 + "D1 F B X1", {}, 11, 0),

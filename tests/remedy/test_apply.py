@@ -64,7 +64,6 @@ def test_exact_remedies_of_the_loader_keep_order_and_losses(
     assert found == unmodified(*args)
     iterators = [note for note in done.notes["iterator"] if note["workers"]]
     assert {len(note["workers"]) for note in iterators} == ({num_workers} if num_workers else set())
-    # Of the loaders that train and evaluate the other is left as it is.
     assert len(iterators) == (3 if num_workers else 0)
 
 

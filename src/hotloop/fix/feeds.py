@@ -37,10 +37,20 @@ def ring_loader(plan: Plan, value: Any) -> None:
 
 def cache_samples(plan: Plan, value: Any) -> None:
     """``hotloop.feed.cached(dataset)``."""
-    _, code, dataset = dataset_of(plan)
+    built, code, dataset = dataset_of(plan)
+    _gathered(plan, built)
     size = f', max_bytes="{value}"' if value else ""
     new = f"{imported(plan, code, 'cached')}({code.source(dataset)}{size})"
     plan.replace(code, dataset, new, "the dataset is cached")
+
+
+def _gathered(plan: Plan, built: Built) -> None:
+    """Kept samples gathered to batches, as the live form does: one by one they cost torch ten times that."""
+    if "collate_fn" not in built.given:
+        try:
+            ring_loader(plan, None)
+        except Cannot as cannot:
+            plan.remark(f"{plan.remedy}: torch puts batches together sample by sample, for {cannot.why}")
 
 
 def dataset_of(plan: Plan) -> tuple[Built, Code, ast.expr]:
@@ -96,6 +106,7 @@ def bake(plan: Plan, value: Any) -> None:
     if any(one.id != built.id and one.site.frames[-1] == built.site.frames[-1] for one in plan.scene.loaders):
         raise Cannot("the same call builds other loaders, whose samples are others", *place)
     _require_samples_only(plan)
+    _gathered(plan, built)
     folder = str(value) if value else _folder(built)
     new = f'{imported(plan, code, "bake")}({code.source(dataset)}, "{folder}")'
     plan.replace(code, dataset, new, f"the dataset is baked into {folder}")
