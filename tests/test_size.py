@@ -19,11 +19,11 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2741,
     "compare": 2083,
-    "diagnose": 8204,
+    "diagnose": 8213,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
-    "fix": 4990,
+    "fix": 4996,
     "flow": 3335,
     "footprint": 593,
     "hooks": 491,
@@ -31,13 +31,13 @@ BUDGETS = {
     "launch": 1515,
     "logs": 5055,
     "mcp": 368,
-    "measure": 4053,
+    "measure": 4054,
     "model": 786,
     "modules": 994,
     "monitor": 1616,
     "probe": 6275,
     "record": 2532,
-    "remedy": 3944,
+    "remedy": 3928,
     "report": 3135,
     "source": 2164,
     "state": 670,
@@ -64,7 +64,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 69_954, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_997, 140
+TESTS, GOLDEN_FILES = 44_996, 140
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -14,6 +14,7 @@ SPLITS = {1: 1, 3: 1, 2: 2, 4: 2}
 
 #: A new iterator for every batch.
 ONE_BATCH_EACH = " ".join(f"I{i} D{i} F B O" for i in range(1, 13))
+TWO_EACH = " ".join(f"I{i} D{i} F I{i + 50} D{i + 50} F B O" for i in range(1, 13))
 
 
 def val(iterator: int, batches: int = 3) -> str:
@@ -27,10 +28,7 @@ LOOPS = {
     "persistent workers reset one iterator": (EPOCH * 3, {}, 30, 0),
     "one batch an epoch": ("I1 D1 F B O X1 " * 8, {}, 8, 0),
     "next(iter(loader)) each step": (ONE_BATCH_EACH, dict.fromkeys(range(1, 13), 1), 12, 0),
-    "next(iter()) of two loaders each step": (
-        " ".join(f"I{i} D{i} F I{i + 50} D{i + 50} F B O" for i in range(1, 13)),
-        {i: 1 + i // 50 for i in range(1, 63)}, 12, 0,
-    ),
+    "next(iter()) of two loaders each step": (TWO_EACH, {i: 1 + i // 50 for i in range(1, 63)}, 12, 0),
     "accumulation": ("I1 " + "D1 F B D1 F B D1 F B O " * 5 + "X1", {}, 15, 0),
     "accumulation ends with a partial round": ("I1 " + "D1 F B D1 F B O " * 5 + "D1 F B X1", {}, 11, 0),
     "gan": ("I1 " + "D1 F1 B O1 F2 F1 B O2 " * 10 + "X1", {}, 10, 0),
@@ -63,6 +61,7 @@ LOOPS = {
     "score after each update, in training mode": ("I1 " + "D1 F B O N " * 10 + "X1", {}, 10, 10),
     "loss of a test batch with gradients on": ("I1 " + ("D1 F B O " * 5 + "F F ") * 3 + "X1", {}, 15, 3),
     "test pass of one batch": ("I1 " + ("D1 F B O " * 5 + "I2 D2 F ") * 3 + "X1", {1: 1, 2: 2}, 15, 3),
+    "test pass of one batch after short epochs": ("I1 D1 F B O X1 I2 D2 E X2 " * 8, {1: 1, 2: 2}, 8, 8),
     "rollout before each five updates": (("N N N " + "F B O " * 5) * 4, {}, 20, 0),
     "teacher beside a batch fetched ahead": ("I1 D1 " + "N7 F D1 B O " * 10, {}, 10, 0),
     "sanity check first": (val(9, 2) + EPOCH, {}, 10, 1),

@@ -75,7 +75,8 @@ def weighed(
     """
     costed = [graded(finding, step_s, limits, sure=sure) for finding in findings]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
-    return sorted(by_cost(kept, limits.tie_ratio), key=lambda one: ORDER.index(one.severity))
+    ordered = [graded(finding, step_s, limits, sure=sure) for finding in by_cost(kept, limits.tie_ratio)]
+    return sorted(ordered, key=lambda one: ORDER.index(one.severity))
 
 
 def severity_of(share: float, limits: Limits) -> Severity:

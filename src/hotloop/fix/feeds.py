@@ -29,7 +29,8 @@ def ring_loader(plan: Plan, value: Any) -> None:
     """``hotloop.feed.Loader`` in place of ``DataLoader``."""
     built = driving(plan)
     code, call, _ = call_of(plan, built)
-    if built.kind != "DataLoader" or not code.qualified(call.func).endswith(".DataLoader"):
+    name = code.qualified(call.func)
+    if built.kind != "DataLoader" or not (name.startswith("torch.") and name.endswith(".DataLoader")):
         raise Cannot(f"the loader is a {built.kind}", str(code.path), code.line(call))
     plan.replace(code, call.func, imported(plan, code, "Loader"), "DataLoader → hotloop.feed.Loader")
     plan.expect(built, "class", "hotloop.feed.loader.Loader")

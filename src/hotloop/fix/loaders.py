@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from hotloop.fix import reading
+from hotloop.fix.edits import Expected
 from hotloop.fix.follow import Absent, Entry, Follower, Literal, definition
 from hotloop.fix.plan import Plan
 from hotloop.fix.scene import Already, Built, Cannot
@@ -16,7 +17,7 @@ from hotloop.record.recording import Note
 from hotloop.source.code import Code
 from hotloop.source.nodes import argument, has_spread, last_name
 from hotloop.source.written import called_as, holds, refused_beside, spelled_by
-from hotloop.torch_facts import OF_WORKERS
+from hotloop.torch_facts import LOADER_POSITIONS, OF_WORKERS
 
 #: What a loader may be made by, beside a class of its own name.
 _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsDataLoader"])
@@ -49,11 +50,25 @@ def no_workers(plan: Plan, value: Any) -> None:
 
 
 def evaluation_workers(plan: Plan, value: Any) -> None:
-    """``num_workers=N`` of the loader that an evaluation waits for."""
-    if value:
-        _give(plan, "num_workers", value)
-    else:
-        no_workers(plan, value)
+    """``num_workers=N`` in the call that builds the loader an evaluation waits for, and none that trains."""
+    built = driving(plan)
+    code, call, _ = call_of(plan, built)
+    place = str(code.path), code.line(call)
+    if built.role != "evaluation":
+        raise Cannot("no evaluation was seen to wait for its loader", *place)
+    given = argument(call, "num_workers", LOADER_POSITIONS.index("num_workers"))
+    plain = given is None or (isinstance(given, ast.Constant) and given is argument(call, "num_workers"))
+    beside = _beside(plan, Absent(code, call, "num_workers"), built)
+    if any(plan.scene.roles.get(one.id) == "train" for one in beside) or not plain or has_spread(call):
+        raise Cannot("other loaders may take num_workers from here", *place)
+    if refusal := _unfit_for_workers(plan, built, value):
+        raise Cannot(refusal[0], *place, write=refusal[1])
+    along = [name for name in (*_NONE_WITHOUT_WORKERS, "timeout") if name in built.given]
+    if along and not value:
+        raise Cannot(f"{along[0]} means nothing without workers", *place)
+    plan.keyword(code, call, "num_workers", repr(value))
+    frames = built.site.frames
+    plan.expected.append(Expected(note="loader", name="num_workers", value=value, frames=frames))
 
 
 def prefetch_factor(plan: Plan, value: Any) -> None:
@@ -187,12 +202,6 @@ def _give(plan: Plan, name: str, value: Any) -> None:
     if not read:
         _compare(target, current)
         others = _beside(plan, target, built)
-        at_call = isinstance(target, Absent) or (isinstance(target, Literal) and _stands_in(target, call))
-        if plan.remedy == "evaluation-workers" and (others or not at_call):
-            write = f"{name}={wanted} for the loader that evaluates alone"
-            raise Cannot(
-                f"other loaders may take {name} from here", str(code.path), code.line(call), write=write
-            )
         for other in others if name in OF_WORKERS and wanted else ():
             if not plan.beside.get((other.id, "num_workers"), other.settings.get("num_workers")):
                 words, write = refused_beside(name, wanted)
@@ -202,10 +211,6 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         if others:
             plan.remark(f"the same call builds {len(others)} more of this run's loaders")
     plan.expect(built, name, wanted)
-
-
-def _stands_in(target: Literal, call: ast.Call) -> bool:
-    return any(node is target.node for node in ast.walk(call))
 
 
 def _unfit_for_workers(plan: Plan, built: Built, wanted: Any) -> tuple[str, str] | None:

@@ -114,7 +114,7 @@ def _goes_along(scene: Scene, remedy: Remedy, asked: Any) -> bool:
 def from_findings(
     findings: Iterable[Finding], allowed: Effect, scene: Scene
 ) -> tuple[list[Applied], list[Applied]]:
-    """The remedies the findings ask for, by cost: those to write, and those that wait to be asked for.
+    """The remedies the findings ask for, in their order: those to write, and those that wait to be asked for.
 
     Of the alternatives for one finding the first that can be written and is allowed is taken. Where a value
     was configured and ignored, it is that value. Of what is information, no fault, only what alters nothing

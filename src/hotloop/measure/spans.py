@@ -337,8 +337,9 @@ def _training_lives(
     # One batch, and that of another loader beside it: what the other passes of its loader do, or what comes
     # as often as what trains. A look at a batch before training is none of them.
     unclear = life[(num_batches[life] == 1) & (until_next == 0) & (before > 0) & ~evaluates]
-    taken = np.bincount(loader[life], minlength=loader.max(initial=0) + 1)
-    often = 2 * taken[loader[unclear]] >= taken[loader[trains]].max(initial=1)
+    _, which = np.unique(loader, return_inverse=True)
+    taken = np.bincount(which, num_batches * (votes == 0))[which]
+    often = 2 * taken[unclear] >= taken[trains].max(initial=1)
     trains[unclear] |= (loader[unclear] > 0) & (np.isin(loader[unclear], loader[trains]) | often)
     if not len(work):  # killed before the first backward: a gradient was being built for these batches
         trains[:] = bool(events.built.any()) or not events.forward.any()

@@ -51,7 +51,7 @@ def build(
     bottleneck: str,
     verdict: str,
 ) -> dict[str, Any]:
-    """The report of a run. ``findings`` keep their order: by cost, information last.
+    """The report of a run. ``findings`` keep their order: by severity, then cost.
 
     ``phases`` are those of the leading rank (``lead_rank``): ``share`` is of wall time (with ``unaccounted``
     they sum to 1), ``span_share`` and ``s_per_step`` are of the training span.

@@ -61,9 +61,9 @@ def same_seconds(findings: Sequence[Finding], main: Steps | None) -> list[str | 
     for finding in findings:
         kind = finding.id.partition("/")[0]
         before = seen.setdefault((kind, finding.rank), [])
-        before.append(finding)
+        before += [finding] if finding.cost_s_per_step > 0 else []
         takes = sum(main.per_step(phase) for phase in CLASSES[kind]) if main and kind in _SHARED else 0.0
         costs = sum(one.cost_s_per_step for one in before)
-        shares = finding.id != before[0].id and finding.cost_s_per_step > 0 and costs > takes > 0
+        shares = finding in before and finding.id != before[0].id and costs > takes > 0
         named.append(before[0].id if shares else None)
     return named

@@ -48,7 +48,7 @@ def remaining(
     total_s, left_s = steps.span_s * plan.whole / plan.done, steps.span_s * (plan.whole / plan.done - 1)
     if left_s < _LEAST_S:
         return None
-    first = next((one for one in findings if one.severity != "info" and one.cost_s_per_step > 0), None)
+    first = next((one for one in findings if one.severity != "info"), None)
     if first is not None and first.id.startswith("numerics/"):
         first = None  # to mend it takes no time away
     cost_s = first.cost_s_per_step if first is not None else 0.0

@@ -179,7 +179,7 @@ def _gives(one: Applied, finding: Finding, step_s: float, ratio: float) -> float
 
 def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:
     """What is left to a person."""
-    return _left(remedy.id, finding, why, remedy.said(_value(remedy, finding) or None), ratio)
+    return _left(remedy.id, finding, why, remedy.said(_value(remedy, finding)), ratio)
 
 
 def _left(name: str, finding: Finding, why: str, by_hand: str, ratio: float) -> LeftOut:

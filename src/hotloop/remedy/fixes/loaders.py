@@ -50,13 +50,11 @@ EVALUATION_WORKERS = Remedy(
     parameter=Parameter(
         name="evaluation_workers",
         kind="count",
-        words="workers of the loaders that evaluate",
+        words="workers of the loader that evaluates",
         default=1,
         finding_key="evaluation_workers",
     ),
-    live="hotloop.remedy.live.loader:EvaluationWorkers",
     source="hotloop.fix.loaders:evaluation_workers",
-    where_named=True,
     words="give the DataLoader that evaluates num_workers={value}",
 )
 PREFETCH_FACTOR = Remedy(

@@ -26,8 +26,8 @@ CACHE_SAMPLES = Remedy(
     source="hotloop.fix.feeds:cache_samples",
     depends=True,
     words=(
-        "wrap the dataset: hotloop.feed.CachedDataset(dataset); refused where a second reading of"
-        " a sample differs"
+        "load it by hotloop.feed.Loader(hotloop.feed.cached(dataset), ...), which gathers whole batches; "
+        "refused where a second reading of a sample differs"
     ),
 )
 SHARE_CACHE = Remedy(
@@ -58,7 +58,7 @@ BAKE = Remedy(
     ),
     source="hotloop.fix.feeds:bake",
     depends=True,
-    words="hotloop bake MODULE:DATASET OUT, then train from hotloop.feed.Baked(OUT)",
+    words="hotloop bake MODULE:DATASET OUT, then hotloop.feed.Loader(hotloop.feed.Baked(OUT), ...)",
 )
 PRETRANSFORM = Remedy(
     id="pretransform",

@@ -236,20 +236,6 @@ class NoWorkers(LoaderForm):
         return {"num_workers": 0} | ({"generator": self.torch.Generator()} if again else {})
 
 
-class EvaluationWorkers(NumWorkers):
-    """Another number of workers, or none, in the loaders that do not train."""
-
-    switchable = False  # evaluation comes too rarely
-
-    def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
-        """What trains stays as it is."""
-        return None
-
-    def elsewhere(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
-        """The number asked for."""
-        return super().changes(loader, settings)
-
-
 class PrefetchFactor(LoaderForm):
     """More batches ahead; only where there are workers."""
 

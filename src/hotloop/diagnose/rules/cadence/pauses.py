@@ -67,6 +67,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         )
     each_s = seconds / max(1, len(inside))
     best = wanted(evidence, wait, each_s) if wait is not None else None
+    number = _number(steps, wait, best) if wait is not None and best is not None else None
     rarer = _rarer(every, interval, steps) + (_waits(wait, best, each_s) if wait is not None else ".")
     first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
     asked = asked_by(evidence, "evaluation", every) if len(inside) > 1 else None
@@ -86,7 +87,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         where=where,
         severity="info" if len(inside) == 1 else None,  # once is no cadence
         ci95=_spread([e.seconds for e in inside], steps, cost),
-        remedies=(*(["evaluation-workers"] if best else []), "less-frequent-evaluation"),
+        remedies=(*(["evaluation-workers"] if number is not None else []), "less-frequent-evaluation"),
         data={
             "effect": "semantic",
             "num_evaluations": len(inside),
@@ -94,10 +95,17 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
             "every_nth": max(2, round(interval / every)) if interval else None,
             "builds_graphs": graphs,
             "loader_id": wait.id if wait is not None else None,
-            "evaluation_workers": best.workers if best else None,
+            "evaluation_workers": number,
             "loader_saves_s": (each_s - best.seconds) * len(inside) / steps.num_steps if best else 0.0,
         },
     )
+
+
+def _number(steps: Steps, wait: LoaderUse, best: Wanted) -> int | None:
+    """Another number of workers, where that is all that the one loader of evaluation wants."""
+    others = sum(one.role == "evaluation" for one in steps.loaders) - 1
+    has, stay = wait.settings.get("num_workers") or 0, best.stay or wait.settings.get("persistent_workers")
+    return best.workers if best.workers != has and not stay and not others else None
 
 
 def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
