@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2741,
     "compare": 2083,
-    "diagnose": 8213,
+    "diagnose": 8218,
     "doctor": 516,
     "feed": 10185,
     "findings": 700,
@@ -62,7 +62,7 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_954, 10_000
+HOUSE, ADDED = 69_959, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_996, 140
 

@@ -67,7 +67,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         )
     each_s = seconds / max(1, len(inside))
     best = wanted(evidence, wait, each_s) if wait is not None else None
-    number = _number(steps, wait, best) if wait is not None and best is not None else None
+    alone = _alone(evidence, wait, each_s) if wait is not None else None
     rarer = _rarer(every, interval, steps) + (_waits(wait, best, each_s) if wait is not None else ".")
     first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
     asked = asked_by(evidence, "evaluation", every) if len(inside) > 1 else None
@@ -87,7 +87,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         where=where,
         severity="info" if len(inside) == 1 else None,  # once is no cadence
         ci95=_spread([e.seconds for e in inside], steps, cost),
-        remedies=(*(["evaluation-workers"] if number is not None else []), "less-frequent-evaluation"),
+        remedies=(*(["evaluation-workers"] if alone else []), "less-frequent-evaluation"),
         data={
             "effect": "semantic",
             "num_evaluations": len(inside),
@@ -95,17 +95,17 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
             "every_nth": max(2, round(interval / every)) if interval else None,
             "builds_graphs": graphs,
             "loader_id": wait.id if wait is not None else None,
-            "evaluation_workers": number,
-            "loader_saves_s": (each_s - best.seconds) * len(inside) / steps.num_steps if best else 0.0,
+            "evaluation_workers": alone.workers if alone else None,
+            "loader_saves_s": (each_s - alone.seconds) * len(inside) / steps.num_steps if alone else 0.0,
         },
     )
 
 
-def _number(steps: Steps, wait: LoaderUse, best: Wanted) -> int | None:
-    """Another number of workers, where that is all that the one loader of evaluation wants."""
-    others = sum(one.role == "evaluation" for one in steps.loaders) - 1
-    has, stay = wait.settings.get("num_workers") or 0, best.stay or wait.settings.get("persistent_workers")
-    return best.workers if best.workers != has and not stay and not others else None
+def _alone(evidence: Evidence, wait: LoaderUse, each_s: float) -> Wanted | None:
+    """Another number of workers for the one loader of evaluation, started anew each time as they are."""
+    best, several = wanted(evidence, wait, each_s, staying=False), _evaluating(evidence.steps)[1:]
+    unfit = several or wait.settings.get("persistent_workers")
+    return None if unfit or best is None or best.seconds >= each_s else best
 
 
 def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
@@ -159,10 +159,13 @@ def _round_up(value: float) -> int:
     return math.ceil(value / (5 * unit)) * 5 * unit
 
 
+def _evaluating(steps: Steps) -> list[LoaderUse]:
+    return [loader for loader in steps.loaders if loader.role == "evaluation"]
+
+
 def _loader_wait(steps: Steps, least_s: float) -> LoaderUse | None:
     """The evaluation loader whose waits (start-up of workers included) dominate the evaluation."""
-    loaders = [loader for loader in steps.loaders if loader.role == "evaluation"]
-    slowest = max(loaders, key=waited_s, default=None)
+    slowest = max(_evaluating(steps), key=waited_s, default=None)
     return slowest if slowest is not None and waited_s(slowest) > least_s else None
 
 
@@ -270,9 +273,11 @@ def waited_s(loader: LoaderUse) -> float:
     return float(loader.wait_s.sum() + loader.iter_s.sum() + loader.shutdown_s.sum())
 
 
-def wanted(evidence: Evidence, loader: LoaderUse, evaluation_s: float) -> Wanted | None:
-    """What would suit a loader that evaluations of so many seconds go through; None where nobody knows, or
-    where it has that already.
+def wanted(
+    evidence: Evidence, loader: LoaderUse, evaluation_s: float, *, staying: bool = True
+) -> Wanted | None:
+    """What would suit a loader that evaluations of so many seconds go through, workers that stay among it if
+    ``staying``; None where nobody knows, or where it has that already.
     """
     has, stays = int(loader.settings.get("num_workers") or 0), bool(loader.settings.get("persistent_workers"))
     made = loader.make_s if has or len(loader.make_s) else loader.wait_s
@@ -295,7 +300,7 @@ def wanted(evidence: Evidence, loader: LoaderUse, evaluation_s: float) -> Wanted
     for workers in range(1, max(1, int(feed.cores)) + 1):
         seconds = make + number * feed.at(workers)
         found.append(Wanted(workers=workers, stay=False, seconds=seconds + workers * each_s))
-        if not (loader.dataset_changes or loader.anew or loader.settings.get("rebuilt")):
+        if staying and not (loader.dataset_changes or loader.anew or loader.settings.get("rebuilt")):
             found.append(Wanted(workers=workers, stay=True, seconds=seconds))
     fastest = min(one.seconds for one in found)
     best = min(one for one in found if one.seconds <= AS_FAST * fastest)
