@@ -108,7 +108,7 @@ def test_a_remedy_that_is_a_switch_is_a_key_and_others_are_words() -> None:
     found = fragments({}, applied, steps(amp))
     assert [one.format for one in found] == ["yaml", "words"]
     assert found[0].text == "train.amp: true"
-    assert "CachedDataset" in found[1].text
+    assert "feed.cached(" in found[1].text
 
 
 def test_of_several_loaders_the_one_that_is_waited_for_is_named() -> None:
