@@ -26,7 +26,7 @@ from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
 from hotloop.source.text import Text, diff
 
 #: Remedies of one finding that belong together; others of one finding are alternatives.
-_TOGETHER: Final = frozenset(["pin-memory", "non-blocking"])
+_TOGETHER: Final = frozenset(["pin-memory", "non-blocking", "less-frequent-evaluation"])
 #: What others build on comes first; a model is compiled as it is to run.
 _ORDER: Final = {"num-workers": 0, "no-workers": 0, "compile": 2, "cuda-graphs": 2}
 
