@@ -22,9 +22,7 @@ NOT_MEASURED = {
     "MB/s of `hotloop analyze`, by format": "python benchmarks/analyze.py",
     "figures of killed, full or damaged runs (tests check them)": "python -m pytest tests/robustness",
     "accuracy of datapath-doctor": "python benchmarks/accuracy/peers.py --tools datapath --out FILE",
-    "feed beside dataloader-rs (Python 3.13) and datago": "python benchmarks/feed/loaders.py --out FILE",
     "figures of several nodes (a test checks them)": "python -m pytest tests/launch/test_several_nodes.py",
-    "an hour under observation: memory, overhead, size of files": "python benchmarks/soak.py --json FILE",
 }
 #: The same while no result has them.
 UNDER_LOAD = {"accuracy on busy cores": "python benchmarks/accuracy/run.py --busy 2 --out FILE"}
