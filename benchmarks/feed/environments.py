@@ -15,9 +15,8 @@ import subprocess
 import sys
 import sysconfig
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
-
-import torch
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / ".bench" / "feed"
@@ -47,7 +46,7 @@ PEERS = {
     "diskcache": Peer(packages=("diskcache==5.6.3",), check="import diskcache"),
     "datago": Peer(packages=("datago==2026.10.1",), check="import datago"),
     "dataloader-rs": Peer(
-        packages=("dataloader-rs==0.2.0", "numpy", f"torch=={torch.__version__.partition('+')[0]}"),
+        packages=("dataloader-rs==0.2.0", "numpy", f"torch=={version('torch').partition('+')[0]}"),
         check="import dataloader_rs",
         version="3.13",
     ),

@@ -314,7 +314,9 @@ def test_remedies_are_listed_by_name_and_by_finding() -> None:
     assert "num-workers" in [remedy["id"] for remedy in asked]
 
 
-@pytest.mark.parametrize("name", ["tune", "input/slow-sample", "reference/cli", "docs/guides/tune.md"])
+@pytest.mark.parametrize(
+    "name", ["tune", "input/slow-sample", "reference/cli", "docs/rules/input/slow-sample.md"]
+)
 def test_a_page_travels_with_the_package(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", name]) == 0
     lines = capsys.readouterr().out.splitlines()

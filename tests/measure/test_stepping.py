@@ -12,8 +12,7 @@ AGAIN = EPOCH.replace("1", "3")
 #: Iterators 1 and 3 are of the training loader, 2 and 4 of the other.
 SPLITS = {1: 1, 3: 1, 2: 2, 4: 2}
 
-#: A new iterator for every batch.
-ONE_BATCH_EACH = " ".join(f"I{i} D{i} F B O" for i in range(1, 13))
+ONE_BATCH_EACH = " ".join(f"I{i} D{i} F B O" for i in range(1, 13))  # a new iterator for every batch
 TWO_EACH = " ".join(f"I{i} D{i} F I{i + 50} D{i + 50} F B O" for i in range(1, 13))
 
 

@@ -46,7 +46,7 @@ def cache_samples(plan: Plan, value: Any) -> None:
 
 
 def _gathered(plan: Plan, built: Built) -> None:
-    """Kept samples gathered to batches, as the live form does: one by one they cost torch ten times that."""
+    """Kept samples gathered to batches, as the live form does: one by one they cost several times that."""
     if "collate_fn" not in built.given:
         try:
             ring_loader(plan, None)

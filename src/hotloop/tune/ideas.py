@@ -55,10 +55,9 @@ def ideas(
     step_s = evidence.steps.step_s
     rewritten = {one.remedy.id for one in edited(have)}  # what they ask for now is of the code as it runs
     for finding in findings:
-        unpriced = bool(finding.data.get("unpriced"))  # what it costs shows in launches alone
-        if finding.cost_s_per_step < _LEAST_SHARE * step_s and not unpriced:
+        if finding.cost_s_per_step < _LEAST_SHARE * step_s and not finding.data.get("unpriced"):
             continue
-        ratio = 0.0 if unpriced else step_s / max(step_s - finding.cost_s_per_step, 0.05 * step_s)
+        ratio = _gives(finding, step_s)
         if not _remedies(finding):
             why = "no change that a launch could have in force"
             left[finding.id] = _left(finding.id, finding, why, finding.advice, ratio)
@@ -70,9 +69,9 @@ def ideas(
             group = together if remedy in together else [remedy]
             new = [Applied(remedy=each, value=_value(each, finding)) for each in group]
             asked = next(each for each in new if each.remedy is remedy)
-            gives = _gives(asked, finding, step_s, ratio)
+            gives = _gives(finding, step_s, remedy.id)
             why_not = why_not or _why_not(asked, finding, limits, gives, draws)
-            if why_not is None and steps is not None and 2 * (_every(finding)) > steps:
+            if why_not is None and steps is not None and 2 * _every(finding) > steps:
                 why_not = _by_hand(remedy, finding, "comes too rarely for a trial", gives)
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
@@ -81,7 +80,7 @@ def ideas(
             if edited(tuple(new)):
                 arm, why = _writable(have, new, cannot)
                 if why:
-                    left.setdefault(remedy.id, _by_hand(remedy, finding, why, ratio))
+                    left.setdefault(remedy.id, _by_hand(remedy, finding, why, gives))
                     continue
                 candidate = replace(candidate, arm=arm)
             found.setdefault(candidate.name, candidate)
@@ -171,10 +170,11 @@ def _every(finding: Finding) -> float:
     return float(finding.data.get("steps_between", 1) or inf)
 
 
-def _gives(one: Applied, finding: Finding, step_s: float, ratio: float) -> float:
-    """What a remedy can give of ``ratio``, all that its finding costs."""
-    saves_s = finding.data.get("loader_saves_s", 0.0) if one.remedy.id == "evaluation-workers" else 0.0
-    return step_s / max(step_s - saves_s, 0.05 * step_s) if saves_s else ratio
+def _gives(finding: Finding, step_s: float, remedy_id: str = "") -> float:
+    """The gain without what a finding costs, or what a remedy saves of it; 0 where only launches show it."""
+    whole = remedy_id != "evaluation-workers"
+    saves_s = finding.cost_s_per_step if whole else float(finding.data.get("loader_saves_s", 0.0))
+    return 0.0 if finding.data.get("unpriced") else step_s / max(step_s - saves_s, 0.05 * step_s)
 
 
 def _by_hand(remedy: Remedy, finding: Finding, why: str, ratio: float) -> LeftOut:

@@ -261,7 +261,7 @@ def batch_too_small(evidence: Evidence) -> Iterator[Finding]:
     batch: Any = loader.settings.get("batch_size") if loader else None
     if not isinstance(batch, int):
         return
-    if is_all_calls(evidence):
+    if calls := is_all_calls(evidence):
         leave = f"each step nothing but the calls of operations: {2 * batch} would take about as long"
         numbers = [f"{duration(computing_s(evidence))} per step in forward, backward and optimizer"]
     else:
@@ -278,7 +278,7 @@ def batch_too_small(evidence: Evidence) -> Iterator[Finding]:
         message=f"Batches of {batch} leave {leave}.",
         advice=f"Try batch_size={2 * batch} with the learning rate scaled along; it changes the training.",
         numbers=numbers,
-        severity="medium" if is_all_calls(evidence) else "low",
+        severity="medium" if calls else "low",
         where=loader.where if loader else None,
         data={"effect": "semantic", "batch_size": batch},
     )
