@@ -1,12 +1,13 @@
 """How fast ``hotloop analyze`` reads: MB/s per format, on logs made here, one core.
 
-python benchmarks/analyze.py [--mb 64] [FORMAT]...
+python benchmarks/analyze.py [--mb 64] [--out FILE] [FORMAT]...
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 import tempfile
 import time
@@ -117,9 +118,11 @@ def main() -> None:
 
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--mb", type=int, default=64)
+    parser.add_argument("--out", type=Path, help="write the results as JSON")
     parser.add_argument("formats", nargs="*", default=list(FORMATS))
     options = parser.parse_args()
     print(f"{'format':<14}{'MB':>7}{'s':>8}{'MB/s':>8}{'rows/s':>12}{'peak MiB':>10}")
+    load, found = os.getloadavg(), []
     with tempfile.TemporaryDirectory() as folder:
         for name in options.formats:
             path = Path(folder) / f"{name}.log"
@@ -133,6 +136,13 @@ def main() -> None:
             speed = f"{size / 1e6 / used:>8.0f}{rows / wall:>12,.0f}"
             print(f"{name:<14}{size / 1e6:>7.0f}{wall:>8.2f}{speed}{peak:>10.0f}")
             path.unlink()
+            found.append(
+                {"format": name, "mb": size / 1e6, "seconds": wall, "mb_per_cpu_s": size / 1e6 / used,
+                 "rows_per_s": rows / wall, "peak_mib": peak}
+            )  # fmt: skip
+    if options.out:
+        told = {"cores": os.cpu_count(), "load": load, "rows": found}
+        options.out.write_text(json.dumps(told, indent=1) + "\n")
 
 
 def _peak_mib() -> float:

@@ -1,12 +1,14 @@
 """Bytes a step costs on disk: a plain loop recorded, measured, and its files weighed by what is in them.
 
-``python benchmarks/recording_size.py [STEPS]`` prints a table. The limit is 200 bytes a step, steps table
-included, the notes (settings, source text) left out: they are written once. Below it: the memory that making
-the report takes, and what a further step adds to it.
+``python benchmarks/recording_size.py [--steps 8000] [--out FILE]`` prints a table. The limit is 200 bytes a
+step, the notes (settings, source text) left out: they are written once. Below it: the memory that making the
+report takes, and what a further step adds to it.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
 import os
 import sqlite3
 import subprocess
@@ -20,6 +22,12 @@ from hotloop.flow.observe import new_run_folder, observe
 LIMIT_BYTES = 200
 #: The second recording for the report's memory is so many times as long.
 LONGER = 6
+
+#: What a table of a process's file holds, and SQL for the bytes of it.
+CONTENTS = {
+    "rows": "length(data) + 20) FROM (SELECT data FROM chunks UNION ALL SELECT data FROM iterators",
+    "notes": "length(CAST(json AS BLOB)) + length(kind) + 8) FROM (SELECT kind, json FROM notes",
+}
 
 LOOPS = {
     "in-process loader": (0, "0.3 ms"),
@@ -58,34 +66,21 @@ print(examination.ranks[0].num_steps, resource.getrusage(resource.RUSAGE_SELF).r
 
 
 def weigh(folder: Path) -> dict[str, float]:
-    """Bytes of the recording by content, from SQLite's own page accounting."""
-    found: dict[str, float] = {"rows": 0, "notes": 0, "steps table": 0, "system": 0, "rest": 0}
+    """Bytes of the recording by content."""
+    found: dict[str, float] = {"rows": 0, "notes": 0, "system": 0, "rest": 0}
     for path in folder.glob("*.sqlite"):
-        names = {"chunks": "rows", "notes": "notes", "steps": "steps table"}
+        if path.name == "system.sqlite":
+            found["system"] += path.stat().st_size
+            continue
+        counted = 0
         with sqlite3.connect(path) as db:
-            if path.name == "system.sqlite":
-                found["system"] += path.stat().st_size
-                continue
-            counted = 0
-            for table, content in names.items():
-                columns = [row[1] for row in db.execute(f"PRAGMA table_info({table})")]
-                size = " + ".join(f'coalesce(length(CAST("{name}" AS BLOB)), 0)' for name in columns)
-                if table == "steps":
-                    size = " + ".join(_stored(name) for name in columns)
-                total = db.execute(f"SELECT coalesce(sum({size} + 4), 0) FROM {table}").fetchone()[0]
-                found[content] += total
-                counted += total
-            found["rest"] += path.stat().st_size - counted
+            for content, query in CONTENTS.items():
+                ((size,),) = db.execute(f"SELECT coalesce(sum({query}), 0)")
+                found[content] += size
+                counted += size
+        db.close()
+        found["rest"] += path.stat().st_size - counted
     return found
-
-
-def _stored(name: str) -> str:
-    """SQL for the bytes an integer takes in an SQLite record, its header byte included."""
-    bounds = ((0, 1), (127, 2), (32767, 3), (8388607, 4), (2147483647, 5), (140737488355327, 7))
-    cases = " ".join(
-        f'WHEN coalesce("{name}", 0) BETWEEN -{top} AND {top} THEN {size}' for top, size in bounds
-    )
-    return f"CASE {cases} ELSE 9 END"
 
 
 def recorded(scratch: Path, workers: int, work_s: float, steps: int) -> Path:
@@ -121,26 +116,32 @@ def report_memory(steps: int) -> tuple[int, int]:
 
 def main() -> int:
     """Print the table; 1 when a loop is over the limit."""
-    steps = int(sys.argv[1]) if len(sys.argv) > 1 else 8000
-    print(
-        f"{'loop':26} {'steps':>6} {'rows':>7} {'steps table':>12} {'system':>7} {'notes':>12} {'B/step':>7}"
-    )
-    over = False
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--steps", type=int, default=8000)
+    parser.add_argument("--out", type=Path, help="write the results as JSON")
+    options = parser.parse_args()
+    steps, load, found = options.steps, os.getloadavg(), []
+    print(f"{'loop':26} {'steps':>6} {'rows':>7} {'system':>7} {'notes':>12} {'B/step':>7}")
     for name, (workers, work) in LOOPS.items():
         work_s = 0.0 if work == "0.3 ms" else 0.0045
         seen, parts, whole = measure(workers, work_s, steps if not work_s else steps // 3)
-        per_step = (whole - parts["notes"]) / seen
-        over |= per_step > LIMIT_BYTES
+        each = (whole - parts["notes"]) / seen
+        found.append({"loop": name, "steps": seen, "bytes_per_step": each, **parts})
         print(
-            f"{name:26} {seen:6} {parts['rows'] / seen:7.1f} {parts['steps table'] / seen:12.1f}"
-            f" {parts['system'] / seen:7.1f} {parts['notes'] / 1024:8.1f} KiB {per_step:7.1f}"
+            f"{name:26} {seen:6} {parts['rows'] / seen:7.1f} {parts['system'] / seen:7.1f} "
+            f"{parts['notes'] / 1024:8.1f} KiB {each:7.1f}"
         )
+    over = max(row["bytes_per_step"] for row in found) > LIMIT_BYTES
     print(f"limit {LIMIT_BYTES} B/step: {'OVER' if over else 'held'}")
     (few, less), (many, more) = report_memory(steps), report_memory(LONGER * steps)
     print(
         f"memory of the report: {few:,} steps {less / 2**20:.0f} MiB, {many:,} steps {more / 2**20:.0f} MiB: "
         f"{(more - less) / (many - few):.0f} bytes a further step"
     )
+    if options.out:
+        report = [{"steps": few, "peak_bytes": less}, {"steps": many, "peak_bytes": more}]
+        told = {"cores": os.cpu_count(), "load": load, "rows": found, "report": report}
+        options.out.write_text(json.dumps(told, indent=1) + "\n")
     return int(over)
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import evidence_accuracy as right
+import evidence_size as size
 import evidence_speed as speed
 import plot_evidence
 from result_files import RESULTS, ROOT, field
@@ -15,18 +16,14 @@ from result_files import RESULTS, ROOT, field
 #: What is asked for and no file holds, with the command that would measure it.
 NOT_MEASURED = {
     "the five systems raced on a GPU; overhead, recovery and feed on one": "make gpu",
-    "overhead of TraceML, gpuprof, alloc and datapath-doctor beside ours": speed.WHOLE,
     "21 of the 59 rows of recovery after rewriters were removed": speed.RECOVERY,
-    "start-up, memory and recording size on the hotloop of today": speed.STARTUP,
-    "recording size by loop, and memory of a report": "python benchmarks/recording_size.py",
-    "MB/s of `hotloop analyze`, by format": "python benchmarks/analyze.py",
     "figures of killed, full or damaged runs (tests check them)": "python -m pytest tests/robustness",
     "accuracy of datapath-doctor": "python benchmarks/accuracy/peers.py --tools datapath --out FILE",
     "figures of several nodes (a test checks them)": "python -m pytest tests/launch/test_several_nodes.py",
 }
 #: The same while no result has them.
 UNDER_LOAD = {"accuracy on busy cores": "python benchmarks/accuracy/run.py --busy 2 --out FILE"}
-AT_SCALE = {"1,024 ranks x 100,000 steps: time and memory of a report": speed.SCALE}
+AT_SCALE = {"1,024 ranks x 100,000 steps: time and memory of a report": size.SCALE}
 
 
 def pages() -> dict[Path, str]:
@@ -50,7 +47,7 @@ def page() -> str:
         "leads from the unmodified run to the tuned one, where a cure by hand is 1.",
         "",
         *right.section(), *speed.overhead(), *speed.recovery(), *speed.feeding(), *speed.predictions(),
-        *speed.sizes(), *speed.scale(), *speed.soak(), *speed.systems(), *speed.briefs(), *speed.questions(),
+        *size.sizes(), *size.scale(), *size.soak(), *speed.systems(), *speed.briefs(), *speed.questions(),
     ]  # fmt: skip
     return "\n".join([*lines, *_others("\n".join(lines)), *_not_measured()]).rstrip() + "\n"
 
@@ -93,7 +90,7 @@ def _others(text: str) -> list[str]:
 def _not_measured() -> list[str]:
     """What is missing, told as plainly as what is there."""
     loaded = any(right.busy(result) for result in right.files())
-    large = any(row["ranks"] >= 1024 and row["steps"] >= 100_000 for row in speed.scaled())
+    large = any(row["ranks"] >= 1024 and row["steps"] >= 100_000 for row in size.scaled())
     rows = {**NOT_MEASURED, **({} if loaded else UNDER_LOAD), **({} if large else AT_SCALE)}
     told = [f"| {what} | {f'`{command}`' if command else 'none yet'} |" for what, command in rows.items()]
     return ["## Not measured yet", "", "| what | the command that would |", "|---|---|", *told]

@@ -6,20 +6,16 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import result_files
 from result_files import ROOT, Result, block, every, field, newest, spread
 
 sys.path.append(str(ROOT / "benchmarks" / "recovery"))
 import table as recovery_table
 
-STARTUP = "python benchmarks/startup.py --rounds 3 --memory-steps 300000 --out FILE"
 WHOLE = "python benchmarks/overhead.py --out FILE"
 RECOVERY = "python benchmarks/recovery/run.py --budget 60s --out FILE"
 GRID = "python benchmarks/recovery/grid.py --out FILE"
 FEED = "python benchmarks/feed/run.py --out FILE"
 PREDICTION = "python benchmarks/prediction.py --out FILE"
-TRACES = "python benchmarks/traces.py --size 1GB --json FILE"
-SCALE = "python benchmarks/scale.py --ranks 1024 --steps 100000 --json FILE"
 BRIEF = "python benchmarks/brief.py --out FILE"
 
 #: What the probe may cost a step, by loop: microseconds, or a share of the step.
@@ -239,92 +235,6 @@ def predictions() -> list[str]:
         "inside the interval", "rank correlation", "lost by its pick",
     )  # fmt: skip
     return ["## Predictions", "", *block((result, PREDICTION), head, rows)]
-
-
-def sizes() -> list[str]:
-    """What hotloop takes before, after and beside a run, and to read a trace."""
-    result, traces = newest("startup-*.json", STARTUP), newest("traces-*.json", TRACES)
-    rows = []
-    for row in field(result, "rows"):
-        low, high = row["range"]
-        limit = "-" if row["limit"] is None else f"{row['limit']:g} {row['unit']}"
-        rows.append(f"{row['name']} | {row['value']:.3g} {row['unit']} | {low:.3g} .. {high:.3g} | {limit}")
-    size = field(traces, "mb")
-    read = [
-        f"{tool} | {size:,.0f} MB | {run['seconds']:.1f} s | {run['peak_mb']:,.0f} MB"
-        for tool, runs in field(traces, "runs").items()
-        for run in runs
-    ]
-    return [
-        "## Start-up, sizes, speed", "",
-        *block((result, STARTUP), ("what", "median", "least .. most", "limit"), rows),
-        *block((traces, TRACES), ("profiler trace read by", "trace", "time, one run", "peak memory"), read),
-    ]  # fmt: skip
-
-
-SCALED = """
-Recordings in the true format. With `--distinct N` so many ranks of each node are generated, and the slow one;
-the others are copies of these files with their own rank and pid. `hotloop merge` writes the report as well.
-
-![Time and memory of a report against ranks, steps, loaders, modules and samples](images/scale.svg)
-
-The picture: a report of one rank (of 4 to 64 ranks) while one thing grows, `benchmarks/scale.py --curves`.
-""".strip()
-
-
-def scaled() -> list[Mapping[str, Any]]:
-    """Every recording of many ranks that was measured; none is no error."""
-    found = [Result(path) for path in sorted(result_files.RESULTS.glob("scale-*.json"))]
-    return [
-        {**row, "file": one}
-        for one in found
-        for row in (one.data if isinstance(one.data, list) else [one.data])
-    ]
-
-
-def scale() -> list[str]:
-    """Time and memory of the commands that read recordings of many ranks."""
-    rows = [
-        f"{row['ranks']:,} x {row['steps']:,} | {row['nodes'] or 1} | {row['recording_mb']:,.0f} MB | "
-        f"`{' '.join(run['command'])}` | {run['seconds']:.1f} s | {run['cpu_s']:.1f} s | "
-        f"{run['peak_mb']:,.0f} MB | {row['file'].machine} | {row['file'].link}, {row['file'].date} | "
-        f"`python benchmarks/scale.py --ranks {row['ranks']} --steps {row['steps']} --nodes {row['nodes']} "
-        f"--distinct {row.get('distinct', 0)}`"
-        for row in scaled()
-        if "varied" not in row
-        for run in row["runs"]
-    ]
-    head = (
-        "ranks x steps", "nodes", "recording", "read by", "time, one run", "CPU time", "peak memory",
-        "machine", "file", "command",
-    )  # fmt: skip
-    return ["## Scale", "", SCALED, "", *block(None, head, rows)] if rows else []
-
-
-def soak() -> list[str]:
-    """A long training under observation; no result is no error."""
-    rows = []
-    for result in [Result(path) for path in sorted(result_files.RESULTS.glob("soak-*.json"))]:
-        first, last = field(result, "samples", 0), field(result, "samples", -1)
-        memory = sorted(
-            name for name in first if name.endswith("_mb") and name not in ("raw_mb", "folder_mb")
-        )
-        grown = max(last[name] - first[name] for name in memory)
-        each = (last["folder_mb"] - first["folder_mb"]) * 1e6 / (last["steps"] - first["steps"])
-        rates = [*field(result, "alone_steps_per_s"), *field(result, "observed_steps_per_s_by_quarter")]
-        rows.append(
-            f"{field(result, 'minutes'):g} min | {last['steps']:,} | {grown:+.1f} MB | {each:.0f} B | "
-            f"{', '.join(f'{rate:.1f}' for rate in rates[:2])} | "
-            f"{', '.join(f'{rate:.1f}' for rate in rates[2:])} | "
-            f"{'; '.join(field(result, 'faults')) or 'none'} | {result.machine} | {result.link}, "
-            f"{result.date} | `python benchmarks/soak.py --minutes {field(result, 'minutes'):g} --json FILE`"
-        )
-    head = (
-        "watched by four viewers for", "steps", "most that a process grew", "files, a step",
-        "steps/s alone, before and after", "steps/s observed, by quarter", "not flat", "machine", "file",
-        "command",
-    )  # fmt: skip
-    return ["## Soak", "", *block(None, head, rows)] if rows else []
 
 
 def systems() -> list[str]:

@@ -26,6 +26,20 @@ LOADER_DEFAULTS: Final[dict[str, Any]] = {
 #: What a loader without workers refuses.
 OF_WORKERS: Final = frozenset(["persistent_workers", "prefetch_factor"])
 
+#: Packages that write and read objects.
+SERIALIZERS: Final = ("torch.serialization", "safetensors", "pickle", "cloudpickle", "dill", "joblib")
+#: Torch code on the way into or out of an observed call.
+TORCH_PHASES: Final = {
+    "torch.nn.modules.module:__call__": "forward",
+    "torch.nn.modules.module:_wrapped_call_impl": "forward",
+    "torch.nn.modules.module:_call_impl": "forward",
+    "torch.autograd:backward": "backward",
+    "torch.autograd.graph:_engine_run_backward": "backward",
+    "torch.optim.optimizer:profile_hook_step": "optimizer",
+    "torch.optim.optimizer:wrapper": "optimizer",
+    "torch.optim.optimizer:zero_grad": "optimizer",
+}
+
 #: A configuration with more entries than this is data, not configuration.
 MAX_ENTRIES: Final = 4000
 MAX_DEPTH: Final = 8

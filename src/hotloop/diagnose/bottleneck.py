@@ -11,7 +11,7 @@ from hotloop.diagnose.limits import Limits
 from hotloop.diagnose.python_work import OF_MODULES, python_in_model
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
-from hotloop.phases import CLASSES
+from hotloop.phases import CLASSES, COLUMN
 
 #: Start-up is the bottleneck only in a run longer than this (DESIGN §4): short trials always start slowly.
 STARTUP_RUN_S = 60.0
@@ -63,19 +63,22 @@ def as_counted(evidence: Evidence) -> Steps:
     steps, limits = evidence.steps, evidence.limits
     if evidence.on_accelerator or steps.facts.get("anomaly"):
         return steps
-    totals = dict(steps.span_totals)
+    forward, taken = steps.span_totals.get("forward", 0.0), 0.0
     for group in python_in_model(evidence):
         seconds = sum(one.seconds for one in group.lines if not one.place.function.endswith(OF_MODULES))
         if (
             seconds >= limits.python_in_forward_ratio * steps.span_s
             and group.num_samples >= limits.min_samples
         ):
-            taken = min(seconds, totals.get("forward", 0.0))
-            totals |= {
-                "forward": totals.get("forward", 0.0) - taken,
-                "other": totals.get("other", 0.0) + taken,
-            }
-    return replace(steps, span_totals=totals)
+            taken = min(forward, taken + seconds)
+    if not taken:
+        return steps
+    other = steps.span_totals.get("other", 0.0) + taken
+    phases = steps.phases.copy()
+    phases[:, COLUMN["other"]] += phases[:, COLUMN["forward"]] * taken / forward
+    phases[:, COLUMN["forward"]] *= 1 - taken / forward
+    totals = {**steps.span_totals, "forward": forward - taken, "other": other}
+    return replace(steps, span_totals=totals, phases=phases)
 
 
 def class_costs(steps: Steps, filling: FirstPass | None = None, acts: bool = False) -> dict[str, float]:

@@ -15,11 +15,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.foreign import clean
-from hotloop.measure.loop import SERIALIZERS, TORCH_PHASES
 from hotloop.record import rows as r
 from hotloop.record.recording import Note, durations_ns
 from hotloop.record.store import Member
 from hotloop.stats import median
+from hotloop.torch_facts import SERIALIZERS, TORCH_PHASES
 
 #: Rows that come although nothing moves on.
 _IDLE: Final = (r.SAMPLE, r.DEVICE, r.SOCKET, r.GC)

@@ -131,17 +131,6 @@ def publish(examination: Examination, folder: Path) -> dict[str, Any]:
     return report
 
 
-def step_columns(steps: Steps) -> Mapping[str, np.ndarray[Any, Any]]:
-    """The steps table as columns: start, end and every phase in seconds, samples."""
-    return {
-        "start_s": steps.start_s,
-        "end_s": steps.end_s,
-        "samples": np.nan_to_num(steps.samples).astype(np.int32),
-        "steady": steps.steady,
-        **{phase: steps.phases[:, i] for i, phase in enumerate(PHASES)},
-    }
-
-
 # Every rank of a run, measured
 
 

@@ -16,16 +16,18 @@ from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
 from time import monotonic
-from typing import Any, Final, Protocol, TextIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TextIO
 
 import numpy as np
 
 from hotloop.errors import UsageError
 from hotloop.flow.course import Course
-from hotloop.flow.examine import Examination, step_columns
 from hotloop.flow.metrics import METRICS, Point, flat, now, points, summary
 from hotloop.record.publish import write_bytes_atomic
 from hotloop.record.samples import Samples
+
+if TYPE_CHECKING:  # takes a while: a command starts first
+    from hotloop.flow.examine import Examination
 
 #: Points that wait for an exporter at most, and seconds that all have together once the run is over.
 _MOST_WAITING: Final = 64
@@ -359,13 +361,13 @@ def _new(path: Path) -> Path:
 
 
 def _parquet(examination: Examination, path: Path) -> int:
-    """Every step of every rank, a column for its rank and each of ``flow.examine.step_columns``."""
+    """Every step of every rank, a column for its rank and each of ``Steps.columns``."""
     import pyarrow
     from pyarrow import parquet
 
     tables = []
     for steps in examination.ranks:
-        columns = {name: np.asarray(values) for name, values in step_columns(steps).items()}
+        columns = {name: np.asarray(values) for name, values in steps.columns.items()}
         tables.append(pyarrow.table({"rank": np.full(len(steps.end_s), steps.rank, np.int32), **columns}))
     parquet.write_table(pyarrow.concat_tables(tables), path, compression="zstd")
     return sum(table.num_rows for table in tables)

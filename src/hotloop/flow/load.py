@@ -9,11 +9,10 @@ from os import PathLike
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import numpy.typing as npt
 
 from hotloop.findings import Finding
-from hotloop.flow.examine import Examination, build_report, examine, read, step_columns
+from hotloop.flow.examine import Examination, build_report, examine, read
 from hotloop.report import html, terminal
 
 
@@ -49,7 +48,7 @@ class Run:
         ``steady``, and the seconds of every phase; empty where nothing trained.
         """
         lead = self.examination.lead
-        return {name: np.asarray(column) for name, column in step_columns(lead).items()} if lead else {}
+        return dict(lead.columns) if lead else {}
 
     def frame(self) -> Any:
         """``steps`` as a ``pandas.DataFrame``, a row per step. Raises ImportError without pandas."""

@@ -11,15 +11,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from math import isfinite
 from time import time
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from hotloop.flow.course import Course
-from hotloop.flow.examine import Examination
 from hotloop.phases import PHASES
 from hotloop.record import rows as r
 from hotloop.record.recording import Recording
+
+if TYPE_CHECKING:
+    from hotloop.flow.examine import Examination
 
 #: Name -> unit and meaning. Those of a GPU come once for each, with its index.
 METRICS: Final[Mapping[str, tuple[str, str]]] = {

@@ -20,11 +20,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from hotloop.diagnose.bottleneck import class_costs
+from hotloop.diagnose.bottleneck import as_counted, class_costs
 from hotloop.diagnose.diagnose import doubt
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.rollouts import acts
-from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES, COLUMN
 from hotloop.record.publish import write_text_atomic
 
@@ -82,7 +81,7 @@ def changes(evidence: Evidence, bottleneck: str) -> float:
 
 def _by_block(evidence: Evidence) -> tuple[list[str], np.ndarray[Any, Any]]:
     """[blocks, classes] seconds that each class costs, as ``class_costs`` weighs them over the whole."""
-    steps: Steps = evidence.steps
+    steps = as_counted(evidence)
     whole = class_costs(steps, evidence.first_pass, acts(evidence))
     names = list(whole)
     each = np.stack(

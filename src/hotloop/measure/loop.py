@@ -21,6 +21,7 @@ from hotloop.measure.spans import Bools, Spans, Table
 from hotloop.measure.steps import Role
 from hotloop.record import rows as row
 from hotloop.source.loops import loop_around
+from hotloop.torch_facts import SERIALIZERS, TORCH_PHASES
 
 FunctionKey = tuple[str, str, int]
 #: A call's line and column (UTF-8 bytes); column -1 where it is not known.
@@ -32,18 +33,6 @@ LOGGERS = frozenset([
     "neptune", "comet_ml", "clearml", "aim", "seaborn", "plotly",
 ])  # fmt: skip
 LOGGING_PATHS = ("torch.utils.tensorboard",)
-SERIALIZERS = ("torch.serialization", "safetensors", "pickle", "cloudpickle", "dill", "joblib")
-#: Torch code on the way into or out of an observed call.
-TORCH_PHASES = {
-    "torch.nn.modules.module:__call__": "forward",
-    "torch.nn.modules.module:_wrapped_call_impl": "forward",
-    "torch.nn.modules.module:_call_impl": "forward",
-    "torch.autograd:backward": "backward",
-    "torch.autograd.graph:_engine_run_backward": "backward",
-    "torch.optim.optimizer:profile_hook_step": "optimizer",
-    "torch.optim.optimizer:wrapper": "optimizer",
-    "torch.optim.optimizer:zero_grad": "optimizer",
-}
 #: A module is moved, cast, filled or switched: no forward, no batch and no target, whatever uses it.
 PREPARES = frozenset(
     f"torch.nn.modules.module:Module.{name}" for name in ("_apply", "load_state_dict", "train", "eval")

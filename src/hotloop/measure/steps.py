@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.findings import Place
-from hotloop.phases import COLUMN
+from hotloop.phases import COLUMN, PHASES
 from hotloop.record.recording import Process, Recording
 from hotloop.record.samples import at_times, total
 from hotloop.source.written import Written
@@ -252,6 +252,17 @@ class Steps:
     def step_s(self) -> float:
         """Seconds per step over the training span, everything between steps included."""
         return self.span_s / max(1, self.num_steps)
+
+    @property
+    def columns(self) -> Mapping[str, np.ndarray[Any, Any]]:
+        """The table of steps: start, end and every phase in seconds, samples, whether a step is steady."""
+        return {
+            "start_s": self.start_s,
+            "end_s": self.end_s,
+            "samples": np.nan_to_num(self.samples).astype(np.int32),
+            "steady": self.steady,
+            **{phase: self.phases[:, i] for i, phase in enumerate(PHASES)},
+        }
 
     def phase(self, name: str) -> Floats:
         """[n] seconds of one phase in each step."""

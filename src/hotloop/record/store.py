@@ -106,10 +106,11 @@ class Intake:
         self._folder = folder
         self._follow = follow
         self._members: dict[str, Member] = {}
+        self._bad_notes = 0  # of those that were let go
 
     @property
     def members(self) -> Sequence[Member]:
-        """Every process seen so far."""
+        """Every process seen so far, but for workers that ended and are stored."""
         return tuple(self._members.values())
 
     def take_in(self, *, last: bool = False) -> None:
@@ -133,6 +134,20 @@ class Intake:
                 member.stored()
             if all(member.removed for member in self.members if member.bucket is bucket):
                 bucket.close()
+        self._let_go(due)
+
+    def _let_go(self, members: Sequence[Member]) -> None:
+        """Those that are workers and done: a long run of short epochs starts thousands."""
+        kept = {member.bucket for member in self.members if member.facts.role != "worker"}
+        for member in members:
+            if member.removed and member.facts.role == "worker" and member.bucket in kept:
+                self._bad_notes += member.bad_notes
+                del self._members[member.facts.key]
+
+    @property
+    def bad_notes(self) -> int:
+        """Notes that could not be read."""
+        return self._bad_notes + sum(member.bad_notes for member in self.members)
 
     def take_in_rest(self, root_pid: int, root_end_ns: int) -> None:
         """Take in until nothing more comes; ``root_pid`` is the command's own process, which has ended."""
@@ -142,8 +157,9 @@ class Intake:
             root.gone = root.ended = True
             root.alive_ns = root_end_ns
         self.take_in(last=True)
-        before = -1  # once more at least: a process is done with when nothing came since it was seen gone
-        while before != (before := sum(member.rows_read + member.notes_read for member in self.members)):
+        before: list[tuple[int, int]] | None = None
+        # Once more at least: a process is done with when nothing came since it was seen gone.
+        while before != (before := [(member.rows_read, member.notes_read) for member in self.members]):
             self.take_in(last=True)
 
     def publish(self) -> None:
@@ -309,8 +325,7 @@ class Store:
             wall_s=(outcome.end_ns - outcome.start_ns) / 1e9,
             complete=True,
         )
-        bad_notes = sum(member.bad_notes for member in self._intake.members)
-        if bad_notes:
+        if bad_notes := self._intake.bad_notes:
             self.warnings.append(f"{bad_notes} notes of the run could not be read and are left out")
         still_there = sum(one.facts.role == "main" and not one.gone for one in self._intake.members)
         if still_there:
