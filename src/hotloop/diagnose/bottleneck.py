@@ -61,15 +61,13 @@ def as_counted(evidence: Evidence) -> Steps:
     the host's time, wherever forward ends.
     """
     steps, limits = evidence.steps, evidence.limits
+    least_s = limits.python_in_forward_ratio * steps.span_s
     if evidence.on_accelerator or steps.facts.get("anomaly"):
         return steps
     forward, taken = steps.span_totals.get("forward", 0.0), 0.0
     for group in python_in_model(evidence):
         seconds = sum(one.seconds for one in group.lines if not one.place.function.endswith(OF_MODULES))
-        if (
-            seconds >= limits.python_in_forward_ratio * steps.span_s
-            and group.num_samples >= limits.min_samples
-        ):
+        if seconds >= least_s and group.num_samples >= limits.min_samples:
             taken = min(forward, taken + seconds)
     if not taken:
         return steps

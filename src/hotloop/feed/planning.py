@@ -298,7 +298,7 @@ def _table(plan: CachePlan) -> str:
     lines.append(f"{'a sample':<21}{_ms(plan.time_s):>9}")
     lines.append("")
     for text in (_advice(plan), *plan.notes):
-        lines += _wrapped(text)
+        lines += textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
     return "\n".join(lines)
 
 
@@ -360,7 +360,3 @@ def _count(number: int, noun: str) -> str:
 def _ms(seconds: float) -> str:
     value = seconds * 1e3
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def _wrapped(text: str) -> list[str]:
-    return textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False)

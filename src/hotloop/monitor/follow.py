@@ -6,7 +6,7 @@ However long the run is, a look reads what is new, the first one the end of it a
 from __future__ import annotations
 
 import sqlite3
-from collections import deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import add
@@ -37,6 +37,8 @@ _OLD_CHUNKS: Final = 48
 _MOST_POINTS: Final = 512
 _POINT_ROWS: Final = 512
 _MOST_ITERATORS: Final = 512
+#: Of the loaders built at one place that so many came after, what notes say is forgotten.
+_MOST_LOADERS: Final = 64
 
 
 class Point(NamedTuple):
@@ -143,6 +145,23 @@ class Followed:
         )
 
 
+def _of_late(notes: list[Note]) -> list[Note]:
+    """Without those of loaders, and passes over them, that are long over: each epoch may build new ones."""
+    built: dict[str, list[Any]] = defaultdict(list)
+    passes: Counter[Any] = Counter()
+    for note in notes:
+        if note["note"] == "loader":
+            built[str(note.get("where"))].append(note["id"])
+    over = {number for numbers in built.values() for number in numbers[:-_MOST_LOADERS]}
+    kept = []
+    for note in reversed(notes):
+        number = note.get("id" if note["note"] == "loader" else "loader")
+        passes[number] += note["note"] == "iterator"
+        if number not in over and (note["note"] != "iterator" or passes[number] <= _MOST_ITERATORS):
+            kept.append(note)
+    return kept[::-1]
+
+
 def _point(rows: Rows, before: Sequence[Point], begun: bool) -> list[Point]:
     """A point or none. Where no step was before (not ``begun``), time counts from the end of the first."""
     if not len(rows):
@@ -236,7 +255,7 @@ class Follower:
         found = db.execute(query, (process, one.note_row)).fetchall()
         notes = [note for _, text in found if (note := parse_note(text)[0]) is not None]
         one.note_row = found[-1][0] if found else one.note_row
-        one.stored_notes += notes
+        one.stored_notes = _of_late([*one.stored_notes, *notes]) if notes else one.stored_notes
         one.facts.learn(notes)
 
     def _read_chunks(self, db: sqlite3.Connection, process: int, one: Followed) -> None:

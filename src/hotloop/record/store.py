@@ -106,7 +106,7 @@ class Intake:
         self._folder = folder
         self._follow = follow
         self._members: dict[str, Member] = {}
-        self._bad_notes = 0  # of those that were let go
+        self.bad_notes = 0  # that could not be read
 
     @property
     def members(self) -> Sequence[Member]:
@@ -119,8 +119,9 @@ class Intake:
         newest = {facts.pid: facts.start_ns for facts in found}
         for facts in found:
             member = self._members.setdefault(facts.key, Member(facts=facts, folder=self._folder / "raw"))
-            rows, notes = len(member.rows), len(member.notes)
+            rows, notes, bad = len(member.rows), len(member.notes), member.bad_notes
             member.look(superseded=newest[facts.pid] > facts.start_ns)
+            self.bad_notes += member.bad_notes - bad
             if self._follow is not None:
                 self._follow(member, member.rows[rows:], member.notes[notes:])
         due = [member for member in self.members if not member.removed and (last or member.is_due)]
@@ -141,13 +142,7 @@ class Intake:
         kept = {member.bucket for member in self.members if member.facts.role != "worker"}
         for member in members:
             if member.removed and member.facts.role == "worker" and member.bucket in kept:
-                self._bad_notes += member.bad_notes
                 del self._members[member.facts.key]
-
-    @property
-    def bad_notes(self) -> int:
-        """Notes that could not be read."""
-        return self._bad_notes + sum(member.bad_notes for member in self.members)
 
     def take_in_rest(self, root_pid: int, root_end_ns: int) -> None:
         """Take in until nothing more comes; ``root_pid`` is the command's own process, which has ended."""

@@ -44,7 +44,6 @@ class Changes:
 
     def iterate(self, loader: Any, original: Any) -> Any:
         """``iter(loader)`` with the changes, or without them where they fail."""
-        make = self.make or _plain
         changed = self._probe.hooks.guard("remedies of loaders", self._change)(loader)
         if not changed:
             return original(loader)
@@ -54,7 +53,7 @@ class Changes:
         # torch warns about more workers than cores: not the script's doing.
         loader.__dict__["check_worker_number_rationality"] = _silent
         try:
-            iterator = make(loader, original)
+            iterator = self.make(loader, original) if self.make else original(loader)
         except Exception as error:  # what the script would not have seen without us
             loader.__dict__.update(before)
             generator.set_state(state)
@@ -116,10 +115,6 @@ class Changes:
         batches = getattr(loader, "batch_sampler", None)
         own = batches is not None and type(batches).__module__ != "torch.utils.data.sampler"
         return own or type(sampler).__name__ not in ("SequentialSampler", "_InfiniteConstantSampler")
-
-
-def _plain(loader: Any, original: Any) -> Any:
-    return original(loader)
 
 
 def _silent() -> None:

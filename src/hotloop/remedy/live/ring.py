@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import importlib
 import math
 import sys
@@ -75,7 +74,7 @@ class CacheSamples(LoaderForm):
     def _make(self, loader: Any, original: Any) -> Any:
         iterator = original(loader)
         if isinstance(loader.dataset, Gathered) and not loader.num_workers:
-            _keep_freed_memory()
+            importlib.import_module("hotloop.feed.memory").keep_freed_memory()
         return iterator
 
     def changes(self, loader: Any, settings: dict[str, Any]) -> dict[str, Any] | None:
@@ -214,12 +213,6 @@ class Prepared:
         if isinstance(found, kept):  # not yet: workers that stay are set up for each epoch
             object.__setattr__(info, "dataset", found.dataset)  # torch would not have it changed
         self._prepare(worker)
-
-
-@functools.cache
-def _keep_freed_memory() -> None:
-    """Batches are made and freed in this process from here on."""
-    importlib.import_module("hotloop.feed.memory").keep_freed_memory()
 
 
 def _say(why: str) -> None:

@@ -29,7 +29,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     if memory is None or memory >= limits.recompute_memory_ratio:
         return
     again = [] if device else _again(steps)
-    if not (device_bound(evidence) if device else _samples(again) >= limits.recompute_samples):
+    enough = sum(line.num_samples for line in again) >= limits.recompute_samples
+    if not (device_bound(evidence) if device else enough):
         return
     assumed = limits.recompute_costs_ratio
     cost = assumed * device_s(evidence) if device else sum(one.seconds for one in again) / steps.num_steps
@@ -53,10 +54,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ci95=None if device else phase_interval(steps, cost, "backward"),
         data={"effect": "numeric", **({"assumed": True} if device else {})},
     )
-
-
-def _samples(lines: Iterable[LineCost]) -> int:
-    return sum(line.num_samples for line in lines)
 
 
 def _again(steps: Steps) -> list[LineCost]:
