@@ -23,10 +23,13 @@ LIMIT_BYTES = 200
 #: The second recording for the report's memory is so many times as long.
 LONGER = 6
 
-#: What a table of a process's file holds, and SQL for the bytes of it.
+#: What a process's file holds: SQL for the bytes of a row, and the tables it is in.
 CONTENTS = {
-    "rows": "length(data) + 20) FROM (SELECT data FROM chunks UNION ALL SELECT data FROM iterators",
-    "notes": "length(CAST(json AS BLOB)) + length(kind) + 8) FROM (SELECT kind, json FROM notes",
+    "rows": (
+        "length(data) + 20",
+        "(SELECT process, data FROM chunks UNION ALL SELECT process, data FROM iterators)",
+    ),
+    "notes": ("length(CAST(json AS BLOB)) + length(kind) + 8", "notes"),
 }
 
 LOOPS = {
@@ -74,8 +77,8 @@ def weigh(folder: Path) -> dict[str, float]:
             continue
         counted = 0
         with sqlite3.connect(path) as db:
-            for content, query in CONTENTS.items():
-                ((size,),) = db.execute(f"SELECT coalesce(sum({query}), 0)")
+            for content, (size_of, tables) in CONTENTS.items():
+                ((size,),) = db.execute(f"SELECT coalesce(sum({size_of}), 0) FROM {tables}")
                 found[content] += size
                 counted += size
         db.close()

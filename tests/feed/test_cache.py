@@ -17,9 +17,9 @@ from bake_datasets import Given, Point, Scene
 from cache_samples import Ragged, Squares, is_right
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.feed.test_rows import either  # noqa: F401 - a fixture
 from torch.utils.data import ChainDataset, default_collate
 
-from hotloop import fast
 from hotloop.feed import bake, budget
 from hotloop.feed.cache import rendezvous
 from hotloop.feed.cache.cache import SampleCache
@@ -134,12 +134,6 @@ def test_an_error_of_the_dataset_is_passed_on_and_nothing_is_kept() -> None:
 
 def batches_of(dataset: Any, indices: list[int]) -> Any:
     return default_collate([dataset[index] for index in indices])
-
-
-@pytest.fixture(params=["compiled", "python"])
-def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "python":
-        monkeypatch.setattr(fast, "gather", None)
 
 
 @pytest.mark.usefixtures("either")

@@ -45,6 +45,12 @@ def test_a_look_at_a_long_run_reads_its_end_and_little_else(tmp_path: Path) -> N
     assert [note["loader"] for note in kept.notes["iterator"]] == [1]
 
 
+def test_what_notes_say_of_loaders_long_gone_is_forgotten() -> None:
+    made = [{"note": kind, "id": n, "loader": n} for kind in ("loader", "iterator") for n in range(200)]
+    late = [note["id"] for note in follow._of_late([{"note": "loader", "id": 900, "where": "b"}, *made])]
+    assert late == [900, *range(136, 200), *range(136, 200)]
+
+
 def test_nothing_is_missed_or_counted_twice_while_rows_move_into_the_store(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.begin(["python", "train.py"], {"cores": 2})

@@ -66,6 +66,7 @@ def test_the_raw_files_of_a_process_go_as_soon_as_it_has_ended(tmp_path: Path) -
         store.take_in()
     left = {path.name for path in store.raw_dir.iterdir() if not path.name.startswith(".")}
     assert left == {f"{crafted.own_pid()}-1000.rows", f"{crafted.own_pid()}-1000.notes"}
+    assert [member.facts.role for member in store._intake.members] == ["main"]  # epochs start thousands
     main.close()
     store.finish(crafted.Ended(pid=crafted.own_pid()))
     (rank,) = open_recording(tmp_path).ranks
@@ -169,8 +170,7 @@ def test_traces_of_the_profiler_move_beside_the_report(tmp_path: Path) -> None:
     crafted.write(store.raw_dir, crafted.gone_pid())
     (store.raw_dir / "7.trace.json").write_text("{}")
     store.finish(crafted.Ended())
-    assert (tmp_path / "7.trace.json").exists()
-    assert not store.raw_dir.exists()
+    assert (tmp_path / "7.trace.json").exists() and not store.raw_dir.exists()
 
 
 def test_a_training_process_that_outlives_the_command_is_named(tmp_path: Path) -> None:

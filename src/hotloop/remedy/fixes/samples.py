@@ -12,10 +12,10 @@ CACHE_SAMPLES = Remedy(
     alters=(
         "samples stay as the first epoch read them; the cache ends where the script is seen to have changed "
         "them before an epoch: the dataset, what its code loads by name, or one of three samples that are "
-        "read again (not before each short epoch); a change that shows in none of them is not seen (a few "
-        "items of large arrays and containers, other files), nor one that is taken back before the epoch "
-        "ends; a random sample among the first 256 that a process reads ends the cache too, one that is met "
-        "later is repeated"
+        "read again (before a short epoch perhaps only what the dataset has at hand); a change that shows in "
+        "none of them is not seen (a few items of large arrays and containers, other files), nor one that is "
+        "taken back before the epoch ends; a random sample among the first 256 that a process reads ends the "
+        "cache too, one that is met later is repeated"
     ),
     parameter=Parameter(
         name="memory",
