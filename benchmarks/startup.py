@@ -161,6 +161,7 @@ def tool(out: Path) -> list[str]:
 def run(command: Sequence[str]) -> None:
     path = os.pathsep.join(part for part in (str(ROOT / "src"), os.environ.get("PYTHONPATH", "")) if part)
     env = {**os.environ, "PYTHONPATH": path}
+    env.pop("PYTHONDONTWRITEBYTECODE", None)  # whoever installed it has it compiled
     done = subprocess.run(command, env=env, capture_output=True, text=True, stdin=subprocess.DEVNULL)
     if done.returncode != 0:
         raise SystemExit(f"failed ({done.returncode}): {' '.join(command)}\n{done.stderr[-800:]}")

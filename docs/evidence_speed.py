@@ -64,8 +64,8 @@ def _whole(row: Mapping[str, Any]) -> str:
     low, high = row["overhead_iqr_ms"]
     return (
         f"{TOOLS.get(row['tool'], row['tool'])} | {row['size']} | {row['without_ms']:.3g} ms | "
-        f"{row['overhead_ms'] * 1e3:.0f} us ({low * 1e3:.0f} - {high * 1e3:.0f}) | "
-        f"{row['overhead_ratio'] * 100:.1f} %"
+        f"{round(row['overhead_ms'] * 1e3)} us ({low * 1e3:.0f} - {high * 1e3:.0f}) | "
+        f"{round(row['overhead_ratio'] * 100, 1) + 0.0:.1f} %"
     )
 
 

@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2741,
     "compare": 2083,
-    "diagnose": 8216,
+    "diagnose": 8209,
     "doctor": 516,
     "feed": 10181,
     "findings": 700,
@@ -34,10 +34,10 @@ BUDGETS = {
     "measure": 4054,
     "model": 786,
     "modules": 1008,
-    "monitor": 1635,
+    "monitor": 1642,
     "probe": 6275,
-    "record": 2542,
-    "remedy": 3919,
+    "record": 2545,
+    "remedy": 3922,
     "report": 3135,
     "source": 2164,
     "state": 670,
@@ -62,7 +62,7 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_957, 10_000
+HOUSE, ADDED = 69_956, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_997, 140
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
+import numpy as np
 import pytest
 from tests.monitor.lives import eventually, long
 from tests.record import crafted
@@ -22,6 +23,7 @@ from hotloop.monitor.source import states
 from hotloop.record import raw
 from hotloop.record import rows as r
 from hotloop.record.read import open_recording
+from hotloop.record.recording import ROW_DTYPE
 from hotloop.record.samples import SystemFile
 from hotloop.record.schema import CHUNK_ROWS
 from hotloop.record.store import Store
@@ -46,9 +48,12 @@ def test_a_look_at_a_long_run_reads_its_end_and_little_else(tmp_path: Path) -> N
 
 
 def test_what_notes_say_of_loaders_long_gone_is_forgotten() -> None:
-    made = [{"note": kind, "id": n, "loader": n} for kind in ("loader", "iterator") for n in range(200)]
-    late = [note["id"] for note in follow._of_late([{"note": "loader", "id": 900, "where": "b"}, *made])]
-    assert late == [900, *range(136, 200), *range(136, 200)]
+    one = follow.Followed(facts=raw.Facts(key="1-1", pid=1, start_ns=0))
+    one.stored_notes = [{"note": k, "id": n, "loader": n} for k in ("loader", "iterator") for n in range(200)]
+    one.iterators = np.zeros(2, ROW_DTYPE)
+    one.iterators["kind"], one.iterators["value"], one.iterators["obj"] = (r.ITER, r.FETCH), (7, 0), (0, 9)
+    one.forget_loaders()
+    assert [note["id"] for note in one.notes] == 2 * [7, 9, *range(136, 200)]
 
 
 def test_nothing_is_missed_or_counted_twice_while_rows_move_into_the_store(tmp_path: Path) -> None:

@@ -96,8 +96,7 @@ def test_a_process_whose_pid_means_nothing_here_is_followed_while_it_writes(tmp_
     writer.close()
     store.finish(crafted.Ended())
     (rank,) = open_recording(tmp_path).ranks
-    assert len(rank.rows) == 2404
-    assert not store.raw_dir.exists()
+    assert len(rank.rows) == 2404 and not store.raw_dir.exists()
 
 
 def test_space_of_rows_already_stored_is_given_back_while_the_run_goes_on(tmp_path: Path) -> None:
@@ -114,13 +113,11 @@ def test_space_of_rows_already_stored_is_given_back_while_the_run_goes_on(tmp_pa
     writer.close()
     store.finish(crafted.Ended(pid=crafted.own_pid()))
     (rank,) = open_recording(tmp_path).ranks
-    assert len(rank.rows) == 160_001
-    assert rank.rows["kind"][-1] == r.SAVE
+    assert (len(rank.rows), rank.rows["kind"][-1]) == (160_001, r.SAVE)
 
 
 def test_the_commands_own_process_ends_when_the_launcher_saw_it_end(tmp_path: Path) -> None:
-    store = begun(tmp_path)
-    pid = crafted.gone_pid()
+    store, pid = begun(tmp_path), crafted.gone_pid()
     crafted.write(store.raw_dir, pid)
     store.take_in()
     store.finish(crafted.Ended(pid=pid, end_ns=1 << 60))
@@ -137,8 +134,7 @@ def test_two_training_processes_of_one_rank_get_two_files(tmp_path: Path) -> Non
 
 
 def test_an_agent_that_only_imported_torch_is_kept_apart_and_is_no_rank(tmp_path: Path) -> None:
-    store = begun(tmp_path)
-    agent = crafted.gone_pid()
+    store, agent = begun(tmp_path), crafted.gone_pid()
     crafted.write(store.raw_dir, agent, steps=0, rows=[(r.SAMPLE, 5, 10), (r.LOG, 5, 10)])
     store.take_in()
     crafted.write(store.raw_dir, crafted.gone_pid(), 2_000, ppid=agent, rank=0)
@@ -161,8 +157,7 @@ def test_a_process_that_comes_to_work_late_ends_under_its_ranks_name(tmp_path: P
     store.take_in()
     store.finish(crafted.Ended(pid=crafted.own_pid()))
     assert [path.name for path in tmp_path.glob("*.sqlite")] == ["rank-0.sqlite"]
-    (rank,) = open_recording(tmp_path).ranks
-    assert len(rank.rows) == 60_001
+    assert [len(rank.rows) for rank in open_recording(tmp_path).ranks] == [60_001]
 
 
 def test_traces_of_the_profiler_move_beside_the_report(tmp_path: Path) -> None:

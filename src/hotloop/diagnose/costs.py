@@ -198,7 +198,8 @@ def first_excess(loader: LoaderUse, make_s: float) -> float:
     """Seconds that first batches took beyond making and handing over one, summed over all iterators."""
     if len(loader.first_batch_s) == 0:
         return 0.0
-    usual = max(make_s + deliver_s(loader), _steady_wait(loader))
+    waits = float(np.median(loader.wait_s)) if len(loader.wait_s) else 0.0
+    usual = max(make_s + deliver_s(loader), waits)
     return float(np.maximum(0.0, loader.first_batch_s - usual).sum())
 
 
@@ -244,10 +245,6 @@ def _make_s(loader: LoaderUse, workers: int) -> float | None:
     if workers == 0 and len(loader.wait_s):
         return float(np.mean(loader.wait_s))
     return None
-
-
-def _steady_wait(loader: LoaderUse) -> float:
-    return float(np.median(loader.wait_s)) if len(loader.wait_s) else 0.0
 
 
 def step_cpu_s(evidence: Evidence, busy_s: float, wait_s: float, make_cpu_s: float) -> float:

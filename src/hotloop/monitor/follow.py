@@ -1,4 +1,4 @@
-"""Reads on in a run folder while the run goes on: the last rows of every process, all notes, thinned samples.
+"""Reads on in a run folder while the run goes on: the last rows of every process, the notes, thinned samples.
 
 However long the run is, a look reads what is new, the first one the end of it and a few chunks from before.
 """
@@ -6,7 +6,7 @@ However long the run is, a look reads what is new, the first one the end of it a
 from __future__ import annotations
 
 import sqlite3
-from collections import Counter, defaultdict, deque
+from collections import defaultdict, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import add
@@ -37,7 +37,8 @@ _OLD_CHUNKS: Final = 48
 _MOST_POINTS: Final = 512
 _POINT_ROWS: Final = 512
 _MOST_ITERATORS: Final = 512
-#: Of the loaders built at one place that so many came after, what notes say is forgotten.
+#: What these say of a loader is forgotten where so many were built after it at one place and no row names it.
+_OF_LOADERS: Final = ("loader", "iterator", "batch", "leaves")
 _MOST_LOADERS: Final = 64
 
 
@@ -79,7 +80,7 @@ class Followed:
 
     @property
     def notes(self) -> list[Note]:
-        """All its notes."""
+        """Its notes, but for those of loaders long gone."""
         return self.stored_notes + self.fresh_notes
 
     @property
@@ -124,6 +125,28 @@ class Followed:
         self.iterators = np.concatenate([self.iterators, made])[-_MOST_ITERATORS:]
         self.tail = True
 
+    def forget_loaders(self) -> None:
+        """Forget what notes say of loaders long gone: a run of many epochs may build new ones for each."""
+        built: dict[Any, dict[int, None]] = defaultdict(dict)
+        for note in self.stored_notes:
+            if note["note"] == "loader":
+                built[note.get("where"), note.get("via")][note["id"]] = None
+        gone = {number for numbers in built.values() for number in [*numbers][:-_MOST_LOADERS]}
+        if not gone:
+            return
+        rows = np.concatenate([self.iterators, *self.stored, *self.fresh])
+        gone -= set(rows["value"][rows["kind"] == row.ITER].tolist())
+        passes = set(rows["obj"][rows["kind"] == row.FETCH].tolist())
+        for note in self.stored_notes:
+            if note["note"] == "iterator" and note["id"] in passes:
+                gone.discard(note["loader"])
+        self.stored_notes = [
+            note
+            for note in self.stored_notes
+            if note["note"] not in _OF_LOADERS
+            or note.get("id" if note["note"] == "loader" else "loader") not in gone
+        ]
+
     def count(self, rows: Rows, *, follows: bool) -> None:
         """Learn from rows, and remember what they say of the speed."""
         for piece in np.array_split(rows, max(1, len(rows) // _POINT_ROWS)):
@@ -143,23 +166,6 @@ class Followed:
         return raw.Observed(
             facts=self.now, end_ns=self.end_ns, rows=[*filter(len, pieces)], notes=self.notes, tail=self.tail
         )
-
-
-def _of_late(notes: list[Note]) -> list[Note]:
-    """Without those of loaders, and passes over them, that are long over: each epoch may build new ones."""
-    built: dict[str, list[Any]] = defaultdict(list)
-    passes: Counter[Any] = Counter()
-    for note in notes:
-        if note["note"] == "loader":
-            built[str(note.get("where"))].append(note["id"])
-    over = {number for numbers in built.values() for number in numbers[:-_MOST_LOADERS]}
-    kept = []
-    for note in reversed(notes):
-        number = note.get("id" if note["note"] == "loader" else "loader")
-        passes[number] += note["note"] == "iterator"
-        if number not in over and (note["note"] != "iterator" or passes[number] <= _MOST_ITERATORS):
-            kept.append(note)
-    return kept[::-1]
 
 
 def _point(rows: Rows, before: Sequence[Point], begun: bool) -> list[Point]:
@@ -249,13 +255,14 @@ class Follower:
             one.fresh, one.fresh_notes, one.num_left = [], [], 0
             self._read_notes(db, process, one)
             self._read_chunks(db, process, one)
+            one.forget_loaders()
 
     def _read_notes(self, db: sqlite3.Connection, process: int, one: Followed) -> None:
         query = "SELECT rowid, json FROM notes WHERE process=? AND rowid > ? ORDER BY rowid"
         found = db.execute(query, (process, one.note_row)).fetchall()
         notes = [note for _, text in found if (note := parse_note(text)[0]) is not None]
         one.note_row = found[-1][0] if found else one.note_row
-        one.stored_notes = _of_late([*one.stored_notes, *notes]) if notes else one.stored_notes
+        one.stored_notes += notes
         one.facts.learn(notes)
 
     def _read_chunks(self, db: sqlite3.Connection, process: int, one: Followed) -> None:

@@ -106,7 +106,8 @@ class Intake:
         self._folder = folder
         self._follow = follow
         self._members: dict[str, Member] = {}
-        self.bad_notes = 0  # that could not be read
+        self.bad_notes = 0  # of workers that were let go
+        self._gone: set[str] = set()  # their keys
 
     @property
     def members(self) -> Sequence[Member]:
@@ -115,13 +116,12 @@ class Intake:
 
     def take_in(self, *, last: bool = False) -> None:
         """Read on in all raw files and store what is due; ``last`` stores everything."""
-        found = raw.find(self._folder / "raw")
+        found = [one for one in raw.find(self._folder / "raw") if one.key not in self._gone]
         newest = {facts.pid: facts.start_ns for facts in found}
         for facts in found:
             member = self._members.setdefault(facts.key, Member(facts=facts, folder=self._folder / "raw"))
-            rows, notes, bad = len(member.rows), len(member.notes), member.bad_notes
+            rows, notes = len(member.rows), len(member.notes)
             member.look(superseded=newest[facts.pid] > facts.start_ns)
-            self.bad_notes += member.bad_notes - bad
             if self._follow is not None:
                 self._follow(member, member.rows[rows:], member.notes[notes:])
         due = [member for member in self.members if not member.removed and (last or member.is_due)]
@@ -135,13 +135,15 @@ class Intake:
                 member.stored()
             if all(member.removed for member in self.members if member.bucket is bucket):
                 bucket.close()
-        self._let_go(due)
+        self._let_go()
 
-    def _let_go(self, members: Sequence[Member]) -> None:
-        """Those that are workers and done: a long run of short epochs starts thousands."""
+    def _let_go(self) -> None:
+        """Workers of which everything is stored: a long run of short epochs starts thousands."""
         kept = {member.bucket for member in self.members if member.facts.role != "worker"}
-        for member in members:
+        for member in self.members:
             if member.removed and member.facts.role == "worker" and member.bucket in kept:
+                self.bad_notes += member.bad_notes
+                self._gone.add(member.facts.key)
                 del self._members[member.facts.key]
 
     def take_in_rest(self, root_pid: int, root_end_ns: int) -> None:
@@ -320,7 +322,8 @@ class Store:
             wall_s=(outcome.end_ns - outcome.start_ns) / 1e9,
             complete=True,
         )
-        if bad_notes := self._intake.bad_notes:
+        bad_notes = self._intake.bad_notes + sum(member.bad_notes for member in self._intake.members)
+        if bad_notes:
             self.warnings.append(f"{bad_notes} notes of the run could not be read and are left out")
         still_there = sum(one.facts.role == "main" and not one.gone for one in self._intake.members)
         if still_there:

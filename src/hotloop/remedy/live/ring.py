@@ -12,7 +12,7 @@ from typing import Any, Final
 from hotloop.remedy.live.loader import LoaderForm, changes_of
 from hotloop.state.snapshot import EXACT, snapshot
 
-#: Samples that are read again before an epoch, and the part of the time that looking may take.
+#: Samples that are read again before an epoch; the part of the time that this, and looking at all, may take.
 _READ_AGAIN: Final = 3
 _LOOK_PART: Final = 0.02
 _CHANGES: Final = "refused: the dataset, or what it reads, changes between epochs"
@@ -52,7 +52,7 @@ class CacheSamples(LoaderForm):
     """``hotloop.feed.cached`` between the loader and its dataset; refused where samples are random.
 
     What the dataset has at hand is looked at before each epoch; all of it, and some samples, where that is
-    another and as often as 2 % of the time allow. Once they are others the cache is of no more use.
+    another and as often as 2 % of the time allow each. Once they are others the cache is of no more use.
     A random sample that is met later ends it at once. Where torch itself would collate, a batch is gathered
     from the cache in one go. A loader that evaluates gets a cache of its own once there is training, or when
     it is gone through again, unless the memory was given.
@@ -147,7 +147,7 @@ class _Kept:
         self._indices = self._guard.spread(dataset, _READ_AGAIN)
         self._samples = self._guard.read_apart(dataset, self._indices)
         self._state, self._at_hand = snapshot(dataset, EXACT), snapshot(dataset)
-        self._looked_at = self._look_s = 0.0
+        self._looked_at = self._look_s = self._read_at = self._read_s = 0.0
 
     def holds(self) -> bool:
         """Whether the script has left the dataset as it was and its samples too, none of them random.
@@ -160,14 +160,17 @@ class _Kept:
         if self.stopped() or (lately and self._at_hand == before):
             return not self.stopped()
         now, before = snapshot(self.dataset, EXACT), self._state
-        same = now == before.made(now)
-        if same:
-            self._state = now
-            again = self._guard.read_apart(self.dataset, self._indices)
-            same = not any(map(self._guard.differences, self._samples, again))
         self._looked_at = time.perf_counter()
         self._look_s = self._looked_at - begun
-        return same
+        if now != before.made(now):
+            return False
+        self._state, begun = now, self._looked_at
+        if now == before and begun - self._read_at < self._read_s / _LOOK_PART:
+            return True
+        again = self._guard.read_apart(self.dataset, self._indices)
+        self._read_at = time.perf_counter()
+        self._read_s = self._read_at - begun
+        return not any(map(self._guard.differences, self._samples, again))
 
     def stopped(self) -> str:
         """Where a random sample ended it and what that means, empty while it serves."""

@@ -72,7 +72,8 @@ def step_outliers(evidence: Evidence) -> Iterator[Finding]:
     excess = {phase: float((steps.phase(phase)[out] - usual[phase]).sum()) for phase in INSIDE}
     phase = max(excess, key=lambda name: excess[name])
     cost = excess[phase] / steps.num_steps
-    elsewhere = phase == "logging" or (phase == "data_wait" and _by_input_rules(evidence))
+    fed = evidence.steps.train_loader() is not None or acts(evidence)  # of whose waits other rules speak
+    elsewhere = phase == "logging" or (phase == "data_wait" and fed)
     elsewhere |= collector_s(evidence) > 0.5 * sum(excess.values())  # host/gc-pauses
     if elsewhere or cost < limits.worth_fixing_ratio * steps.step_s:
         return
@@ -105,11 +106,6 @@ def step_outliers(evidence: Evidence) -> Iterator[Finding]:
 def _hottest(line: LineCost | None, phase: str) -> Iterator[str]:
     if line is not None:
         yield f"hottest line of {phase}: {spot(line.place)}{quoted(line)}"
-
-
-def _by_input_rules(evidence: Evidence) -> bool:
-    """Whether other rules speak of a wait: a loader's, or acting that several passes follow."""
-    return evidence.steps.train_loader() is not None or acts(evidence)
 
 
 def _every(where: Indices) -> int | None:
