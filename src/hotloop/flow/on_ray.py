@@ -19,6 +19,7 @@ from hotloop.tune.trial import Bench, Ran, Request
 #: Within this a node becomes free, and a launch that was interrupted has ended.
 _FREE_S: Final = 60.0
 _ENDED_S: Final = 2 * GRACE_S
+_GOES_ON: Final = "the same command goes on where it was, with --out"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,10 +54,7 @@ class Nodes:
         try:
             _, late = ray.wait(tasks, num_returns=len(tasks), timeout=left_s + _FREE_S)
             if late:
-                raise CheckFailed(
-                    "no node of the Ray cluster became free",
-                    hint="the same command goes on where it was, with --out",
-                )
+                raise CheckFailed("no node of the Ray cluster became free", hint=_GOES_ON)
             return list(ray.get(tasks))
         except ray.exceptions.RayError as error:
             raise CheckFailed(
@@ -74,10 +72,7 @@ class Nodes:
         """One launch on any of the nodes."""
         done = self.beside([[request]], request.timeout_s + GRACE_S)
         if not done[0]:
-            raise CheckFailed(
-                "a launch on a node of Ray was ended",
-                hint="the same command goes on where it was, with --out",
-            )
+            raise CheckFailed("a launch on a node of Ray was ended", hint=_GOES_ON)
         return done[0][0]
 
 
