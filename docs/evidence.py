@@ -16,9 +16,7 @@ from result_files import RESULTS, ROOT, field
 #: What is asked for and no file holds, with the command that would measure it.
 NOT_MEASURED = {
     "the five systems raced on a GPU; overhead, recovery and feed on one": "make gpu",
-    "21 of the 59 rows of recovery after rewriters were removed": speed.RECOVERY,
     "figures of killed, full or damaged runs (tests check them)": "python -m pytest tests/robustness",
-    "accuracy of datapath-doctor": "python benchmarks/accuracy/peers.py --tools datapath --out FILE",
     "figures of several nodes (a test checks them)": "python -m pytest tests/launch/test_several_nodes.py",
 }
 #: The same while no result has them.

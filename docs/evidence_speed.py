@@ -85,12 +85,12 @@ def _turn(result: Result) -> str:
 
 def recovery_file() -> Result:
     """The newest run of all planted cases."""
-    return newest("recovery-*-night.json", RECOVERY)
+    return newest("recovery-*-cases.json", RECOVERY)
 
 
 def recovery() -> list[str]:
     """Planted causes tuned, beside the unmodified run, a cure by hand and the ceiling."""
-    result = recovery_file()
+    result, beside = recovery_file(), newest("recovery-*-night.json", RECOVERY)
     cases = list(field(result, "cases").values())
     groups = {
         "": cases,
@@ -109,17 +109,10 @@ def recovery() -> list[str]:
     lines = ["## What tune recovers", ""]
     lines += block((result, RECOVERY), ("ratio", "cases", "median", "middle half", "least .. most"), rows)
     lines += block(None, ("of the same cases: intervals, and what tuning costs", "value"), told)
-    lines += block(None, ("of the same file: gain of", "tune", "loadtune", "Lightning"), _tuners(result))
-    for other in every("recovery-*-rows.json", RECOVERY):
-        head = (
-            "cases measured again",
-            "tuned to unmodified",
-            "tuned to cure",
-            "tuned to ceiling",
-            "remedies",
-        )
-        lines += block((other, RECOVERY), head, map(_case, field(other, "cases").values()))
-    grids = [result, *every("grid-*.json", GRID)]
+    head = ("case", "tuned to unmodified", "tuned to cure", "tuned to ceiling", "remedies")
+    lines += block(None, head, map(_case, cases))
+    lines += block((beside, RECOVERY), ("gain of", "tune", "loadtune", "Lightning"), _tuners(beside))
+    grids = [beside, *every("grid-*.json", GRID)]
     head = ("file", "date", "data", "tuned to the grid's best", "tuning", "the grid", "command")
     return [*lines, *block(None, head, [row for one in grids for row in _grids(one)])]
 
@@ -147,7 +140,7 @@ def _tuners(result: Result) -> Iterator[str]:
 
 
 def _case(row: Mapping[str, Any]) -> str:
-    gains = " | ".join(f"{row[key]:.2f}x" for key in ("tuned_to_found", "tuned_to_cured", "tuned_to_ceiling"))
+    gains = " | ".join(f"{row[key]:.2f}x" if row[key] else "-" for key in RATIOS)
     return f"`{row['case']}` | {gains} | {', '.join(f'`{one}`' for one in row['remedies'])}"
 
 

@@ -30,7 +30,7 @@ def results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_page_and_its_picture_change_with_a_result(results: Path) -> None:
     kept, drawn = evidence.page(), evidence.picture()
     assert (kept, drawn) == tuple(path.read_text() for path in evidence.pages())
-    [path] = results.glob("recovery-*-night.json")
+    [path] = results.glob("recovery-*-cases.json")
     text = json.loads(path.read_text())
     next(iter(text["cases"].values()))["tuned_per_s"] *= 2
     path.write_text(json.dumps(text))
