@@ -8,7 +8,7 @@ from typing import Any
 import result_files
 from result_files import Result, block, field, newest
 
-STARTUP = "python benchmarks/startup.py --rounds 3 --memory-steps 300000 --out FILE"
+STARTUP = "python benchmarks/startup.py --rounds 7 --memory-steps 300000 --out FILE"
 TRACES = "python benchmarks/traces.py --size 1GB --json FILE"
 SIZES = "python benchmarks/recording_size.py --out FILE"
 LOGS = "python benchmarks/analyze.py --out FILE"

@@ -11,7 +11,7 @@ from result_files import ROOT, Result, block, every, field, newest, spread
 sys.path.append(str(ROOT / "benchmarks" / "recovery"))
 import table as recovery_table
 
-WHOLE = "python benchmarks/overhead.py --out FILE"
+WHOLE = "python benchmarks/overhead.py --rounds 5 --steps 1500 --out FILE"
 RECOVERY = "python benchmarks/recovery/run.py --budget 60s --out FILE"
 GRID = "python benchmarks/recovery/grid.py --out FILE"
 FEED = "python benchmarks/feed/run.py --out FILE"

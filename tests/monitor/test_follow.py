@@ -50,8 +50,7 @@ def test_a_look_at_a_long_run_reads_its_end_and_little_else(tmp_path: Path) -> N
 def test_what_notes_say_of_loaders_long_gone_is_forgotten() -> None:
     one = follow.Followed(facts=raw.Facts(key="1-1", pid=1, start_ns=0))
     one.stored_notes = [{"note": k, "id": n, "loader": n} for k in ("loader", "iterator") for n in range(200)]
-    one.iterators = np.zeros(2, ROW_DTYPE)
-    one.iterators["kind"], one.iterators["value"], one.iterators["obj"] = (r.ITER, r.FETCH), (7, 0), (0, 9)
+    one.iterators = np.array([(0, 0, 7, 0, 0, 0, 0, r.ITER), (0, 0, 0, 0, 9, 0, 0, r.FETCH)], ROW_DTYPE)
     one.forget_loaders()
     assert [note["id"] for note in one.notes] == 2 * [7, 9, *range(136, 200)]
 
