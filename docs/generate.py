@@ -58,7 +58,7 @@ def command_line() -> str:
         "",
     ]
     for verb in cli.VERBS:
-        _, parser = cli._parser([verb])
+        _, parser = cli.parser_of([verb])
         parts += [f"## hotloop {verb}", "", "```", parser.format_help().rstrip(), "```", ""]
     return "\n".join(parts)
 

@@ -45,7 +45,7 @@ def page() -> str:
     """The whole page."""
     parts = [_HEAD.format(version=__version__)]
     for name, words in cli.VERBS.items():
-        _, parser = cli._parser([name])
+        _, parser = cli.parser_of([name])
         parts += [
             f".SS hotloop {_plain(name)}\n",
             f"{_plain(words[0].upper() + words[1:])}.\n",

@@ -17,14 +17,14 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3300,
     "bootstrap": 288,
-    "cli": 2741,
+    "cli": 2584,
     "compare": 2083,
-    "diagnose": 8209,
+    "diagnose": 8229,
     "doctor": 516,
     "feed": 10181,
     "findings": 700,
     "fix": 4996,
-    "flow": 3326,
+    "flow": 3329,
     "footprint": 593,
     "hooks": 491,
     "integrations": 281,
@@ -34,14 +34,14 @@ BUDGETS = {
     "measure": 4054,
     "model": 786,
     "modules": 1008,
-    "monitor": 1642,
+    "monitor": 1641,
     "probe": 6275,
     "record": 2545,
     "remedy": 3922,
-    "report": 3135,
+    "report": 3136,
     "source": 2164,
     "state": 670,
-    "tune": 3921,
+    "tune": 3927,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -62,9 +62,9 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_956, 10_000
+HOUSE, ADDED = 69_984, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_996, 140
+TESTS, GOLDEN_FILES = 44_986, 140
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

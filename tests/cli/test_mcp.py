@@ -18,7 +18,7 @@ import anyio
 import pytest
 from tests.running import SRC
 
-from hotloop.cli.main import _parser
+from hotloop.cli.main import parser_of
 from hotloop.findings.pages import named
 
 mcp = pytest.importorskip("mcp")
@@ -156,5 +156,5 @@ def test_what_the_page_registers_can_be_started() -> None:
         servers += json.loads(text).values()
     assert len(servers) == 3
     for one in servers:
-        parser, _ = _parser(["mcp"])
+        parser, _ = parser_of(["mcp"])
         assert parser.parse_args(one["hotloop"]["args"]).verb == "mcp"

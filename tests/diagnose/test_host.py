@@ -428,9 +428,15 @@ def test_threads_that_the_script_sets_are_told_where_it_does() -> None:
     assert item.where is None
 
 
-def test_as_many_threads_as_cores_are_right() -> None:
+def test_as_many_threads_as_cores_are_right_unless_others_use_some() -> None:
     assert "host/thread-oversubscription" not in computing(2, cores=2)
     assert "host/thread-oversubscription" not in computing(1, cores=0.5)
+    beside = {"t_s": np.arange(0.0, 8.0), "cpu_ratio": np.full(8, 0.95)}  # other programs use a core
+    world = {"process_system": sampled_threads(0.9, 0.5), "machine": {"cpu_count": 2}, "system": beside}
+    item = computing(2, cores=2, **world)["host/thread-oversubscription"]
+    assert (item.severity, item.cost_s_per_step, item.data["unpriced"]) == ("info", 0.0, True)
+    assert "1.0 of 2 cores" in item.message and "OMP_NUM_THREADS=1" in item.advice
+    assert "host/thread-oversubscription" not in computing(1, cores=2, **world)
 
 
 def test_helper_threads_with_nothing_to_do_are_no_more_than_info() -> None:

@@ -21,5 +21,5 @@ def test_it_is_set_without_a_warning_and_names_every_verb_and_flag() -> None:
     text = "".join(a for a, b in zip(done.stdout, [*done.stdout[1:], ""], strict=True) if a != "\b" != b)
     for verb in cli.VERBS:
         assert f"hotloop {verb}\n" in text
-        _, parser = cli._parser([verb])
+        _, parser = cli.parser_of([verb])
         assert all(name in text for action in parser._actions for name in action.option_strings), verb

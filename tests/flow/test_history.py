@@ -69,7 +69,7 @@ def test_a_run_in_steps_a_second_takes_no_other_out(tmp_path: Path, exit_code: i
     assert main(["history", str(tmp_path), "--fail-if-slower", "5%"]) == 1
 
 
-@pytest.mark.parametrize("change", ["what-if", "patched", "applied"])
+@pytest.mark.parametrize("change", ["what-if", "patched", "applied threads=1"])
 def test_a_run_with_a_change_is_shown_and_not_compared(
     tmp_path: Path, change: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -77,11 +77,11 @@ def test_a_run_with_a_change_is_shown_and_not_compared(
     field = {
         "what-if": {"what_if": [{"name": "free-data"}]},
         "patched": {"patch": {"met": [], "missed": []}},
-        "applied": {"applied": [{"id": "pin-memory"}]},
+        "applied threads=1": {"applied": [{"id": "threads", "value": 1}]},
     }[change]
     alter(tmp_path / "train-07", **field)
     assert main(["history", str(tmp_path), "--fail-if-slower", "5%"]) == 0
-    assert f"{change:<16}train-07" in capsys.readouterr().out
+    assert f"{'train-07':<32}{change}\n" in capsys.readouterr().out
 
 
 def test_broken_runs_are_shown_and_foreign_reports_left_out(

@@ -111,7 +111,9 @@ def _words(fixed: Fixed, run: Path) -> str:
     for one, other in fixed.offered:
         for left in other.left:
             lines += _left(left, root, f", {one.remedy.effect}" if not left.why else "")
-    if not patch.files and not patch.left and not fixed.offered:
+    if not patch.files and (patch.left or fixed.offered):
+        lines.append("no patch: only what is asked for by name" if writable else "no patch: write it by hand")
+    elif not patch.files:
         lines.append("nothing to change" if not fixed.found else "no patch is known for what was found")
         for number, name in fixed.found:
             brief = shlex.join(["hotloop", "brief", str(run), str(number)])

@@ -103,7 +103,7 @@ def _in_language(arguments: list[str]) -> list[str]:
 
 
 def _verb(arguments: Sequence[str]) -> int:
-    parser, verb_parser = _parser(arguments)
+    parser, verb_parser = parser_of(arguments)
     options, unknown = parser.parse_known_args(arguments)
     if unknown:
         near = difflib.get_close_matches(unknown[0], verb_parser._option_string_actions, n=1)
@@ -132,7 +132,7 @@ def _nowhere() -> TextIO:
     return open(os.devnull, "w")  # noqa: PTH123 - for as long as the process lives
 
 
-def _parser(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
+def parser_of(arguments: Sequence[str]) -> tuple[argparse.ArgumentParser, argparse.ArgumentParser]:
     """The parser of the command line, and the one of the verb that it names."""
     if language.chosen():
         vars(argparse)["_"] = language.said  # its own words: usage, options, errors

@@ -111,6 +111,8 @@ def _print(source: Iterator[dict[str, Any]], whole: bool) -> int:
             moved_s, count = now_s, state["steps"]["count"]
         gone = now_s - moved_s > _GONE_S and (state["diagnosis"] or state["diagnosis_failed"] or not count)
         new = before is None or before["state"] != state["state"] or state["last"] or gone
+        if state["state"] == "finished" and not state["last"] and not whole:
+            continue  # the last state has the verdict
         if whole or new or now_s - at_s >= _EACH_S:
             print(json.dumps(state) if whole else shown(line(state, before)), flush=True)
             before, at_s = state, now_s

@@ -12,11 +12,14 @@ from dataclasses import dataclass, replace
 from hotloop.findings import Place
 from hotloop.measure.steps import LineCost, Nature, Steps
 from hotloop.stats import counting_error
+from hotloop.units import share
 
 #: Lines of one function this close together are one piece of work.
 _ADJACENT_LINES = 2
 #: A line with this share of its function is the cause by itself; of two that are alike the function is.
 DOMINATES = 2 / 3
+#: Lines of a function that are named, and the share of all that each has at least.
+_MAX_PARTS, _LEAST_PART = 3, 0.1
 #: Code without a name is part of the function it stands in.
 _UNNAMED = re.compile(r"(\.<locals>)?\.<(lambda|listcomp|setcomp|dictcomp|genexpr)>.*$")
 #: Fewer samples than this name no line: at 100 Hz a tenth of a second.
@@ -86,6 +89,16 @@ class LineGroup:
             return f"«{shortened(self.source)}»"
         function = _UNNAMED.sub("", self.place.function)
         return f"{function}()" if function else str(self.place)
+
+    @property
+    def parts(self) -> str:
+        """Its hottest lines in brackets, behind a space; "" where one line stands for it."""
+        by_line: dict[int, float] = defaultdict(float)
+        for line in () if self.is_line else self.lines:
+            by_line[line.place.line] += line.seconds / max(self.total_s, self.seconds)
+        hot = sorted(by_line, key=lambda at: -by_line[at])[:_MAX_PARTS]
+        told = [f"{share(by_line[at])} at line {at}" for at in hot if by_line[at] >= _LEAST_PART]
+        return f" ({', '.join(told)})" if len(told) > 1 else ""
 
     @property
     def nature(self) -> Nature:

@@ -90,7 +90,7 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
     plain = not inline.handed_over
     again = repeating.repeated(evidence, hot, None) if plain else ""
     message = (
-        f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch, which the "
+        f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch{hot.parts}, which the "
         f"training loop does itself for {wait} of each step."
     )
     if inline.handed_over:

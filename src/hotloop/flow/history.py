@@ -103,7 +103,7 @@ def _entry(path: Path) -> Entry | None:
             name=clean(path.name),
             command=clean(shlex.join(command)),
             start_unix_s=_number(report["start_unix_s"]),
-            bottleneck=clean(report["bottleneck"]),
+            bottleneck=_held_back_by(report),
             of=of,
             per_s=per_s if whole else None,
             half=half,
@@ -126,10 +126,18 @@ def _change_of(path: Path, report: dict[str, Any]) -> str:
     """What makes this another run than the command alone; "" for nothing."""
     if report.get("what_if") or (path / "what_if.json").is_file():
         return "what-if"
-    for kind, there in (("patched", report.get("patch")), ("applied", report.get("applied"))):
-        if there:
-            return kind
+    if report.get("patch"):
+        return "patched"
+    applied = [f"{one['id']}={one.get('value')}".removesuffix("=None") for one in report.get("applied") or ()]
+    if applied:
+        return clean(f"applied {' '.join(applied)}")
     return "a trial" if path.resolve().parent.name == "trials" else ""
+
+
+def _held_back_by(report: dict[str, Any]) -> str:
+    """The bottleneck; a device is one where there is an accelerator."""
+    found = clean(report["bottleneck"])
+    return "computing" if found == "device" and not report["facts"].get("accelerator") else found
 
 
 def _number(value: Any) -> float:
@@ -144,14 +152,14 @@ def render(entries: Sequence[Entry]) -> str:
     for command in dict.fromkeys(one.command for one in entries):
         shown = [one for one in entries if one.command == command]
         of = next((one.of for one in shown if one.per_s is not None), "samples")
-        lines += ["", command, f"  {'begun':<17}{of + '/s':>15}  {'held back by':<13}{'change':<16}run"]
+        lines += ["", command, f"  {'begun':<17}{of + '/s':>15}  {'held back by':<13}{'run':<32}change"]
         for one in shown:
             pace = "not whole"
             if one.per_s is not None:
                 unit = f"± {one.half:.0%}".replace("%", " %") if one.of == of else f"{one.of}/s"
                 pace = f"{rate(one.per_s)} {unit}"
             at = strftime("%Y-%m-%d %H:%M", localtime(one.start_unix_s))
-            lines.append(f"  {at:<17}{pace:>15}  {one.bottleneck:<13}{_change(one):<16}{one.name}")
+            lines.append(f"  {at:<17}{pace:>15}  {one.bottleneck:<13}{one.name:<31} {_change(one)}".rstrip())
     return "\n".join(lines[1:]) + "\n"
 
 

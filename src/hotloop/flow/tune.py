@@ -57,7 +57,7 @@ def tuning_folder(out: Path | None, command: Sequence[str]) -> tuple[Path, bool]
     """The folder of the tuning, and whether it is new."""
     if out is not None and (out / NAME).is_file():
         return out.resolve(), False
-    folder = new_run_folder(out, command)
+    folder = new_run_folder(out, command, "tune-")
     (folder / "raw").rmdir()  # trials have their own
     return folder, True
 

@@ -75,7 +75,7 @@ def launch(
         "patch": in_force.read(patch, command) if patch else None,
         "env": catalogue.environment(map(catalogue.parse, apply)),
     }
-    whole = new_run_folder(out, command)
+    whole = new_run_folder(out, command, "verify-")
     pairs = []
     try:
         for number in range(repeats):

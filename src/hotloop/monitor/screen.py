@@ -46,7 +46,7 @@ def render(state: State, width: int) -> list[Text]:
 
 
 def line(state: State, before: State | None = None) -> str:
-    """One line for a log: when, how far, how fast, and what holds it back where ``before`` did not say so."""
+    """One line for a log: when, how far, how fast; under it the verdict where ``before`` had another."""
     machine = state["machine"]
     parts = [
         time.strftime("%H:%M:%S", time.localtime(state["at_unix_s"])),
@@ -58,9 +58,8 @@ def line(state: State, before: State | None = None) -> str:
     if machine["cpu_cores"] is not None:
         parts.append(f"{machine['cpu_cores']:.1f} of {machine['cpu_count']:g} cores busy")
     said = _held_back(state)
-    if before is None or said != _held_back(before):
-        parts.append(said)
-    return "  ".join(filter(None, parts))
+    new = words.hanging(" " * 10, said, 80) if before is None or said != _held_back(before) else []
+    return "\n".join(["  ".join(filter(None, parts)), *filter(str.strip, new)])
 
 
 def _held_back(state: State) -> str:

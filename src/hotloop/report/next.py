@@ -31,13 +31,14 @@ def of_findings(findings: Sequence[Finding], folder: Path | None) -> list[str]:
 
 
 def of_run(command: Sequence[str], found: Sequence[str], findings: Sequence[Finding]) -> list[dict[str, str]]:
-    """The commands to type first after reading the report; none where nothing was found. ``tune`` where it
-    has something to try, with the ``--allow`` that this needs.
+    """The commands to type first after reading the report; none where nothing was found that costs, or may.
+    ``tune`` where it has something to try, with the ``--allow`` that this needs.
     """
-    first = next(filter(None, found), "")
-    above = [one for one in findings if one.severity != "info"]
-    asks = above or [one for one in findings if one.data.get("assumed")]
-    named = [catalogue.get(name) for one in asks for name in one.remedies]
+    pairs = list(zip(findings, found, strict=True))
+    above = [pair for pair in pairs if pair[0].severity != "info"]
+    asks = above or [pair for pair in pairs if pair[0].data.get("assumed")]
+    first = next((then for _, then in asks if then), "")
+    named = [catalogue.get(name) for one, _ in asks for name in one.remedies]
     least = min((EFFECTS.index(one.effect) for one in named), default=None)
     what = "the change as a patch" if first.startswith("hotloop fix") else "what to write, and what judges it"
     then = [{"command": first, "words": what}] if first else []

@@ -117,10 +117,14 @@ def render(
         ]
     else:
         lines += _wrapped(_nothing(tuned))
-        if tuned.gain is not None and tuned.gain.pairs:
-            told = tuned.gain.low > 0.01 and tuned.gain.high < 100  # one pair tells nothing of the noise
-            edges = f"{tuned.gain.low:.2f} - {tuned.gain.high:.2f}" if told else "too few launches to tell"
-            lines += [f"(what won the race gave {tuned.gain.ratio:.2f}x in the end: {edges})"]
+        if (raced := tuned.gain) is not None and raced.pairs:
+            known = raced.low > 0.01 and raced.high < 100  # one pair tells nothing of the noise
+            edges = f"{raced.low:.2f} - {raced.high:.2f}" if known else "too few launches to tell"
+            pairs = f"pairs of launches: {raced.pairs}"
+            lines += [f"(what won the race gave {raced.ratio:.2f}x in the end: {edges}; {pairs})"]
+    if tuned.crowded and _tried(tuned):
+        words = "other programs used the cores: launches differ more, and alone other settings may be best"
+        lines += ["", *_wrapped(words)]
     lines += _left(tuned)
     if tuned.ended:
         lines += [

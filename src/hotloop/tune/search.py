@@ -54,6 +54,7 @@ class Tuned:
     once: int = 0  # batches of a run that goes through its data a single time
     proofs: tuple[str, ...] = ()  # what losses say of its parts
     refused: tuple[str, ...] = ()  # what won and is not taken for what losses say
+    crowded: bool = False  # others used the cores during the unmodified run
 
 
 @dataclass(kw_only=True)
@@ -108,6 +109,7 @@ class Search:
                 one for one in self.known.left.values() if not {*one.remedy.split(" + ")} <= taken
             ),
             ended="the budget is spent" if launcher.spent else "",
+            crowded=self.known.crowded,
             draws=first_seen.draws,
             steps=launcher.steps,
             fill_steps=FILL_EPOCHS * launcher.epoch,

@@ -23,7 +23,10 @@ _HELPERS_RATIO = 0.2
 
 @rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
-    """Intra-op threads of all ranks against the usable cores, where the helper threads really compute."""
+    """Intra-op threads of all ranks against the usable cores, where the helper threads really compute.
+
+    Where there are too many only for the cores that other programs left, launches say what fewer give.
+    """
     steps, limits = evidence.steps, evidence.limits
     threads = flag(steps, "threads")
     if not isinstance(threads, int) or "cores" not in evidence.machine:
@@ -33,18 +36,28 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     computing = sum(steps.share(phase) for phase in CLASSES["device"])
     if evidence.on_accelerator or threads <= 1 or computing < limits.worth_fixing_ratio:
         return
-    if total <= limits.threads_per_core * evidence.cores:
-        return
+    alone = total > limits.threads_per_core * evidence.cores
+    taken = 0.0 if alone or not evidence.crowded else evidence.others_cores or 0.0
+    cores = evidence.cores - taken
     helpers = _helpers_ratio(evidence)
-    each = max(1, int(evidence.cores // ranks))
+    if total <= limits.threads_per_core * cores or (taken and (helpers or 0.0) < _HELPERS_RATIO):
+        return
+    each = max(1, int(cores // ranks))
     saved = 1 - (total / evidence.cores) ** -_SLOWDOWN_POWER
-    fights = helpers is not None and helpers >= _HELPERS_RATIO
+    fights = not taken and helpers is not None and helpers >= _HELPERS_RATIO
     where = set_at(steps, "threads", threads)
     who = f"{ranks} ranks x {threads} threads" if ranks > 1 else f"{threads} threads"
+    there = evidence.cores
+    message = f"PyTorch computes with {who} on {there:g} cores: the threads hold each other up."
+    if taken:
+        message = (
+            f"PyTorch computes with {who}, and other programs use {taken:.1f} of {there:g} cores: the "
+            "threads may wait for each other."
+        )
     yield cause(
         evidence,
         ID,
-        message=f"PyTorch computes with {who} on {evidence.cores:g} cores: the threads hold each other up.",
+        message=message,
         advice=(
             f"Set OMP_NUM_THREADS={each} (or torch.set_num_threads({each})) for each training process."
             if where is None
@@ -52,21 +65,17 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"OMP_NUM_THREADS={each}, which it overrides."
         ),
         numbers=[
-            f"{total} computing threads on {evidence.cores:g} usable cores",
+            f"{total} computing threads on {there:g} usable cores",
             "what the helper threads use was not sampled"
             if helpers is None
             else f"helper threads use {share(helpers)} of the process's CPU time",
             f"forward, backward and optimizer take {share(computing)} of the training span",
-            *(
-                [f"saving assumed from the number of threads per core: {share(saved)} of that"]
-                if fights
-                else []
-            ),
+            *[f"saving assumed from the number of threads per core: {share(saved)} of that"] * fights,
         ],
         cost_s=saved * computing * steps.step_s if fights else 0.0,
         where=where,
         severity=None if fights else "info",
-        data={"threads": total, "cores": evidence.cores, "suggested": each, "assumed": True},
+        data={"threads": total, "suggested": each, "assumed": True, "unpriced": not alone},
     )
 
 

@@ -45,7 +45,7 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
         "input/slow-sample",
         saved_s=feed.saved_by_make(hot.share),
         message=(
-            f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch, "
+            f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch{hot.parts}, "
             f"and each step waits {duration(feed.wait_s)} for data."
         ),
         advice=cheaper(evidence, hot, loader) + repeating.advice(again),

@@ -129,10 +129,8 @@ def fragmentation(evidence: Evidence) -> Iterator[Finding]:
         return
     reserved = float(np.nanmax(note_column(found, "device_reserved")))
     allocated = np.append(note_column(found, "device_peak"), note_column(found, "device_allocated"))
-    peak, retries = (
-        float(np.nanmax(allocated)),
-        float(np.nanmax(np.append(note_column(found, "alloc_retries"), 0))),
-    )
+    peak = float(np.nanmax(allocated))
+    retries = float(np.nanmax(np.append(note_column(found, "alloc_retries"), 0)))
     capacity = smallest_device_bytes(evidence.recording)
     tight = capacity is not None and reserved > 0.9 * capacity
     loose = reserved > evidence.limits.fragmentation_ratio * peak
