@@ -304,6 +304,6 @@ def test_a_worker_that_keeps_samples_and_what_a_batch_of_it_takes(tmp_path: Path
     (line,) = [one for one in grown["lines"] if one["line"] == 23]
     assert line["bytes_per_step"] == pytest.approx(8 * 1034, rel=0.1)
     assert not grown["types"] and not grown["containers"]
-    assert "train.py:23:whatitmakesinaworkerstaysthere" in "".join(account["said"].split())
+    assert "train.py:23: what it makes in a worker stays there" in " ".join(account["said"].split())
     page = (tmp_path / "run" / "report.html").read_text()
     assert "What grows" in page

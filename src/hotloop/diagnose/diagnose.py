@@ -175,7 +175,7 @@ def diagnose(
     for rule in rules() if entries is None else entries:
         found.extend(_run(rule, evidence, warn or _log.warning))
     steps = evidence.steps
-    kept = weighed(found, steps.step_s, evidence.limits, sure=not crowded(evidence))
+    kept = weighed(found, steps.step_s, evidence.limits, sure=not evidence.held_off)
     return tuple(in_framework_names(one, steps) for one in kept)
 
 
@@ -220,13 +220,8 @@ def doubt(evidence: Evidence) -> str:
     return _crowded(evidence) or _stolen(evidence) or _few(evidence)
 
 
-def crowded(evidence: Evidence) -> bool:
-    """Whether other programs kept the training thread from the cores it wanted."""
-    return evidence.crowded and evidence.got <= evidence.limits.got_ratio
-
-
 def _crowded(evidence: Evidence) -> str:
-    if not crowded(evidence):
+    if not evidence.held_off:
         return ""
     return (
         f"other programs kept {evidence.others_cores:.1f} of {evidence.cores:g} cores busy, and the training "

@@ -90,6 +90,11 @@ class Evidence:
         taken = self.others_cores
         return taken is not None and taken >= self.limits.others_ratio * self.cores
 
+    @property
+    def held_off(self) -> bool:
+        """Whether they kept the training thread from the cores it wanted."""
+        return self.crowded and self.got <= self.limits.got_ratio
+
     def notes(self, kind: str) -> list[Note]:
         """The notes of this kind that this process wrote."""
         return self.process.notes.get(kind, [])

@@ -37,8 +37,8 @@ def of_making(
 
 
 def predicted(evidence: Evidence, feed: Feed, saved_s: float) -> str:
-    """What a step would take, with its 95 % interval, instead of what it does."""
-    edges = phase_interval(evidence.steps, saved_s, "data_wait") or ()
+    """What a step would take instead of what it does; its 95 % interval unless others held the run up."""
+    edges = () if evidence.held_off else phase_interval(evidence.steps, saved_s, "data_wait") or ()
     left = [units.duration(max(feed.busy_s, feed.step_s - one)) for one in (saved_s, *reversed(edges))]
     within = f" ({left[1]} to {left[2]})" if edges else ""
     now = units.duration(feed.step_s)

@@ -84,7 +84,7 @@ def _advice(grown: dict[str, Any] | None, in_workers: dict[str, Any] | None) -> 
 
 def _look_at(one: dict[str, Any], stays: str, each: str) -> str:
     return (
-        f"Look at {one['file']}:{one['line']}: what it makes {stays}, "
+        f"Look at {one['file'].rpartition('/')[2]}:{one['line']}: what it makes {stays}, "
         f"{units.size(one['bytes_per_step'])} a {each}."
     )
 
