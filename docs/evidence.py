@@ -16,8 +16,6 @@ from result_files import RESULTS, ROOT, field
 #: What is asked for and no file holds, with the command that would measure it.
 NOT_MEASURED = {
     "the five systems raced on a GPU; overhead, recovery and feed on one": "make gpu",
-    "figures of killed, full or damaged runs (tests check them)": "python -m pytest tests/robustness",
-    "figures of several nodes (a test checks them)": "python -m pytest tests/launch/test_several_nodes.py",
 }
 #: The same while no result has them.
 UNDER_LOAD = {"accuracy on busy cores": "python benchmarks/accuracy/run.py --busy 2 --out FILE"}
@@ -45,7 +43,8 @@ def page() -> str:
         "leads from the unmodified run to the tuned one, where a cure by hand is 1.",
         "",
         *right.section(), *speed.overhead(), *speed.recovery(), *speed.feeding(), *speed.predictions(),
-        *size.sizes(), *size.scale(), *size.soak(), *speed.systems(), *speed.briefs(), *speed.questions(),
+        *size.sizes(), *size.scale(), *size.soak(), *size.faults(), *speed.systems(), *speed.briefs(),
+        *speed.questions(),
     ]  # fmt: skip
     return "\n".join([*lines, *_others("\n".join(lines)), *_not_measured()]).rstrip() + "\n"
 

@@ -12,6 +12,7 @@ STARTUP = "python benchmarks/startup.py --rounds 7 --memory-steps 300000 --out F
 TRACES = "python benchmarks/traces.py --size 1GB --json FILE"
 SIZES = "python benchmarks/recording_size.py --out FILE"
 LOGS = "python benchmarks/analyze.py --out FILE"
+FAULTS = "python benchmarks/faults.py --tries 20 --out FILE"
 SCALE = "python benchmarks/scale.py --ranks 1024 --steps 100000 --json FILE"
 
 
@@ -116,3 +117,22 @@ def soak() -> list[str]:
         "command",
     )  # fmt: skip
     return ["## Soak", "", *block(None, head, rows)] if rows else []
+
+
+def faults() -> list[str]:
+    """What is left of runs that were ended or damaged, and how well the clocks of several nodes are known."""
+    result = newest("faults-*.json", FAULTS)
+    ends = ("reported", "refused in words", "failed")
+    rows = [
+        f"{row['fault']} | {row['tries']} | {' | '.join(str(row[end]) for end in ends)} | "
+        f"{row['steps']:,.0f} | {row['lost']:,.0f} (most {row['lost_most']:,})"
+        for row in field(result, "rows")
+    ]
+    nodes = [
+        f"{node['name']} | {node['ahead_ns'] / 1e9:,.0f} s | {node['within_s'] * 1e3:.2g} ms"
+        for node in field(result, "nodes")
+    ]
+    head = ("fault", "tries", *ends, "steps done, median", "of these lost, median")
+    machines = ("machine of a job of three, one killed", "its clock is ahead by", "known within")
+    said = "A full disk ends the recording, not the training, and the report says so."
+    return ["## Faults", "", said, "", *block((result, FAULTS), head, rows), *block(None, machines, nodes)]

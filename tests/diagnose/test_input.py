@@ -235,7 +235,8 @@ def test_two_lines_of_one_function_are_one_cause() -> None:
     ]
     slow = found(input_run(make_s=0.08, busy_s=0.02, lines=[*smooth, line(50, 1.0)]))["input/slow-sample"]
     assert slow.cost_s_per_step == pytest.approx(0.070, rel=0.05)
-    assert slow.message.startswith("Elastic.smooth() at data.py:41 takes 88 %")
+    parts = "of making a batch (49 % at line 41, 39 % at line 42), and"
+    assert slow.message.startswith(f"Elastic.smooth() at data.py:41 takes 88 % {parts}")
 
 
 def test_a_small_wait_is_not_worth_a_word() -> None:
@@ -944,6 +945,8 @@ def test_work_that_others_hold_up_is_not_taken_for_waiting() -> None:
     assert busy.make_cpu_s == pytest.approx(0.2 * 0.08), "of the time it computed it had a core for a fifth"
     findings = found(run, cores=2, process_system=crowded(100, 0.2))
     assert findings["input/single-process"].data["num_workers"] <= 2
+    held_off = found(run, **beside_others(run, others=1.0, got=0.5))["input/single-process"].advice
+    assert " ms to " in findings["input/single-process"].advice and " ms to " not in held_off
     assert "waiting" not in findings["input/slow-sample"].advice
 
 

@@ -94,6 +94,7 @@ def test_noise_is_never_recommended(tmp_path: Path, seed: int) -> None:
     assert tuned.best == ()
     assert to_json(tuned, ["train"], None)["best"]["gain"] is None
     assert "keep it as it is" in render(tuned, ["train"], None, tmp_path)
+    assert "other programs" in render(replace(tuned, crowded=True), ["train"], None, tmp_path)
 
 
 def test_a_small_budget_tries_the_most_promising_and_comes_to_an_end(tmp_path: Path) -> None:
