@@ -19,7 +19,7 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2584,
     "compare": 2083,
-    "diagnose": 8229,
+    "diagnose": 8226,
     "doctor": 516,
     "feed": 10181,
     "findings": 700,
@@ -62,9 +62,9 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_984, 10_000
+HOUSE, ADDED = 69_981, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_990, 140
+TESTS, GOLDEN_FILES = 44_986, 140
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -250,9 +250,7 @@ def test_busy_workers_that_wait_ask_for_more() -> None:
     )
     beside = loader(id=2, role="evaluation")  # built by the same call
     few = found(replace(run, loaders=(*run.loaders, beside)))["input/too-few-workers"]
-    assert re.search(
-        r"predicted to take \S+ ms \(\S+ ms to \S+ ms\) instead of 32.0 ms\. The same", few.advice
-    )
+    assert re.search(r"takes \S+ ms at best instead of 32.0 ms\. The same", few.advice)
     assert few.advice.endswith("builds 1 more (evaluation), which change with it.")
     assert few.data["num_workers"] >= 6
     assert few.cost_s_per_step == pytest.approx(0.022, rel=0.1)
@@ -945,8 +943,6 @@ def test_work_that_others_hold_up_is_not_taken_for_waiting() -> None:
     assert busy.make_cpu_s == pytest.approx(0.2 * 0.08), "of the time it computed it had a core for a fifth"
     findings = found(run, cores=2, process_system=crowded(100, 0.2))
     assert findings["input/single-process"].data["num_workers"] <= 2
-    held_off = found(run, **beside_others(run, others=1.0, got=0.5))["input/single-process"].advice
-    assert " ms to " in findings["input/single-process"].advice and " ms to " not in held_off
     assert "waiting" not in findings["input/slow-sample"].advice
 
 

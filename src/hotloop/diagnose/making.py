@@ -36,13 +36,10 @@ def of_making(
     return of_input(evidence, finding_id, saved_s=saved_s, numbers=numbers, **said)
 
 
-def predicted(evidence: Evidence, feed: Feed, saved_s: float) -> str:
-    """What a step would take instead of what it does; its 95 % interval unless others held the run up."""
-    edges = () if evidence.held_off else phase_interval(evidence.steps, saved_s, "data_wait") or ()
-    left = [units.duration(max(feed.busy_s, feed.step_s - one)) for one in (saved_s, *reversed(edges))]
-    within = f" ({left[1]} to {left[2]})" if edges else ""
-    now = units.duration(feed.step_s)
-    return f"a step without its pauses is predicted to take {left[0]}{within} instead of {now}"
+def at_best(feed: Feed, saved_s: float) -> str:
+    """What a step would take instead of what it does. Work that shares cores with it makes it more."""
+    left, now = max(feed.busy_s, feed.step_s - saved_s), feed.step_s
+    return f"a step without its pauses takes {units.duration(left)} at best instead of {units.duration(now)}"
 
 
 def beside(evidence: Evidence, loader: LoaderUse) -> str:

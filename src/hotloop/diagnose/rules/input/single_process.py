@@ -10,7 +10,7 @@ from hotloop.diagnose.costs import Feed, feed_of, offers, one_batch_each
 from hotloop.diagnose.evidence import Evidence, cause, rule
 from hotloop.diagnose.groups import hottest, sampled_interval, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
-from hotloop.diagnose.making import of_making, predicted, takes
+from hotloop.diagnose.making import at_best, of_making, takes
 from hotloop.diagnose.rules.input.workers import worker_limit
 from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
@@ -54,7 +54,7 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         ),
         advice=_written(feed.loader.dataset_written, workers)
         or (
-            f"{_opening(feed)} {_asked(feed, workers)}; with them {predicted(evidence, feed, saved)}."
+            f"{_opening(feed)} {_asked(feed, workers)}; with them {at_best(feed, saved)}."
             f"{_sharding(evidence, feed)}"
         ),
         numbers=[f"{rate(feed.cores)} cores to use", *([takes(spot)] if spot is not None else [])],

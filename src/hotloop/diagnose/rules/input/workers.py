@@ -11,7 +11,7 @@ from hotloop.diagnose.costs import Feed, feed_of, offers
 from hotloop.diagnose.evidence import Evidence, rule
 from hotloop.diagnose.groups import of_kind
 from hotloop.diagnose.line_kinds import is_lock
-from hotloop.diagnose.making import of_input, of_making, predicted, waits
+from hotloop.diagnose.making import at_best, of_input, of_making, waits
 from hotloop.diagnose.rules.input.slow_storage import waiting_reads
 from hotloop.diagnose.variance import uneven
 from hotloop.findings import Finding
@@ -52,7 +52,7 @@ def too_few_workers(evidence: Evidence) -> Iterator[Finding]:
             f"{feed.workers} DataLoader {'worker is' if feed.workers == 1 else 'workers are'} busy "
             f"{share(busy)} of the time and the step still waits {duration(feed.wait_s)}."
         ),
-        advice=f"Set num_workers={workers}; {predicted(evidence, feed, saved)}.",
+        advice=f"Set num_workers={workers}; {at_best(feed, saved)}.",
         numbers=[f"num_workers={feed.workers}, each busy {share(busy)}; {rate(feed.cores)} cores to use"],
         where=feed.loader.where,
         remedies=offers(feed.loader, "num-workers"),
