@@ -41,7 +41,7 @@ BUDGETS = {
     "report": 3136,
     "source": 2164,
     "state": 670,
-    "tune": 3927,
+    "tune": 3931,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -62,9 +62,9 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_981, 10_000
+HOUSE, ADDED = 69_985, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_986, 140
+TESTS, GOLDEN_FILES = 44_990, 140
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

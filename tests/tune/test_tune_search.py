@@ -474,6 +474,10 @@ def test_what_no_launch_can_change_is_listed_and_not_launched(tmp_path: Path) ->
     assert why["num-workers"] == "the batches come from no DataLoader"
     assert why["evaluation-workers"].startswith("comes too rarely for a trial; up to 1.33x")
     assert why["host/python-in-step"].startswith("no change that a launch could have in force")
+    often = finding("cadence/evaluation", "less-frequent-evaluation", every_nth=7, steps_between=10)
+    allowed = Limits(allow="semantic")
+    (one,), _ = ideas.ideas(bare, [often], (), allowed, (), cannot=lambda arm: "", steps=60)
+    assert str(one.arm[0]) == "less-frequent-evaluation=3", "it comes twice in a launch"
 
 
 def test_what_no_price_is_known_of_is_raced_where_its_finding_says_so(tmp_path: Path) -> None:

@@ -67,7 +67,7 @@ def ideas(
             why_not = _no_samples(remedy, finding, evidence.steps)
             together = [catalogue.get(name) for name in finding.remedies if name in _TOGETHER]
             group = together if remedy in together else [remedy]
-            new = [Applied(remedy=each, value=_value(each, finding)) for each in group]
+            new = [Applied(remedy=each, value=_value(each, finding, steps)) for each in group]
             asked = next(each for each in new if each.remedy is remedy)
             gives = _gives(finding, step_s, remedy.id)
             why_not = why_not or _why_not(asked, finding, limits, gives, draws)
@@ -212,9 +212,13 @@ def _is_iterable(steps: Steps) -> bool:
     return loader is not None and bool(loader.settings.get("iterable"))
 
 
-def _value(remedy: Remedy, finding: Finding) -> Any:
+def _value(remedy: Remedy, finding: Finding, steps: int | None = None) -> Any:
+    """What the finding asks for; what is done more rarely still comes twice in a launch of so many steps."""
     parameter = remedy.parameter
     if parameter is None:
         return None
     asked = finding.data.get(parameter.finding_key) if parameter.finding_key else None
-    return asked if asked is not None else parameter.default
+    value = asked if asked is not None else parameter.default
+    if steps is not None and parameter.name == "every" and isinstance(value, int):
+        return min(value, max(2, int(steps / (2 * _every(finding)))))
+    return value
