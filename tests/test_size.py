@@ -24,7 +24,7 @@ BUDGETS = {
     "feed": 10181,
     "findings": 700,
     "fix": 4996,
-    "flow": 3329,
+    "flow": 3331,
     "footprint": 593,
     "hooks": 491,
     "integrations": 281,

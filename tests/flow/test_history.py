@@ -81,7 +81,7 @@ def test_a_run_with_a_change_is_shown_and_not_compared(
     }[change]
     alter(tmp_path / "train-07", **field)
     assert main(["history", str(tmp_path), "--fail-if-slower", "5%"]) == 0
-    assert f"{'train-07':<32}{change}\n" in capsys.readouterr().out
+    assert f"train-07 {change}\n" in capsys.readouterr().out
 
 
 def test_broken_runs_are_shown_and_foreign_reports_left_out(

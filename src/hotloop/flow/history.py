@@ -152,14 +152,16 @@ def render(entries: Sequence[Entry]) -> str:
     for command in dict.fromkeys(one.command for one in entries):
         shown = [one for one in entries if one.command == command]
         of = next((one.of for one in shown if one.per_s is not None), "samples")
-        lines += ["", command, f"  {'begun':<17}{of + '/s':>15}  {'held back by':<13}{'run':<32}change"]
+        wide = max(len(one.name) for one in shown)
+        lines += ["", command, f"  {'begun':<17}{of + '/s':>14}  {'held back by':<13}{'run':<{wide}} change"]
         for one in shown:
             pace = "not whole"
             if one.per_s is not None:
                 unit = f"± {one.half:.0%}".replace("%", " %") if one.of == of else f"{one.of}/s"
                 pace = f"{rate(one.per_s)} {unit}"
             at = strftime("%Y-%m-%d %H:%M", localtime(one.start_unix_s))
-            lines.append(f"  {at:<17}{pace:>15}  {one.bottleneck:<13}{one.name:<31} {_change(one)}".rstrip())
+            told = f"  {at:<17}{pace:>14}  {one.bottleneck:<13}{one.name:<{wide}} {_change(one)}"
+            lines.append(told.rstrip())
     return "\n".join(lines[1:]) + "\n"
 
 
