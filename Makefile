@@ -29,7 +29,7 @@ quick: $(READY)
 	$(BIN)/python -m pytest --quick -m 'not gpu and not alone and not nightly' -n $(JOBS) --dist loadfile \
 		--ignore tests/workloads --ignore tests/benchmarks
 
-# Compiled once, or each process that a test starts would where it must not write bytecode.
+# compileall: where PYTHONDONTWRITEBYTECODE is set, each process that a test starts would compile hotloop anew.
 test: lint types $(READY)
 	$(BIN)/python -m compileall -q src tests
 	$(BIN)/python -m pytest -m 'not gpu and not alone and not nightly' -n $(JOBS) --dist loadfile --no-loadscope-reorder

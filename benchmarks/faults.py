@@ -15,6 +15,7 @@ import argparse
 import json
 import os
 import random
+import shlex
 import shutil
 import signal
 import subprocess
@@ -25,6 +26,10 @@ from collections.abc import Callable
 from pathlib import Path
 from statistics import median
 from typing import Any
+
+import psutil
+
+from workloads import machine
 
 ROOT = Path(__file__).resolve().parents[1]
 HOTLOOP = [sys.executable, "-m", "hotloop"]
@@ -65,22 +70,24 @@ def started(folder: Path, steps: int = 1_000_000, around: str = "") -> subproces
         words = ["unshare", "--mount", "sh", "-c", around, "sh", *words]
     quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     run = subprocess.Popen(words, cwd=folder, start_new_session=True, **quiet)
-    while counted(folder) < 20 and run.poll() is None:
+    until = time.monotonic() + 120
+    while counted(folder) < 20 and run.poll() is None and time.monotonic() < until:
         time.sleep(0.01)
+    if counted(folder) < 20:
+        raise SystemExit(f"no training begins in {folder}: {shlex.join(words)} ended with {run.poll()}")
     return run
 
 
-def training_of(run: subprocess.Popen[bytes]) -> int:
-    """The process id of the training under ``hotloop run``."""
-    found = subprocess.run(["pgrep", "-f", "train.py", "-P", str(run.pid)], capture_output=True, text=True)
-    return int(found.stdout.split()[0])
+def training_of(run: subprocess.Popen[bytes]) -> psutil.Process:
+    """The training under ``hotloop run``."""
+    return next(one for one in psutil.Process(run.pid).children() if "train.py" in one.cmdline())
 
 
 def killed_training(folder: Path) -> None:
     """SIGKILL to the training."""
     run = started(folder)
     time.sleep(random.uniform(0.0, 2.0))
-    os.kill(training_of(run), signal.SIGKILL)
+    training_of(run).kill()
     run.wait()
 
 
@@ -93,8 +100,7 @@ def killed_launcher(folder: Path) -> None:
     run.wait()
     time.sleep(1.0)
     (folder / "stop").touch()
-    while Path(f"/proc/{training}").exists() and "zombie" not in Path(f"/proc/{training}/status").read_text():
-        time.sleep(0.05)
+    training.wait(timeout=60)
 
 
 def killed_both(folder: Path) -> None:
@@ -136,37 +142,31 @@ def flipped(path: Path) -> None:
     path.write_bytes(data)
 
 
-def reported(folder: Path) -> tuple[str, int | None]:
+def reported(folder: Path) -> tuple[str, int]:
     """What ``hotloop report`` does, and the steps it speaks of."""
     done = subprocess.run(
         [*HOTLOOP, "report", "run", "--json"], cwd=folder, capture_output=True, text=True, timeout=120
     )
     if done.returncode == 0:
         return "reported", json.loads(done.stdout)["num_steps"]
-    return ("failed" if "Traceback" in done.stderr or done.returncode == 3 else "refused in words"), None
+    refused = done.returncode in (1, 2) and "error:" in done.stderr and "Traceback" not in done.stderr
+    return "refused in words" if refused else "failed", 0
 
 
 def row(fault: str, tries: int, make: Callable[[Path], None]) -> dict[str, Any]:
     """So many tries of one fault."""
-    told: dict[str, int] = {"reported": 0, "refused in words": 0, "failed": 0}
+    ends = {"reported": 0, "refused in words": 0, "failed": 0}
     steps, lost = [], []
     for _ in range(tries):
         with tempfile.TemporaryDirectory() as scratch:
             folder = Path(scratch)
             make(folder)
-            what, seen = reported(folder)
-            told[what] += 1
-            if seen is not None:
-                steps.append(counted(folder))
-                lost.append(counted(folder) - seen)
-    return {
-        "fault": fault,
-        "tries": tries,
-        **told,
-        "steps": median(steps) if steps else None,
-        "lost": median(lost) if lost else None,
-        "lost_most": max(lost, default=None),
-    }
+            end, seen = reported(folder)
+            ends[end] += 1
+            steps.append(counted(folder))
+            lost.append(counted(folder) - seen)
+    found = {"steps": median(steps), "lost": median(lost), "lost_most": max(lost)}
+    return {"fault": fault, "tries": tries, **ends, **found}
 
 
 def nodes() -> list[dict[str, Any]]:
@@ -176,13 +176,10 @@ def nodes() -> list[dict[str, Any]]:
         words = [sys.executable, "-m", "pytest", "-q", "-m", "nightly", "--basetemp", str(base), NODES]
         done = subprocess.run([*words, "-p", "no:xdist"], cwd=ROOT, capture_output=True, text=True)
         found = next(base.rglob("whole/run.json"), None)
-        if done.returncode or found is None:
-            print(done.stdout[-2000:], file=sys.stderr)
-            return []
+        if found is None:
+            raise SystemExit(f"the machines' runs were not merged:\n{done.stdout[-2000:]}")
         parts = json.loads(found.read_text())["parts"]
-        return [
-            {name: part.get(name) for name in ("name", "ahead_ns", "within_s", "complete")} for part in parts
-        ]
+        return [{name: part[name] for name in ("name", "ahead_ns", "within_s")} for part in parts]
 
 
 def main() -> int:
@@ -194,6 +191,7 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help="the results, as JSON")
     args = parser.parse_args()
     random.seed(args.seed)
+    result: dict[str, Any] = {"machine": machine(), "tries": args.tries, "seed": args.seed, "rows": []}
     with tempfile.TemporaryDirectory() as scratch:
         whole = Path(scratch)
         started(whole, 600).wait()
@@ -205,14 +203,15 @@ def main() -> int:
             "a file loses its end": lambda folder: _damaged(folder, whole, cut),
             "a byte is changed": lambda folder: _damaged(folder, whole, flipped),
         }
-        rows = []
         for fault, make in faults.items():
-            rows.append(row(fault, args.tries, make))
-            print(rows[-1], flush=True)
-    clocks = nodes()
-    print(*clocks, sep="\n")
+            result["rows"].append(row(fault, args.tries, make))
+            print(result["rows"][-1], flush=True)
+            if args.out:
+                args.out.write_text(json.dumps(result, indent=1) + "\n")
+    result["nodes"] = nodes()
+    print(*result["nodes"], sep="\n")
     if args.out:
-        args.out.write_text(json.dumps({"rows": rows, "nodes": clocks}, indent=1) + "\n")
+        args.out.write_text(json.dumps(result, indent=1) + "\n")
     return 0
 
 

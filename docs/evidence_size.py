@@ -134,5 +134,5 @@ def faults() -> list[str]:
     ]
     head = ("fault", "tries", *ends, "steps done, median", "of these lost, median")
     machines = ("machine of a job of three, one killed", "its clock is ahead by", "known within")
-    said = "A full disk ends the recording, not the training, and the report says so."
+    said = "A full disk ends the recording, not the training. Where a report is refused, all steps are lost."
     return ["## Faults", "", said, "", *block((result, FAULTS), head, rows), *block(None, machines, nodes)]

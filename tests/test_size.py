@@ -17,14 +17,14 @@ PACKAGE = ROOT / "src" / "hotloop"
 BUDGETS = {
     "audit": 3300,
     "bootstrap": 288,
-    "cli": 2584,
+    "cli": 2587,
     "compare": 2083,
-    "diagnose": 8226,
+    "diagnose": 8227,
     "doctor": 516,
     "feed": 10181,
     "findings": 700,
     "fix": 4996,
-    "flow": 3331,
+    "flow": 3328,
     "footprint": 593,
     "hooks": 491,
     "integrations": 281,
@@ -38,10 +38,10 @@ BUDGETS = {
     "probe": 6275,
     "record": 2545,
     "remedy": 3922,
-    "report": 3136,
+    "report": 3140,
     "source": 2164,
     "state": 670,
-    "tune": 3931,
+    "tune": 3930,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -62,9 +62,9 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_985, 10_000
+HOUSE, ADDED = 69_986, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_990, 140
+TESTS, GOLDEN_FILES = 44_996, 140
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

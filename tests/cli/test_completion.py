@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from hotloop.cli import completion
-from hotloop.cli.main import main
+from hotloop.cli.main import VERBS, main
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,6 @@ def test_a_tab_in_a_real_bash_gives_words_and_files_only_where_a_file_belongs(
         "what": "what-if ",
         "run --until": "run --until-sure ",
         "tune --allow n": "tune --allow numeric ",
-        "docs": "docs ",
         "docs tu": "docs tune ",
         "docs input/slow-sa": "docs input/slow-sample ",
         "run --apply num-w": "run --apply num-workers ",
@@ -84,7 +83,11 @@ def test_fish_completes_values(scripts: Path) -> None:
     assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["numeric", "what-if"]
 
 
-def test_another_shell_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_zsh_gets_its_line_first_and_tcsh_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["completion", "zsh"]) == 0
+    told = capsys.readouterr().out
+    assert told.startswith("#compdef hotloop\n# Put into ~/.zshrc") and "--lang" in told
+    assert all(f"{verb}:" in told for verb in VERBS)
     with pytest.raises(SystemExit) as ended:
         main(["completion", "tcsh"])
     assert ended.value.code == 2 and "tcsh" in capsys.readouterr().err

@@ -250,7 +250,7 @@ def test_busy_workers_that_wait_ask_for_more() -> None:
     )
     beside = loader(id=2, role="evaluation")  # built by the same call
     few = found(replace(run, loaders=(*run.loaders, beside)))["input/too-few-workers"]
-    assert re.search(r"takes \S+ ms at best instead of 32.0 ms\. The same", few.advice)
+    assert re.search(r"predicted to take \S+ ms at best instead of 32.0 ms\. The same", few.advice)
     assert few.advice.endswith("builds 1 more (evaluation), which change with it.")
     assert few.data["num_workers"] >= 6
     assert few.cost_s_per_step == pytest.approx(0.022, rel=0.1)

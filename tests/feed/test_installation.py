@@ -15,7 +15,7 @@ import torch, numpy
 
 before = set(sys.modules)
 
-BLOCKED = {"rich", "psutil", "pynvml", "libcst", "yaml", "ray", "jinja2", "h5py", "sklearn"}
+BLOCKED = {"rich", "psutil", "pynvml", "libcst", "yaml", "ray", "jinja2", "h5py", "sklearn", "shtab"}
 
 class Blocked(importlib.abc.MetaPathFinder):
     def find_spec(self, name, path=None, target=None):

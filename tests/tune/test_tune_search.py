@@ -476,8 +476,11 @@ def test_what_no_launch_can_change_is_listed_and_not_launched(tmp_path: Path) ->
     assert why["host/python-in-step"].startswith("no change that a launch could have in force")
     often = finding("cadence/evaluation", "less-frequent-evaluation", every_nth=7, steps_between=10)
     allowed = Limits(allow="semantic")
-    (one,), _ = ideas.ideas(bare, [often], (), allowed, (), cannot=lambda arm: "", steps=60)
+    (one,), (full,) = ideas.ideas(bare, [often], (), allowed, (), cannot=lambda arm: "", steps=60)
     assert str(one.arm[0]) == "less-frequent-evaluation=3", "it comes twice in a launch"
+    assert full.remedy == "less-frequent-evaluation=7" and str(one.arm[0]) in full.why
+    none, _ = ideas.ideas(bare, [often], (), allowed, (), cannot=lambda arm: "", steps=30)
+    assert not none, "not twice, however small the number"
 
 
 def test_what_no_price_is_known_of_is_raced_where_its_finding_says_so(tmp_path: Path) -> None:

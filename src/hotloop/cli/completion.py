@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import importlib
 import re
 import sys
 from typing import Any, Final
@@ -24,7 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Returns 0."""
-    sys.stdout.write(f"# {_HOW[options.shell]}\n{render(options.shell)}")
+    first, rest = render(options.shell).split("\n", 1)  # zsh wants its own line first
+    sys.stdout.write(f"{first}\n# {_HOW[options.shell]}\n{rest}")
     return 0
 
 
@@ -42,11 +42,11 @@ def render(shell: str) -> str:
     known |= {"WORD": remedies, "INTERVENTION": remedies}
     parser, _ = parser_of([])
     verbs: Any = next(one for one in parser._actions if isinstance(one, argparse._SubParsersAction))
-    for name, verb in verbs.choices.items():
-        importlib.import_module(f"hotloop.cli.{name.replace('-', '_')}").add_arguments(verb)
+    for name in verbs.choices:
+        verb = verbs.choices[name] = parser_of([name])[1]
         for action in verb._actions:
             meant = str(action.metavar)
             action.choices = action.choices or known.get(meant)
             if not action.choices and _FILES.search(meant):
-                action.complete = shtab.FILE
+                vars(action)["complete"] = shtab.FILE
     return shtab.complete(parser, shell)

@@ -111,9 +111,10 @@ def _words(fixed: Fixed, run: Path) -> str:
     for one, other in fixed.offered:
         for left in other.left:
             lines += _left(left, root, f", {one.remedy.effect}" if not left.why else "")
-    if not patch.files and (patch.left or fixed.offered):
-        lines.append("no patch: only what is asked for by name" if writable else "no patch: write it by hand")
-    elif not patch.files:
+    by_hand = [left.write for other in (patch, *(one for _, one in fixed.offered)) for left in other.left]
+    if not patch.files and (writable or any(by_hand)):
+        lines.append("no patch: nothing is written unasked" if writable else "no patch: write it by hand")
+    elif not patch.files and not patch.left and not fixed.offered:
         lines.append("nothing to change" if not fixed.found else "no patch is known for what was found")
         for number, name in fixed.found:
             brief = shlex.join(["hotloop", "brief", str(run), str(number)])

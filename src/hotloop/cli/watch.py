@@ -104,21 +104,23 @@ def _print(source: Iterator[dict[str, Any]], whole: bool) -> int:
     from hotloop.monitor.screen import expectation, line
 
     before: dict[str, Any] | None = None
-    moved_s, at_s, count = time.monotonic(), 0.0, -1
+    moved_s, at_s, count, waits = time.monotonic(), 0.0, -1, False
     for state in source:
         now_s = time.monotonic()
         if state["state"] != "lost" or state["steps"]["count"] != count:
             moved_s, count = now_s, state["steps"]["count"]
         gone = now_s - moved_s > _GONE_S and (state["diagnosis"] or state["diagnosis_failed"] or not count)
         new = before is None or before["state"] != state["state"] or state["last"] or gone
-        if state["state"] == "finished" and not state["last"] and not whole:
-            continue  # the last state has the verdict
-        if whole or new or now_s - at_s >= _EACH_S:
+        waits = state["state"] == "finished" and not state["last"] and not whole  # for the verdict
+        if whole or (not waits and (new or now_s - at_s >= _EACH_S)):
             print(json.dumps(state) if whole else shown(line(state, before)), flush=True)
             before, at_s = state, now_s
         if gone:
             say("hotloop run writes no more: it was killed, or its machine is gone; what it wrote is kept")
             break
+    if waits:  # for nothing
+        print(shown(line(state, before)))
+        before = state
     expected = (before["diagnosis"] or {}).get("expected", ()) if before and not whole else ()
     for one in expected:
         print(shown("".join(expectation(one))))

@@ -175,7 +175,7 @@ def diagnose(
     for rule in rules() if entries is None else entries:
         found.extend(_run(rule, evidence, warn or _log.warning))
     steps = evidence.steps
-    kept = weighed(found, steps.step_s, evidence.limits, sure=not evidence.held_off)
+    kept = weighed(found, steps.step_s, evidence.limits, sure=not evidence.crowded_out)
     return tuple(in_framework_names(one, steps) for one in kept)
 
 
@@ -221,7 +221,7 @@ def doubt(evidence: Evidence) -> str:
 
 
 def _crowded(evidence: Evidence) -> str:
-    if not evidence.held_off:
+    if not evidence.crowded_out:
         return ""
     return (
         f"other programs kept {evidence.others_cores:.1f} of {evidence.cores:g} cores busy, and the training "

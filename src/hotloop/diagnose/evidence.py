@@ -91,7 +91,7 @@ class Evidence:
         return taken is not None and taken >= self.limits.others_ratio * self.cores
 
     @property
-    def held_off(self) -> bool:
+    def crowded_out(self) -> bool:
         """Whether they kept the training thread from the cores it wanted."""
         return self.crowded and self.got <= self.limits.got_ratio
 

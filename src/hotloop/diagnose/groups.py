@@ -97,8 +97,8 @@ class LineGroup:
         for line in () if self.is_line else self.lines:
             by_line[line.place.line] += line.seconds / max(self.total_s, self.seconds)
         hot = sorted(by_line, key=lambda at: -by_line[at])[:_MAX_PARTS]
-        told = [f"{share(by_line[at])} at line {at}" for at in hot if by_line[at] >= _LEAST_PART]
-        return f" ({', '.join(told)})" if len(told) > 1 else ""
+        named = [f"{share(by_line[at])} at line {at}" for at in hot if by_line[at] >= _LEAST_PART]
+        return f" ({', '.join(named)})" if len(named) > 1 else ""
 
     @property
     def nature(self) -> Nature:

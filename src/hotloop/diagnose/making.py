@@ -36,10 +36,11 @@ def of_making(
     return of_input(evidence, finding_id, saved_s=saved_s, numbers=numbers, **said)
 
 
-def at_best(feed: Feed, saved_s: float) -> str:
-    """What a step would take instead of what it does. Work that shares cores with it makes it more."""
-    left, now = max(feed.busy_s, feed.step_s - saved_s), feed.step_s
-    return f"a step without its pauses takes {units.duration(left)} at best instead of {units.duration(now)}"
+def at_best(feed: Feed, workers: int) -> str:
+    """What a step would take at least, instead of what it does: slower where it shares cores with workers."""
+    left = max(feed.busy_s, min(feed.at(workers), feed.step_s - feed.saved_by_workers(workers)))
+    now = units.duration(feed.step_s)
+    return f"a step without its pauses is predicted to take {units.duration(left)} at best instead of {now}"
 
 
 def beside(evidence: Evidence, loader: LoaderUse) -> str:

@@ -39,6 +39,7 @@ class Entry:
     change: str = ""  # why it is no plain run of the command
     ratio: tuple[float, float, float] | None = None  # to the runs before, with its interval
     earlier: int = 0  # how many those were
+    on_cpu: bool = False  # nothing else computes
 
     @property
     def changed(self) -> bool:
@@ -94,6 +95,7 @@ def _entry(path: Path) -> Entry | None:
         except FileNotFoundError:
             report = build_report(examine(read(path)))
         command, pace = [str(word) for word in report["command"]], report["throughput"]
+        facts = report.get("facts")
         of = "samples" if pace["samples_per_s"] else "steps"
         per_s = _number(pace["samples_per_s"] or pace["steps_per_s"])
         edges = pace["ci95"] or (0.0, 0.0)
@@ -103,7 +105,8 @@ def _entry(path: Path) -> Entry | None:
             name=clean(path.name),
             command=clean(shlex.join(command)),
             start_unix_s=_number(report["start_unix_s"]),
-            bottleneck=_held_back_by(report),
+            bottleneck=clean(report["bottleneck"]),
+            on_cpu=isinstance(facts, dict) and not facts.get("accelerator"),
             of=of,
             per_s=per_s if whole else None,
             half=half,
@@ -134,12 +137,6 @@ def _change_of(path: Path, report: dict[str, Any]) -> str:
     return "a trial" if path.resolve().parent.name == "trials" else ""
 
 
-def _held_back_by(report: dict[str, Any]) -> str:
-    """The bottleneck; a device is one where there is an accelerator."""
-    found = clean(report["bottleneck"])
-    return "computing" if found == "device" and not report["facts"].get("accelerator") else found
-
-
 def _number(value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not isfinite(value):
         raise ValueError(f"{value!r} is no number")
@@ -160,8 +157,8 @@ def render(entries: Sequence[Entry]) -> str:
                 unit = f"± {one.half:.0%}".replace("%", " %") if one.of == of else f"{one.of}/s"
                 pace = f"{rate(one.per_s)} {unit}"
             at = strftime("%Y-%m-%d %H:%M", localtime(one.start_unix_s))
-            told = f"  {at:<17}{pace:>14}  {one.bottleneck:<13}{one.name:<{wide}} {_change(one)}"
-            lines.append(told.rstrip())
+            by = "computing" if one.bottleneck == "device" and one.on_cpu else one.bottleneck
+            lines.append(f"  {at:<17}{pace:>14}  {by:<13}{one.name:<{wide}} {_change(one)}".rstrip())
     return "\n".join(lines[1:]) + "\n"
 
 

@@ -39,12 +39,12 @@ _FEEDS: Final = frozenset({"sampling the system", "storing the run", "following 
 _T = TypeVar("_T")
 
 
-def new_run_folder(out: Path | None, command: Sequence[str], of: str = "") -> Path:
-    """The folder of a new run, or ``of`` several, created. An existing one with something in it is refused.
+def new_run_folder(out: Path | None, command: Sequence[str], kind: str = "") -> Path:
+    """The folder of a new run, created, ``kind`` before its name. One with something in it is refused.
 
     Where the working folder cannot be written and no other was asked for, it is a temporary folder.
     """
-    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{of}{_name(command)}"
+    name = f"{time.strftime('%Y%m%d-%H%M%S')}-{kind}{_name(command)}"
     if out is not None:
         return _created(out)
     try:

@@ -46,7 +46,7 @@ def render(state: State, width: int) -> list[Text]:
 
 
 def line(state: State, before: State | None = None) -> str:
-    """One line for a log: when, how far, how fast; under it the verdict where ``before`` had another."""
+    """A line for a log: when, how far, how fast; more lines with the verdict where ``before`` had another."""
     machine = state["machine"]
     parts = [
         time.strftime("%H:%M:%S", time.localtime(state["at_unix_s"])),

@@ -13,6 +13,8 @@ from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import EFFECTS
 from hotloop.report import words
 
+#: Facts of a finding whose cost only a launch shows.
+_MAY_COST = ("assumed", "unpriced")
 #: Families whose findings cost seconds of their own class alone.
 _SHARED = ("input", "device")
 
@@ -36,7 +38,9 @@ def of_run(command: Sequence[str], found: Sequence[str], findings: Sequence[Find
     """
     pairs = list(zip(findings, found, strict=True))
     above = [pair for pair in pairs if pair[0].severity != "info"]
-    asks = above or [pair for pair in pairs if pair[0].data.get("assumed")]
+    asks = above or [
+        pair for pair in pairs if pair[0].cost_s_per_step or any(map(pair[0].data.get, _MAY_COST))
+    ]
     first = next((then for _, then in asks if then), "")
     named = [catalogue.get(name) for one, _ in asks for name in one.remedies]
     least = min((EFFECTS.index(one.effect) for one in named), default=None)

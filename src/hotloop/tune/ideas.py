@@ -22,6 +22,8 @@ from hotloop.tune.trial import Arm, edited, effect_of
 _WORKERS: Final = ("num-workers", "no-workers")
 #: Useless without each other.
 _TOGETHER: Final = ("pin-memory", "non-blocking")
+#: Says how much more rarely something is to come.
+_RARER: Final = "every"
 #: A finding whose cost is less of a step asks for nothing.
 _LEAST_SHARE: Final = 0.02
 #: A predicted gain that is not worth launches; the same for other values of what was taken up.
@@ -71,8 +73,13 @@ def ideas(
             asked = next(each for each in new if each.remedy is remedy)
             gives = _gives(finding, step_s, remedy.id)
             why_not = why_not or _why_not(asked, finding, limits, gives, draws)
-            if why_not is None and steps is not None and 2 * _every(finding) > steps:
+            times = asked.value if getattr(remedy.parameter, "name", "") == _RARER else 1
+            if why_not is None and steps is not None and 2 * times * _every(finding) > steps:
                 why_not = _by_hand(remedy, finding, "comes too rarely for a trial", gives)
+            wanted = remedy.spell(_value(remedy, finding))
+            if why_not is None and wanted != str(asked):
+                why = f"comes less than twice in a trial; tried as {asked}"
+                left.setdefault(wanted, LeftOut(remedy=wanted, why=why))
             if why_not is not None:
                 left.setdefault(remedy.id, why_not)
                 continue
@@ -213,12 +220,12 @@ def _is_iterable(steps: Steps) -> bool:
 
 
 def _value(remedy: Remedy, finding: Finding, steps: int | None = None) -> Any:
-    """What the finding asks for; what is done more rarely still comes twice in a launch of so many steps."""
+    """What the finding asks for; what is to come more rarely, so that it comes twice in so many steps."""
     parameter = remedy.parameter
     if parameter is None:
         return None
     asked = finding.data.get(parameter.finding_key) if parameter.finding_key else None
     value = asked if asked is not None else parameter.default
-    if steps is not None and parameter.name == "every" and isinstance(value, int):
+    if steps is not None and parameter.name == _RARER and value is not None:
         return min(value, max(2, int(steps / (2 * _every(finding)))))
     return value

@@ -34,7 +34,7 @@ def to_json(
         "baseline": {"samples_per_s": samples_per_s, "s_per_step": s_per_step},
         "best": {
             "remedies": [str(one) for one in tuned.best],
-            "settings": _settings(tuned.best),
+            "settings": {one.remedy.parameter.name: one.value for one in tuned.best if one.remedy.parameter},
             "samples_per_s": _times(samples_per_s, gain),
             "gain": _gain(gain),
             "effect": effect(tuned.best, tuned.draws),
@@ -64,10 +64,6 @@ def effect(arm: Arm, draws: Sequence[str] = ()) -> Effect:
     if draws and any(one.remedy.id in OTHER_DRAWS for one in arm):
         found.append("numeric")
     return max(found, key=EFFECTS.index, default="exact")
-
-
-def _settings(arm: Arm) -> dict[str, Any]:
-    return {one.remedy.parameter.name: one.value for one in arm if one.remedy.parameter is not None}
 
 
 def _gain(gain: Ratio | None) -> dict[str, Any] | None:
@@ -100,9 +96,10 @@ def render(
     if tuned.best and tuned.gain is not None:
         gain = tuned.gain
         basis = "pairs" if tuned.confirmed else "single launches"
+        shown = f"{gain.pairs} pairs of launches" if tuned.confirmed else "not confirmed: no time was left"
         lines += [
             f"best: {spell(tuned.best)}",
-            f"gain: {gain.ratio:.2f}x, 95 % interval {gain.low:.2f} - {gain.high:.2f} ({_basis(tuned)})",
+            f"gain: {gain.ratio:.2f}x, 95 % interval {gain.low:.2f} - {gain.high:.2f} ({shown})",
             *_wrapped(
                 f"throughput: {_rate(*base, 1.0)}"
                 f" -> {_rate(*base, gain.ratio)}"
@@ -202,11 +199,6 @@ def _table(tuned: Tuned) -> list[str]:
 def _row(name: str, told: str) -> list[str]:
     """A line of the table; a long name has its own."""
     return [f"{name:<40}{told}"] if len(name) < 40 else [*_wrapped(name), f"{'':<40}{told}"]
-
-
-def _basis(tuned: Tuned) -> str:
-    pairs = tuned.gain.pairs if tuned.gain else 0
-    return f"{pairs} pairs of launches" if tuned.confirmed else "not confirmed: no time was left"
 
 
 def _effects(tuned: Tuned) -> list[str]:

@@ -38,20 +38,20 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         return
     alone = total > limits.threads_per_core * evidence.cores
     taken = 0.0 if alone or not evidence.crowded else evidence.others_cores or 0.0
-    cores = evidence.cores - taken
+    free = evidence.cores - taken
     helpers = _helpers_ratio(evidence)
-    if total <= limits.threads_per_core * cores or (taken and (helpers or 0.0) < _HELPERS_RATIO):
+    if total <= limits.threads_per_core * free or (taken and (helpers or 0.0) < _HELPERS_RATIO):
         return
-    each = max(1, int(cores // ranks))
+    each = max(1, round(free / ranks) if taken else int(free // ranks))
     saved = 1 - (total / evidence.cores) ** -_SLOWDOWN_POWER
     fights = not taken and helpers is not None and helpers >= _HELPERS_RATIO
     where = set_at(steps, "threads", threads)
     who = f"{ranks} ranks x {threads} threads" if ranks > 1 else f"{threads} threads"
-    there = evidence.cores
-    message = f"PyTorch computes with {who} on {there:g} cores: the threads hold each other up."
+    cores = evidence.cores
+    message = f"PyTorch computes with {who} on {cores:g} cores: the threads hold each other up."
     if taken:
         message = (
-            f"PyTorch computes with {who}, and other programs use {taken:.1f} of {there:g} cores: the "
+            f"PyTorch computes with {who}, and other programs use {taken:.1f} of {cores:g} cores: the "
             "threads may wait for each other."
         )
     yield cause(
@@ -65,7 +65,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"OMP_NUM_THREADS={each}, which it overrides."
         ),
         numbers=[
-            f"{total} computing threads on {there:g} usable cores",
+            f"{total} computing threads on {cores:g} usable cores",
             "what the helper threads use was not sampled"
             if helpers is None
             else f"helper threads use {share(helpers)} of the process's CPU time",

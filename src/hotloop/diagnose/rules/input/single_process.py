@@ -54,7 +54,7 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         ),
         advice=_written(feed.loader.dataset_written, workers)
         or (
-            f"{_opening(feed)} {_asked(feed, workers)}; with them {at_best(feed, saved)}."
+            f"{_opening(feed)} {_asked(feed, workers)}; with them {at_best(feed, workers)}."
             f"{_sharding(evidence, feed)}"
         ),
         numbers=[f"{rate(feed.cores)} cores to use", *([takes(spot)] if spot is not None else [])],

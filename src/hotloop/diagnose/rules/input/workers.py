@@ -52,7 +52,7 @@ def too_few_workers(evidence: Evidence) -> Iterator[Finding]:
             f"{feed.workers} DataLoader {'worker is' if feed.workers == 1 else 'workers are'} busy "
             f"{share(busy)} of the time and the step still waits {duration(feed.wait_s)}."
         ),
-        advice=f"Set num_workers={workers}; {at_best(feed, saved)}.",
+        advice=f"Set num_workers={workers}; {at_best(feed, workers)}.",
         numbers=[f"num_workers={feed.workers}, each busy {share(busy)}; {rate(feed.cores)} cores to use"],
         where=feed.loader.where,
         remedies=offers(feed.loader, "num-workers"),
