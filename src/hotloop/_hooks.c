@@ -737,15 +737,16 @@ static PyObject *making(PyObject *module, PyObject *const *args, Py_ssize_t num)
 
    A thread of our own, of which Python knows nothing, keeps time; signals would cut system calls short. At a tick it
    asks the main thread for a call, which is made where a signal's handler would be: at the next jump or call of
-   Python, whatever runs. A main thread that has let go of the lock may do so for long: one that has not answered by
-   the next tick is looked at by the thread itself. It takes no lock that the main thread holds. */
+   Python, whatever runs. That may be another line: an operator of tensors (x = d @ a) is followed by none. So a main
+   thread that is without the lock, and still is half a millisecond later, is in native code for longer: it is looked
+   at by the thread itself, which takes no lock that the main thread holds. */
 
 #if PY_VERSION_HEX >= 0x030D0000
 #define FINALIZING Py_IsFinalizing()
 #else
 #define FINALIZING _Py_IsFinalizing()
 #endif
-enum { REST_NS = 200000, STACK = 1 << 20 }; /* less time off the CPU is small beside any sample: not asked about */
+enum { REST_NS = 200000, NATIVE_NS = 500000, STACK = 1 << 20 }; /* less time off the CPU is small beside any sample: not asked about */
 
 static struct {
     pthread_mutex_t lock; /* of what stands up to `ends` */
@@ -881,22 +882,23 @@ static int main_has_lock(void)
 static void at_tick(long long now)
 {
     Ticks *ticks = (Ticks *)ticker.hook->given[0];
-    long long asked = now, none = 0;
+    long long none = 0;
     if (FINALIZING)
         return;
     if (!ticker.elsewhere) {
-        int fresh = __atomic_compare_exchange_n(&ticker.asked, &none, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
-        if (ask_main(fresh))
-            __atomic_store_n(&ticker.asked, 0, __ATOMIC_SEQ_CST); /* the queue is full of others' calls */
-        if (fresh || main_has_lock())
+        struct timespec nap = {0, NATIVE_NS};
+        if (main_has_lock() || nanosleep(&nap, NULL) || main_has_lock()) {
+            int fresh = __atomic_compare_exchange_n(&ticker.asked, &none, now, 0, __ATOMIC_SEQ_CST, __ATOMIC_SEQ_CST);
+            if (ask_main(fresh))
+                __atomic_store_n(&ticker.asked, 0, __ATOMIC_SEQ_CST); /* the queue is full of others' calls */
             return;
-        asked = none;
+        }
     }
     if (ticks->paused)
         return;
     PyGILState_STATE before = PyGILState_Ensure();
     int collects = PyGC_Disable(); /* the script's finalizers are not for this thread */
-    if (rows_ready(ticker.hook->rows) && !sample(ticker.hook, asked, 0) && !excused(ticker.hook))
+    if (rows_ready(ticker.hook->rows) && !sample(ticker.hook, now, 0) && !excused(ticker.hook))
         PyErr_Clear();
     if (collects)
         PyGC_Enable();
