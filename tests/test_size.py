@@ -19,12 +19,12 @@ BUDGETS = {
     "bootstrap": 288,
     "cli": 2587,
     "compare": 2083,
-    "diagnose": 8227,
+    "diagnose": 8238,
     "doctor": 516,
     "feed": 10181,
     "findings": 700,
     "fix": 4996,
-    "flow": 3328,
+    "flow": 3322,
     "footprint": 593,
     "hooks": 491,
     "integrations": 281,
@@ -41,7 +41,7 @@ BUDGETS = {
     "report": 3140,
     "source": 2164,
     "state": 670,
-    "tune": 3930,
+    "tune": 3926,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -62,7 +62,7 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_986, 10_000
+HOUSE, ADDED = 69_987, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_996, 140
 

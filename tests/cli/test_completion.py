@@ -22,9 +22,7 @@ def scripts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def test_a_tab_in_a_real_bash_gives_words_and_files_only_where_a_file_belongs(
-    scripts: Path, tmp_path: Path
-) -> None:
+def test_a_tab_in_a_real_bash_gives_words_and_files(scripts: Path, tmp_path: Path) -> None:
     for folder in ("docs", "numbers", "hotloop-runs/one"):
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "my data.yaml").touch()

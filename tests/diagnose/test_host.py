@@ -545,8 +545,9 @@ def test_one_statement_is_not_charged_twice() -> None:
 
 
 def test_an_ordinary_run_hears_nothing_of_the_host() -> None:
+    module = {"phase": "forward", "nature": "native", "library": "torch.nn.modules.module"}
     lines = [
-        hot("out = net(batch)", 2.0, "main", phase="forward", nature="native"),
+        hot("out = net(batch)", 2.0, "main", **module),
         hot("loss.backward()", 3.0, "main", phase="backward", nature="native"),
         hot("scores = decode(out)", 0.05, "main"),
     ]

@@ -59,9 +59,7 @@ def rows(trace: Trace) -> list[tuple[Any, ...]]:
     return sorted(found)
 
 
-LAYOUTS = (
-    "kineto", "json", "compact", "indented", "array", "array left open", "mark",
-)  # fmt: skip
+LAYOUTS = ("kineto", "json", "compact", "indented", "array", "array left open", "mark")
 
 
 @pytest.mark.parametrize("packed", [False, True])

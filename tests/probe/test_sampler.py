@@ -34,8 +34,8 @@ SECTIONS = """\
 import time
 import torch
 
-spent = {"py": 0.0, "native": 0.0, "holds": 0.0, "sleep": 0.0}
-big, text = torch.zeros(400_000), bytes(4_000_000)
+spent = {"py": 0.0, "native": 0.0, "holds": 0.0, "sleep": 0.0, "operator": 0.0}
+big, text, square = torch.zeros(400_000), bytes(4_000_000), torch.rand(700, 700)
 
 def section(name, work):
     begin = time.perf_counter()
@@ -60,6 +60,7 @@ for _ in range(5):
     section("native", native)
     section("holds", holding)
     section("sleep", sleeping)
+    section("operator", lambda: square @ square)  # OPERATOR: the next call is on another line
 print(*spent.values())
 """
 
@@ -77,7 +78,7 @@ def test_shares_of_lines_match_exact_timers(sections: Observed) -> None:
     lines = samples_by_line(observed)
     seen = [
         sum(row.dur for row in lines.get(line_containing(SECTIONS, mark), []))
-        for mark in ("# PY", "# NATIVE", "# HOLDS", "# SLEEP")
+        for mark in ("# PY", "# NATIVE", "# HOLDS", "# SLEEP", "# OPERATOR")
     ]
     for got, want in zip(seen, truth, strict=True):
         assert got / sum(seen) == pytest.approx(want / sum(truth), abs=0.1)

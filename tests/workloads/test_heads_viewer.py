@@ -165,9 +165,7 @@ def test_training_waits_while_the_viewer_says_so(modules: Modules, gui: Any) -> 
             len(message).to_bytes(4, "little") + message
             for message in (
                 json.dumps({**ASKED, **parts}).encode()
-                for parts in (
-                    {"width": -1}, {"width": 10**9}, {"width": "wide"}, {"timestep": -1},
-                )
+                for parts in ({"width": -1}, {"width": 10**9}, {"width": "wide"}, {"timestep": -1})
             )
         ),
     ],

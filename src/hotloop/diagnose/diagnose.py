@@ -139,13 +139,9 @@ def by_cost(findings: Iterable[Finding], tie_ratio: float) -> list[Finding]:
         top = rest[0].cost_s_per_step
         tied = [f for f in rest if f.cost_s_per_step >= top * (1 - tie_ratio) and top > 0] or rest[:1]
         rest = rest[len(tied) :]
-        ordered += _lowered(sorted(tied, key=_of_making, reverse=True))
+        # Where other limits cap what a part of making a batch saves, a larger one is surer.
+        ordered += _lowered(sorted(tied, key=lambda one: -one.data.get("share_of_make", 0.0)))
     return ordered
-
-
-def _of_making(finding: Finding) -> float:
-    """The share of making a batch that goes: where other limits cap what it saves, more of it is surer."""
-    return float(finding.data.get("share_of_make", 0.0))
 
 
 def _lowered(tied: Sequence[Finding]) -> list[Finding]:

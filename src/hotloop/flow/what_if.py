@@ -102,7 +102,8 @@ def _nothing(examination: Examination, outcome: Outcome, folder: Path) -> CheckF
         why, hints[:0] = "the command failed", ["its words are above"]
     elif not why and not any(steps.num_steps for steps in examination.ranks):
         why = "no training step was seen"
-    elif not why and not _shows_steps(examination):
+    elif not why and not any(rank.notes.get("optimizer") for rank in examination.recording.ranks):
+        # Updates by hand, or by an optimizer that is none of torch's, show only in the recording.
         why = "no optimizer of torch makes the updates: while the command runs no step is seen"
         hints[:0] = ["compare two runs (hotloop run, and run --apply)"]
     elif not why:
@@ -114,13 +115,6 @@ def _nothing(examination: Examination, outcome: Outcome, folder: Path) -> CheckF
     if outcome.interrupted:
         error.exit_code = 130
     return error
-
-
-def _shows_steps(examination: Examination) -> bool:
-    """Whether anything ends a step while the command runs: updates by hand, or by an optimizer that is none
-    of torch's, show only in the recording.
-    """
-    return any(rank.notes.get("optimizer") for rank in examination.recording.ranks)
 
 
 def _intervention(name: str) -> tuple[dict[str, Any], Applied | None]:

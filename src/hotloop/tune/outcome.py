@@ -35,7 +35,7 @@ def to_json(
         "best": {
             "remedies": [str(one) for one in tuned.best],
             "settings": {one.remedy.parameter.name: one.value for one in tuned.best if one.remedy.parameter},
-            "samples_per_s": _times(samples_per_s, gain),
+            "samples_per_s": samples_per_s and samples_per_s * (gain.ratio if gain else 1.0),
             "gain": _gain(gain),
             "effect": effect(tuned.best, tuned.draws),
             "draws": list(tuned.draws),
@@ -68,10 +68,6 @@ def effect(arm: Arm, draws: Sequence[str] = ()) -> Effect:
 
 def _gain(gain: Ratio | None) -> dict[str, Any] | None:
     return {"ratio": gain.ratio, "ci95": [gain.low, gain.high], "pairs": gain.pairs} if gain else None
-
-
-def _times(rate_: float | None, gain: Ratio | None) -> float | None:
-    return rate_ * (gain.ratio if gain else 1.0) if rate_ else None
 
 
 def _baseline(tuned: Tuned) -> tuple[float | None, float | None]:

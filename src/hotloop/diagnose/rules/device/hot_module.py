@@ -1,10 +1,11 @@
-"""One submodule takes a large share of forward and backward."""
+"""One submodule, or one line of tensor operators, takes a large share of what computes."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.evidence import Evidence, cause, rule
+from hotloop.diagnose.evidence import Evidence, cause, rule, spot
+from hotloop.diagnose.groups import hottest
 from hotloop.findings import Finding
 from hotloop.measure.steps import ModuleCost, Steps
 from hotloop.units import share
@@ -21,8 +22,26 @@ _AGREES = 2.5
 
 @rule(ID)
 def check(evidence: Evidence) -> Iterable[Finding]:
-    """The smallest submodule that still takes a third of the model's time: where to look, not a fault."""
+    """The smallest submodule that still takes a third of the model's time: where to look, not a fault.
+
+    On a CPU a line that calls no module, and takes as much of the run, is named as well.
+    """
     steps, limits = evidence.steps, evidence.limits
+    own = [
+        one for one in steps.lines if one.phase == "forward" and one.nature == "native" and not one.library
+    ]
+    line = None if evidence.on_accelerator else hottest(own, steps.span_s)
+    if line is not None and line.share >= limits.hot_module_ratio:
+        yield cause(
+            evidence,
+            ID,
+            message=f"{line.what} at {spot(line.place)} takes {share(line.share)} of the training time.",
+            advice="If it gives the same in every step, compute it once, before the loop.",
+            numbers=[f"{line.num_samples} stack samples"],
+            severity="info",
+            where=line.place,
+            data={"share": line.share},
+        )
     inner = [module for module in steps.modules if module.depth > 0]
     model = steps.share("forward") + steps.share("backward")
     if len(inner) < _FEWEST_MODULES or model < 0.5:

@@ -81,10 +81,6 @@ def _is_pinned(site: SiteCost) -> bool:
     return site.flags.get("pinned", 1.0) >= 0.5
 
 
-def _is_blocking(site: SiteCost) -> bool:
-    return _is_pinned(site) and site.flags.get("non_blocking", 1.0) < 0.5
-
-
 @dataclass(frozen=True, kw_only=True)
 class _Memory:
     """Large copies from one kind of memory: ``pins`` is what the training loader must have asked for,
@@ -124,7 +120,7 @@ class _Memory:
 _MEMORIES = (
     _Memory(
         id="transfer/blocking",
-        picks=_is_blocking,
+        picks=lambda site: _is_pinned(site) and site.flags.get("non_blocking", 1.0) < 0.5,
         words="pinned, blocking",
         message="The batch is pinned but copied with non_blocking=False: the host waits {seconds} in each "
         "step while the device could already work.",
