@@ -12,7 +12,7 @@ STARTUP = "python benchmarks/startup.py --rounds 7 --memory-steps 300000 --out F
 TRACES = "python benchmarks/traces.py --size 1GB --json FILE"
 SIZES = "python benchmarks/recording_size.py --out FILE"
 LOGS = "python benchmarks/analyze.py --out FILE"
-FAULTS = "python benchmarks/faults.py --tries 20 --out FILE"
+FAULTS = "python benchmarks/faults.py --tries 8 --out FILE"
 SCALE = "python benchmarks/scale.py --ranks 1024 --steps 100000 --json FILE"
 
 
