@@ -746,7 +746,11 @@ static PyObject *making(PyObject *module, PyObject *const *args, Py_ssize_t num)
 #else
 #define FINALIZING _Py_IsFinalizing()
 #endif
-enum { REST_NS = 200000, NATIVE_NS = 500000, STACK = 1 << 20 }; /* less time off the CPU is small beside any sample: not asked about */
+enum {
+    REST_NS = 200000, /* less time off the CPU is small beside any sample: not asked about */
+    NATIVE_NS = 500000, /* without the lock for so long: in native code, or waiting */
+    STACK = 1 << 20
+};
 
 static struct {
     pthread_mutex_t lock; /* of what stands up to `ends` */

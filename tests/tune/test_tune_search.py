@@ -474,13 +474,15 @@ def test_what_no_launch_can_change_is_listed_and_not_launched(tmp_path: Path) ->
     assert why["num-workers"] == "the batches come from no DataLoader"
     assert why["evaluation-workers"].startswith("comes too rarely for a trial; up to 1.33x")
     assert why["host/python-in-step"].startswith("no change that a launch could have in force")
-    often = finding("cadence/evaluation", "less-frequent-evaluation", every_nth=7, steps_between=10)
-    allowed = Limits(allow="semantic")
-    (one,), (full,) = ideas.ideas(bare, [often], (), allowed, (), cannot=lambda arm: "", steps=60)
-    assert str(one.arm[0]) == "less-frequent-evaluation=3", "it comes twice in a launch"
-    assert full.remedy == "less-frequent-evaluation=7" and str(one.arm[0]) in full.why
-    none, _ = ideas.ideas(bare, [often], (), allowed, (), cannot=lambda arm: "", steps=30)
-    assert not none, "not twice, however small the number"
+    name = "less-frequent-evaluation"  # it comes twice in a launch, or is left; without a number fix has one
+    for number, n, wanted in ((7, 60, [f"{name}=3"]), (7, 30, []), (None, 60, [name])):
+        often = finding("cadence/evaluation", name, every_nth=number, steps_between=10)
+        given = (bare, [often], (), Limits(allow="semantic"), ())
+        found, left = ideas.ideas(*given, cannot=lambda arm: "", steps=n)
+        assert [str(one.arm[0]) for one in found] == wanted
+        assert [one.remedy for one in left if f"{name}=3" in one.why] == [f"{name}=7"] * (
+            f"{name}=3" in wanted
+        )
 
 
 def test_what_no_price_is_known_of_is_raced_where_its_finding_says_so(tmp_path: Path) -> None:

@@ -73,7 +73,7 @@ def ideas(
             asked = next(each for each in new if each.remedy is remedy)
             gives = _gives(finding, step_s, remedy.id)
             why_not = why_not or _why_not(asked, finding, limits, gives, draws)
-            times = asked.value if getattr(remedy.parameter, "name", "") == _RARER else 1
+            times = (getattr(remedy.parameter, "name", "") == _RARER and asked.value) or 1
             if why_not is None and steps is not None and 2 * times * _every(finding) > steps:
                 why_not = _by_hand(remedy, finding, "comes too rarely for a trial", gives)
             wanted = remedy.spell(_value(remedy, finding))
