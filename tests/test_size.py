@@ -64,7 +64,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 69_987, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_996, 140
+TESTS, GOLDEN_FILES = 44_997, 140
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
