@@ -251,6 +251,7 @@ def test_without_a_run_the_newest_is_meant(
         (["bake", "empty.py:data", "out"], "empty.py:data has no samples"),
         (["analyze", "empty.py"], ""),
         (["remedies", "workrs"], "there is no remedy 'workrs'"),
+        (["run", "--apply", "host/sync-in-step", "--", "true"], "its remedies: defer-item"),
     ],
 )
 def test_nothing_to_work_on_and_wrong_names_are_mistakes(tmp_path: Path, words: list[str], said: str) -> None:

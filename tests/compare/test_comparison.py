@@ -6,6 +6,7 @@ import json
 from argparse import ArgumentTypeError
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from tests.compare.planted_runs import hotloop, run
 
@@ -28,6 +29,19 @@ def test_what_moved_is_named(slower: Comparison) -> None:
     assert slower.phases[0].phase == "data_wait"
     assert slower.phases[0].candidate_s > slower.phases[0].base_s + 0.02  # 16 samples of 2 ms
     assert slower.phases[0].beyond_noise
+
+
+def test_a_phase_that_others_may_have_stretched_is_in_doubt() -> None:
+    base, slow = (run_of(run(kind), kind) for kind in ("none", "slow"))
+    at = np.arange(0.0, 60.0, 0.5)
+    waiting = {"t_s": at, "cpu_ratio": 0 * at, "main_cpu_s": at * 0.01, "core_wait_s": at * 0.99}
+    beside = replace(
+        slow.recording, system={"t_s": at, "cpu_ratio": 1 + 0 * at}, process_system={slow.lead.pid: waiting}
+    )
+    (found,) = compare(
+        [Group(label=one.label, runs=(one,)) for one in (base, replace(slow, recording=beside))]
+    )
+    assert found.phases[0].phase == "data_wait" and not found.phases[0].beyond_noise
 
 
 @pytest.mark.parametrize(

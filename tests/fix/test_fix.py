@@ -383,6 +383,7 @@ def test_what_could_not_be_written_is_not_offered(tmp_path: Path) -> None:
     assert "less-frequent-evaluation: not written. train.py" in words, done.stderr
     assert "no `if ... % N == 0` stands around it" in words
     assert "not asked for" not in words and "no patch: write it by hand" in words
+    assert "host/python-in-step: no patch is known" in words and "hotloop brief " in words
 
 
 SHORT = """

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from hotloop.cli.main import main
-from hotloop.flow.history import history
+from hotloop.flow.history import history, render
 
 
 def write(folder: Path, rates: list[float], *, command: str = "train.py", exit_code: int = 0) -> None:
@@ -42,6 +42,7 @@ def test_what_runs_differ_by_anyhow_is_no_change(tmp_path: Path) -> None:
     write(tmp_path, [100.0, 130.0, 90.0, 115.0, 85.0, 125.0, 95.0])
     write(tmp_path, [100.0, 50.0, 200.0], command="other.py")  # too few to tell
     assert not [one for one in history(tmp_path) if one.changed]
+    assert "after 3 like it" in render([one for one in history(tmp_path) if one.command == "other.py"])
 
 
 def test_the_gate_looks_at_the_newest_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

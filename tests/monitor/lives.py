@@ -30,8 +30,8 @@ class Data(Dataset):
 torch.set_num_threads(1)
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-begun = time.monotonic()
-while not os.path.exists("stop") and time.monotonic() - begun < 90:
+end = time.monotonic() + float(os.environ.get("TRAIN_SECONDS", 90))
+while not os.path.exists("stop") and time.monotonic() < end:
     for inputs, targets in DataLoader(Data(), batch_size=8):
         loss = ((model(inputs) - targets) ** 2).mean()
         optimizer.zero_grad()

@@ -199,5 +199,8 @@ def test_it_ends_with_the_commands_to_type_next() -> None:
     noted = [replace(slow, severity="info", cost_s_per_step=0.0)]
     assert of_run(["python"], of_findings(noted, Path("run")), noted) == [], "it costs nothing"
     assumed = [replace(noted[0], data={"unpriced": True})]
-    assert of_run([], of_findings(assumed, Path("run")), assumed)[0]["command"] == "hotloop brief run 1"
+    assert (
+        of_run([], of_findings(assumed, Path("run")), assumed)[0]["command"]
+        == "hotloop brief run cadence/evaluation"
+    )
     assert not healthy()["next"] and "next: " not in terminal.render(healthy())

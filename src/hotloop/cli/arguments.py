@@ -120,9 +120,10 @@ def run_of(given: Path | None) -> Path:
     return newest
 
 
-def add_out(parser: argparse._ActionsContainer, words: str = "run folder") -> None:
+def add_out(parser: argparse._ActionsContainer, words: str = "run folder", name: str = "NAME") -> None:
     """``--out DIR``."""
-    parser.add_argument("--out", metavar="DIR", type=Path, help=f"{words} (default: hotloop-runs/TIME-NAME)")
+    default = f"(default: hotloop-runs/TIME-{name})"
+    parser.add_argument("--out", metavar="DIR", type=Path, help=f"{words} {default}")
 
 
 def add_json(parser: argparse._ActionsContainer, words: str) -> None:

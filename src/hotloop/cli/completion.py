@@ -12,6 +12,8 @@ _HOW: Final = {
     "zsh": 'Put into ~/.zshrc, behind compinit: eval "$(hotloop completion zsh)"',
     "fish": "Write it once: hotloop completion fish > ~/.config/fish/completions/hotloop.fish",
 }
+#: Another way to install it, which shtab names.
+_ITS_USAGE: Final = re.compile(r"^# Usage:\n(#.*\n)+", re.MULTILINE)
 #: What stands for files in a usage.
 _FILES: Final = re.compile("FILE|DIR|PATH|FOLDER|RUN|COMMAND|PYTHON|OUT")
 
@@ -24,6 +26,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 0."""
     first, rest = render(options.shell).split("\n", 1)  # zsh wants its own line first
+    rest = _ITS_USAGE.sub("", rest, count=1)
     sys.stdout.write(f"{first}\n# {_HOW[options.shell]}\n{rest}")
     return 0
 

@@ -22,7 +22,8 @@ if TYPE_CHECKING:
     from hotloop.remedy.catalogue import Applied
 
 
-_USAGE = "hotloop fix [--apply REMEDY]... [--allow EFFECT] [--no-check] [--write] [--json] [RUN [PATH]...]"
+_USAGE = """hotloop fix [--apply REMEDY]... [--allow EFFECT] [--no-check] [--timeout SECONDS] [--trust]
+                   [--write] [--json] [RUN [PATH]...]"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -116,9 +117,9 @@ def _words(fixed: Fixed, run: Path) -> str:
         lines.append("no patch: nothing is written unasked" if writable else "no patch: write it by hand")
     elif not patch.files and not patch.left and not fixed.offered:
         lines.append("nothing to change" if not fixed.found else "no patch is known for what was found")
-        for number, name in fixed.found:
-            brief = shlex.join(["hotloop", "brief", str(run), str(number)])
-            lines += [f"{name}: this hands it over to a person or an agent", f"    {brief}"]
+    for number, name in fixed.unanswered:
+        brief = shlex.join(["hotloop", "brief", str(run), str(number)])
+        lines += [f"{name}: no patch is known; this hands it over to a person or an agent", f"    {brief}"]
     if proof is not None:
         mark = {True: "checked", False: "check failed", None: "not checked"}[proof.passed]
         lines.append(f"{mark}: {proof.words} ({proof.seconds:.1f} s)")

@@ -47,7 +47,7 @@ VERBS = {
 }
 
 _ABOUT = "Runs an unmodified PyTorch training command and says where every second of it goes."
-_EPILOG = "Documentation: hotloop docs. Start with: hotloop run -- python train.py"
+_EPILOG = "Guides and pages of findings: hotloop docs. Start with: hotloop run -- python train.py"
 _LANGUAGE = "language of what is printed, en or zh (default: that of LANG)"
 
 

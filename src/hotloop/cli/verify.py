@@ -57,7 +57,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_steps(launch)
     arguments.add_throw_away(launch)
-    arguments.add_out(launch, "folder of the runs")
+    arguments.add_out(launch, "folder of the runs", "verify-NAME")
 
 
 def main(options: argparse.Namespace) -> int:

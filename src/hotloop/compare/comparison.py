@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from hotloop.compare.checklist import host_memory
 from hotloop.compare.run import Run, how_it_failed
-from hotloop.compare.speed import NOT_ALONE, Speed, crowd, per_s, samples_per_s, speed
+from hotloop.compare.speed import NOT_ALONE, Speed, core_time, crowd, per_s, samples_per_s, speed
 from hotloop.measure.stepping import block_means
 from hotloop.phases import PHASES
 from hotloop.record.samples import device_peak
@@ -132,8 +132,11 @@ def _beside(base: Group, candidate: Group) -> Comparison:
 
 
 def _moved(a: Run, b: Run) -> tuple[Moved, ...]:
-    """Phases that moved, the largest change first."""
+    """Phases that moved, the largest change first. Sure is a change beyond the noise, and beyond what others
+    on the machine could make of it.
+    """
     found = []
+    got, other_got = map(core_time, (a, b))
     for phase in PHASES:
         before, after = a.lead.per_step(phase), b.lead.per_step(phase)
         if abs(after - before) < _WORTH_TELLING * a.lead.step_s or phase == "startup":
@@ -141,7 +144,8 @@ def _moved(a: Run, b: Run) -> tuple[Moved, ...]:
         means = [block_means(run.lead.phase(phase)) for run in (a, b)]
         least = min(map(len, means))
         noise = t95(least - 1) * hypot(*map(standard_error, means)) if least else inf
-        found.append(Moved(phase, before, after, abs(after - before) > noise))
+        apart = after < before * got or after * other_got > before
+        found.append(Moved(phase, before, after, apart and abs(after - before) > noise))
     return tuple(sorted(found, key=lambda moved: -abs(moved.candidate_s - moved.base_s)))
 
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from hotloop.compare.run import Run
 from hotloop.measure.stepping import block_means
-from hotloop.measure.steps import Steps, others_cores, span_s
+from hotloop.measure.steps import Steps, core_time_got, others_cores, span_s
 from hotloop.stats import standard_error, t95, welch
 
 #: Part of the machine that others may use before a ratio of two launches is in doubt.
@@ -80,6 +80,14 @@ def crowd(*runs: Run) -> str:
     if max(busy, default=0.0) < _CROWDED * cores:
         return ""
     return f"others kept {' and '.join(f'{one:.1f}' for one in busy)} of {cores:g} cores busy meanwhile"
+
+
+def core_time(run: Run) -> float:
+    """What others on the machine left of the core time that the training thread wanted; 1 for all of it."""
+    if not crowd(run):
+        return 1.0
+    sampled = run.recording.process_system.get(run.lead.pid, {})
+    return core_time_got([sampled], *span_s(run.recording, run.process, run.lead))
 
 
 def samples_per_step(ranks: Sequence[Steps]) -> float | None:

@@ -55,7 +55,7 @@ def _table(groups: Sequence[Group], comparisons: Sequence[Comparison], width: in
     phases = list(_phases(facts, comparisons))
     lines += _section("per step, what moved", phases, width) or ["", "no phase moved"]
     if any(cell.endswith("?") for _, cells in phases for cell in cells):
-        lines.append("  ? within the noise of the two runs")
+        lines.append("  ? within the noise of runs or of other programs")
     lines += _section("memory, peak", _memory(comparisons), width)
     lines += _section("settings that differ", _settings(comparisons), width)
     lines += _section("findings", _findings(comparisons), width)

@@ -12,8 +12,11 @@ from hotloop.diagnose.rollouts import acts
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.findings import ENTRIES, Place
 from hotloop.findings.pages import what_to_do
+from hotloop.fix import patch as patches
+from hotloop.fix.scene import Scene
 from hotloop.flow.examine import Examination, build_report, examine, read
 from hotloop.remedy import catalogue
+from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
 from hotloop.report.excerpts import Sources
 from hotloop.report.words import command as spelled
@@ -63,6 +66,7 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
     names = [name for name in finding["remedies"] if not (drawn and name == "cache-samples")]
     remedies = [catalogue.get(name) for name in names]
     effect = _effect(finding["id"], remedies)
+    where = _where(examination, finding["where"], remedies)
     return {
         "schema": 1,
         "id": finding["id"],
@@ -72,8 +76,8 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
         "cwd": report["cwd"],
         "run": str(run),
         "cause": finding["message"],
-        "where": finding["where"],
-        "code": _code(examination, finding["where"]),
+        "where": where,
+        "code": _code(examination, where),
         "evidence": finding["evidence"],
         "numbers": _numbers(report, finding),
         "advice": finding["advice"],
@@ -94,6 +98,23 @@ def _pick(findings: Sequence[Mapping[str, Any]], wanted: str, run: Path) -> tupl
             return number, one
     listed = ", ".join(f"{number} {one['id']}" for number, one in enumerate(findings, start=1))
     raise UsageError(f"{run} has no finding {wanted}", hint=f"there are: {listed}")
+
+
+def _where(
+    examination: Examination, where: Mapping[str, Any] | None, remedies: Sequence[Remedy]
+) -> Mapping[str, Any] | None:
+    """The place of a finding; where that is only the loop, the first line that a remedy would change."""
+    process, lead = examination.process, examination.lead
+    loop = lead.source_loop if lead is not None else None
+    if not where or process is None or loop is None or loop.at_line != (where["file"], where["line"]):
+        return where
+    assert lead is not None
+    scene = Scene.of(process, examination.recording, lead, examination.findings)
+    written = patches.with_values(
+        [Applied(remedy=one, value=None) for one in remedies[:1] if one.source], examination.findings
+    )
+    changes = patches.make(scene, written).changes
+    return {**where, "file": changes[0].file, "line": changes[0].line, "function": ""} if changes else where
 
 
 def _recipe(finding: Mapping[str, Any]) -> str:

@@ -49,7 +49,8 @@ class Fixed:
     offered: tuple[tuple[Applied, Patch], ...]
     written: bool
     predicted: tuple[str, ...] = ()
-    found: tuple[tuple[int, str], ...] = ()  # number and id of every finding that is no mere information
+    found: int = 0  # findings that are no mere information
+    unanswered: tuple[tuple[int, str], ...] = ()  # number and id of those that nothing above answers
 
     @property
     def missing(self) -> tuple[str, ...]:
@@ -92,6 +93,8 @@ def fix(
         words = f"{run} names a command and was not recorded by you on this machine: --trust runs it"
         may = trust or is_own(seen.command, seen.cwd, seen.mark)
         proof = _proof(patch, timeout_s, status) if may else Proof(passed=None, words=words)
+    told = {*(one.remedy.id for one in (*remedies, *others)), *(one.remedy for one in patch.left)}
+    found = [(i, one) for i, one in enumerate(examination.findings, 1) if one.severity != "info"]
     fixed = Fixed(
         patch=patch,
         root=patches.root_of(patch),
@@ -100,7 +103,8 @@ def fix(
         offered=offered,
         written=False,
         predicted=tuple(predicted),
-        found=tuple((i, one.id) for i, one in enumerate(examination.findings, 1) if one.severity != "info"),
+        found=len(found),
+        unanswered=tuple((i, one.id) for i, one in found if not asked and told.isdisjoint(one.remedies)),
     )
     if write and patch.files and not fixed.refused:
         patches.write(patch)

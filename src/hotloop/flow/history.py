@@ -159,6 +159,8 @@ def render(entries: Sequence[Entry]) -> str:
             at = strftime("%Y-%m-%d %H:%M", localtime(one.start_unix_s))
             by = "computing" if one.bottleneck == "device" and one.on_cpu else one.bottleneck
             lines.append(f"  {at:<17}{pace:>14}  {by:<13}{one.name:<{wide}} {_change(one)}".rstrip())
+    if all(one.ratio is None for one in entries):
+        lines += ["", f"a change is marked from the run after {_LEAST_RUNS} like it on"]
     return "\n".join(lines[1:]) + "\n"
 
 

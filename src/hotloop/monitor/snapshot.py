@@ -33,7 +33,7 @@ from hotloop.units import duration, rate
 
 SCHEMA: Final = 1
 #: The part of the time that diagnosing may take of a core, and looking as well.
-SHARE: Final = 1 / 200
+SHARE: Final = 1 / 500
 _LEAST_S: Final = 3.0  # between two diagnoses
 _MORE: Final = 2.0  # so much more than at the last one is worth another
 _SILENT_S: Final = 20.0  # without a sample: the launcher is gone

@@ -165,8 +165,8 @@ class _Handler(BaseHTTPRequestHandler):
             self._begin(HTTPStatus.OK, "text/event-stream", None)
             number = 0
             while True:
-                newest, event = self.server.broadcast.after(number, _BEAT_S)
                 begun_s = time.thread_time()
+                newest, event = self.server.broadcast.after(number, _BEAT_S)
                 self.wfile.write(event if newest > number else b": still here\n\n")
                 self.server.broadcast.sent(time.thread_time() - begun_s)
                 number = newest

@@ -13,6 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from hotloop.errors import UsageError
+from hotloop.findings import ENTRIES
 from hotloop.remedy import fixes
 from hotloop.remedy.remedy import Remedy
 
@@ -49,11 +50,15 @@ def exclude_each_other(one: str, other: str) -> bool:
 
 
 def get(remedy_id: str) -> Remedy:
-    """The remedy of this id. Raises UsageError that names the nearest ones."""
+    """The remedy of this id. Raises UsageError that names the nearest ones, or those of a finding's id."""
     known = {remedy.id: remedy for remedy in remedies()}
     wanted = remedy_id.strip().replace("_", "-").lower()
     if wanted in known:
         return known[wanted]
+    if finding := next((one for one in ENTRIES if wanted in (one, one.partition("/")[2])), None):
+        named = " or ".join(one.id for one in answering(finding))
+        hint = f"its remedies: {named}" if named else f"no remedy writes it: hotloop brief RUN {finding}"
+        raise UsageError(f"{finding} is a finding, and no remedy", hint=hint)
     raise unknown("remedy", wanted, known)
 
 

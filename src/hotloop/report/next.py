@@ -27,7 +27,7 @@ def of_findings(findings: Sequence[Finding], folder: Path | None) -> list[str]:
     return [
         f"hotloop fix {run}"
         if finding.severity != "info" and _is_written(finding)
-        else f"hotloop brief {run} {number}"
+        else f"hotloop brief {run} {number if finding.severity != 'info' else finding.id}"
         for number, finding in enumerate(findings, start=1)
     ]
 

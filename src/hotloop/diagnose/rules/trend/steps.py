@@ -88,7 +88,7 @@ def step_outliers(evidence: Evidence) -> Iterator[Finding]:
             f"{_work(steps, line, where, excess[phase])}{int(out.sum())} of {steps.num_steps} steps take "
             f"{duration(float(times[out].mean()))} instead of {duration(median)}, the time lies in {phase}."
         ),
-        advice=_of_outliers(noisy, where),
+        advice=_of_outliers(evidence, noisy, where),
         numbers=[
             f"beyond the median they add {duration(float(sum(excess.values())))} to the run, "
             f"{duration(excess[phase])} of it in {phase}",
@@ -127,10 +127,14 @@ def _work(steps: Steps, line: LineCost | None, where: Indices, seconds: float) -
     return f"{line.place.function}() at {spot(line.place)} takes {each} every {every} steps: "
 
 
-def _of_outliers(noisy: bool, where: Indices) -> str:
+def _of_outliers(evidence: Evidence, noisy: bool, where: Indices) -> str:
     if every := _every(where):
         each = f"Look at what the script does every {every} steps"
         return f"{each}; do it less often, or outside the training loop."
+    if noisy and evidence.crowded_out:
+        return (
+            "Other programs used the cores meanwhile: run it again when they do not, before you look further."
+        )
     if noisy:
         return "Look at what else runs on this machine: the compute itself was held up."
     return "Look at what the script does in those steps only, and move it out of the training loop."
