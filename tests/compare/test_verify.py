@@ -130,6 +130,8 @@ def test_other_batches_under_another_seed_are_said_to_come_of_it_perhaps(seed: i
     )
     assert verdict.parity == ("not-measured" if told else "differs")
     assert not any("under other seeds" in one for one in judge(base, other, baselines=[base]).words)
+    again = judge(base, other, repeats=[(other, base)])  # a base that sees other batches each time
+    assert not failed(again) and "\ncannot tell: parity is not-measured" in words.render(again)
 
 
 def test_a_loss_that_is_not_finite_fails() -> None:

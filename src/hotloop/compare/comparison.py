@@ -98,7 +98,7 @@ def compare(groups: Sequence[Group]) -> list[Comparison]:
 def summary(group: Group) -> dict[str, Any]:
     """What one column of the table says, in plain numbers."""
     run = group.lead
-    rate, edges = per_s(run)
+    rate, edges = per_s(*group.runs)
     return {
         "label": group.label,
         "runs": [one.label for one in group.runs],
@@ -106,7 +106,7 @@ def summary(group: Group) -> dict[str, Any]:
         "num_steps": run.lead.num_steps,
         "steps_per_s": rate,
         "ci95": edges,
-        "samples_per_s": samples_per_s(run),
+        "samples_per_s": samples_per_s(*group.runs),
         "phases": {name: run.lead.per_step(name) for name in PHASES},
         "findings": [finding.id for finding in run.findings if finding.severity != "info"],
     }

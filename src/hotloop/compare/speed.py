@@ -96,18 +96,18 @@ def samples_per_step(ranks: Sequence[Steps]) -> float | None:
     return sum(float(one.mean()) for one in known) or None if all(map(len, known)) else None
 
 
-def per_s(run: Run) -> tuple[float | None, tuple[float, float] | None]:
-    """Steps per second of a run, with its interval."""
-    pace = _pace([run], False)
+def per_s(*runs: Run) -> tuple[float | None, tuple[float, float] | None]:
+    """Steps per second of launches of the same, with the interval."""
+    pace = _pace(runs, False)
     if pace is None:
         return None, None
     half = t95(max(1, pace.freedom)) * pace.error
     return 1 / pace.mean_s, (exp(-half) / pace.mean_s, exp(half) / pace.mean_s)
 
 
-def samples_per_s(run: Run) -> float | None:
-    """Samples per second of a run over all ranks."""
-    samples, (steps, _) = samples_per_step(run.ranks), per_s(run)
+def samples_per_s(*runs: Run) -> float | None:
+    """Samples per second of launches of the same over all ranks."""
+    samples, (steps, _) = samples_per_step(runs[0].ranks), per_s(*runs)
     return samples * steps if samples and steps else None
 
 

@@ -41,7 +41,12 @@ class Verdict:
     @property
     def passed(self) -> bool:
         """The parity is what the effect class asks for, and no item failed."""
-        return self.parity in self.enough and all(item.status != "failed" for item in self.items)
+        return self.parity in self.enough and not self.failed
+
+    @property
+    def failed(self) -> tuple[str, ...]:
+        """The checks that failed."""
+        return tuple(item.name for item in self.items if item.status == "failed")
 
     def to_json(self) -> dict[str, Any]:
         """verify.json, schema 1."""
@@ -79,7 +84,8 @@ def judge(
 
     ``effect`` is what the change may alter; None takes it from the checklist, ``numeric`` where that says
     nothing. ``asked`` is a checklist, ``log`` a text that its metrics may stand in, ``baselines`` are further
-    runs of the base with other seeds, ``repeats`` further (base, candidate) launches, for the speed alone.
+    runs of the base with other seeds, ``repeats`` further (base, candidate) launches: both sides' for the
+    speed, the base's to see whether it repeats itself.
     ``python`` and ``launched``: see ``checkpoint``.
     """
     asked = asked or Expectation()
@@ -92,8 +98,7 @@ def judge(
             )
     enough = _ENOUGH[wanted]
     apart = _other_seeds(base, candidate)
-    if apart and not baselines:
-        baselines = [run for run, _ in repeats]  # other launches of the base have other seeds too
+    baselines = [*baselines, *(run for run, _ in repeats)]
     if wanted == "exact" and not all(_repeats(base.trace, run.trace) for run in baselines):
         enough = _ENOUGH["numeric"]  # bits cannot be asked of a change to a run that does not repeat its own
     pace = speed([base, *(a for a, _ in repeats)], [candidate, *(b for _, b in repeats)])
@@ -163,20 +168,21 @@ def _rank(
 ) -> tuple[Parity, list[Item]]:
     fed, held = computed.order(base, candidate), computed.content(base, candidate)
     parameters = computed.parameters(base, candidate, part=part)
-    banded = bool(baselines) and "differs" in (fed.outcome, held.outcome)
-    if banded:
+    loss = losses.seeded(base, candidate, baselines)
+    apart = apart and loss.outcome != "bit-equal"
+    drawn = "differs" in (fed.outcome, held.outcome) and any(_other_batches(base, one) for one in baselines)
+    banded = apart or drawn  # the base itself does not compute the same twice
+    if banded and baselines:
         loss = losses.unseeded([base, *baselines], candidate)
-    else:
-        loss = losses.seeded(base, candidate, baselines)
-        if fed.outcome == "differs" and loss.outcome != "bit-equal":
-            words = "the two runs saw other batches, so losses cannot be compared: see order, content"
-            loss = Check(outcome="not-measured", words=words)
+    elif (apart or fed.outcome == "differs") and loss.outcome != "bit-equal":
+        why = "began under other seeds" if apart else "saw other batches: see order, content"
+        words = f"losses cannot be compared: the two runs {why}"
+        loss = Check(outcome="not-measured", words=words)
     strange = banded and computed.other_samples(base, candidate, baselines)
     # Where everything that was computed is the same, it does not matter what else was in the batches.
     same = loss.outcome == "bit-equal" and parameters.outcome == "equal"
     alike = "differs" not in enough
-    apart = apart and "differs" in (fed.outcome, held.outcome)
-    required = alike and not same and not banded and not apart
+    required = alike and not same and not banded
     need_bits = "within-noise" not in enough
     checks = [
         _item("order", fed, required=required or (alike and strange)),
@@ -186,14 +192,16 @@ def _rank(
     ]
     if strange:
         return "differs", checks
-    return _parity(fed.outcome, held.outcome, loss, parameters, banded=banded or apart), checks
+    return _parity(fed.outcome, held.outcome, loss, parameters, banded=banded), checks
+
+
+def _other_batches(base: Trace, again: Trace) -> bool:
+    return "differs" in (computed.order(base, again).outcome, computed.content(base, again).outcome)
 
 
 def _repeats(base: Trace, again: Trace) -> bool:
     """Whether a second run over the same batches has the same losses; True where it saw other batches."""
-    if "differs" in (computed.order(base, again).outcome, computed.content(base, again).outcome):
-        return True
-    return losses.seeded(base, again).outcome in ("bit-equal", "indistinct")
+    return _other_batches(base, again) or losses.seeded(base, again).outcome in ("bit-equal", "indistinct")
 
 
 def _parity(order: str, content: str, loss: Check, parameters: Check, *, banded: bool) -> Parity:
@@ -282,10 +290,15 @@ def _redrawn(base: Run, candidate: Run, checks: Sequence[Item]) -> list[str]:
     """What other values, or another order, may come from, where nothing else is known to differ."""
     status = {item.name: item.status for item in checks}
     workers = [_workers(run) for run in (base, candidate)]
-    if "order" in status and status["order"] != "passed" and _other_seeds(base, candidate):
+    if status.get("loss") != "passed" and _other_seeds(base, candidate):
         return [
             "the two runs began under other seeds of torch, as a script that sets none does each time: what "
             "differs may come of that; set one, or give --baseline runs of the base"
+        ]
+    if workers[0] == workers[1] and "failed" in (status.get("order"), status.get("content")):
+        return [
+            "torch began under the same seed; where Python's random or numpy does not, no two runs see the "
+            "same: another run of the base (--baseline RUN) tells, and so does --repeats 2"
         ]
     if workers[0] == workers[1] or status.get("order") != "passed" or status.get("content") == "passed":
         return []

@@ -38,7 +38,8 @@ def render(verdict: Verdict, width: int = WIDTH) -> str:
         lines += hanging(f"{_MARK[item.status]:<14}{item.name:<{names + 2}}", item.words + limit, width)
     lines += [""] * bool(verdict.words)
     lines += [line for words in verdict.words for line in hanging("note: ", words, width)]
-    lines += ["", *hanging(f"{'passed' if verdict.passed else 'FAILED'}: ", _reason(verdict), width)]
+    told = "FAILED" if verdict.parity == "differs" or verdict.failed else "cannot tell"
+    lines += ["", *hanging(f"{'passed' if verdict.passed else told}: ", _reason(verdict), width)]
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
@@ -52,9 +53,8 @@ def speed_words(speed: Speed) -> str:
 
 
 def _reason(verdict: Verdict) -> str:
-    failed = [item.name for item in verdict.items if item.status == "failed"]
-    if failed:
-        return f"{', '.join(failed)} (allowed: {verdict.effect})"
+    if verdict.failed:
+        return f"{', '.join(verdict.failed)} (allowed: {verdict.effect})"
     if not verdict.passed:
         return f"parity is {verdict.parity}, {verdict.effect} was asked for"
     missing = sum(item.status == "not-measured" for item in verdict.items)

@@ -9,7 +9,8 @@ import re
 from typing import Final
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.source import sources
+from hotloop.diagnose.source import loops_around, sources
+from hotloop.findings import Place
 from hotloop.measure.lines import package_of
 
 ADVICE = (
@@ -46,3 +47,10 @@ def steps_environment(evidence: Evidence) -> bool:
         return True
     steps = (found for text in sources(evidence).values() for found in _STEP.finditer(text))
     return any(len(_ANSWERS.findall(one["made"])) >= 2 or _ENVIRONMENT.search(one["of"]) for one in steps)
+
+
+def may_act(evidence: Evidence, place: Place) -> bool:
+    """Whether a line may be work for an environment that is stepped: no line of a loop that only updates."""
+    loop = next(iter(loops_around(evidence, place)), None)
+    updates = loop is not None and ".backward(" in loop.text and not _STEP.search(loop.text)
+    return not updates and steps_environment(evidence)

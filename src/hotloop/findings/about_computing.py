@@ -139,7 +139,7 @@ ENTRIES = {
         ("defer-item",),
     ),
     "host/thread-oversubscription": Entry(
-        "PyTorch computes with more threads than there are cores.",
+        "PyTorch computes with more threads than there are cores free for them.",
         "Set OMP_NUM_THREADS (or torch.set_num_threads) to each process's share of the cores.",
         ("threads",),
     ),

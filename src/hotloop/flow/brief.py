@@ -199,7 +199,9 @@ def _judge(
     run: Path, examination: Examination, report: Mapping[str, Any], effect: Effect
 ) -> list[dict[str, str]]:
     """The commands that show whether the change is right and faster, in order, as they are typed."""
-    command = spelled(report["command"]) or "COMMAND"
+    ended = examination.process.last("exit") if examination.process is not None else {}
+    steps = f"--steps {report['num_steps']} " if ended.get("reason") == "steps" else ""
+    command = f"{steps}-- {spelled(report['command']) or 'COMMAND'}"
     has_evidence = any(one.notes.get("evidence") for one in examination.recording.ranks)
     folder = examination.recording.folder or run
     base = folder if has_evidence else folder.with_name(f"{folder.name}-base")
@@ -208,17 +210,17 @@ def _judge(
     steps = []
     if not has_evidence:
         what = "before the change, record what the command computes:"
-        steps.append({"what": what, "command": f"hotloop run --evidence --out {a} -- {command}"})
+        steps.append({"what": what, "command": f"hotloop run --evidence --out {a} {command}"})
     return [
         *steps,
         {
             "what": "after the change, record it again:",
-            "command": f"hotloop run --evidence --out {b} -- {command}",
+            "command": f"hotloop run --evidence --out {b} {command}",
         },
         {"what": "does it compute the same?", "command": f"hotloop verify --effect {effect} {a} {b}"},
         {"what": "is it faster?", "command": f"hotloop compare {a} {b}"},
         {
             "what": "or judge an edit that is not written yet, both sides launched in turns:",
-            "command": f"hotloop verify --effect {effect} --repeats 3 --patch change.patch -- {command}",
+            "command": f"hotloop verify --effect {effect} --repeats 3 --patch change.patch {command}",
         },
     ]

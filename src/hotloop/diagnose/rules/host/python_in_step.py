@@ -21,7 +21,7 @@ from hotloop.diagnose.python_work import (
     python_in_model,
     shared_loop,
 )
-from hotloop.diagnose.rollouts import ADVICE, steps_environment
+from hotloop.diagnose.rollouts import ADVICE, may_act
 from hotloop.diagnose.series import one_off
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Steps
@@ -180,7 +180,7 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
             "Augment in the dataset or in collate_fn, so that loader workers do it while the model trains; "
             "what is not random needs doing only once."
         )
-    if steps_environment(evidence):
+    if may_act(evidence, group.hottest.place):
         return ADVICE
     if group.nature == "waiting":
         return "Take the waiting out of the step: do it in a thread, less often, or not at all."
