@@ -83,14 +83,13 @@ class Mapping:
 
     def __init__(self, descriptor: int, num_bytes: int, *, offset: int = 0, writable: bool = True) -> None:
         self.num_bytes = num_bytes
-        self.offset = offset
-        self._address = 0
+        self.address = 0  # where the window begins in this process
         protection = mmap.PROT_READ | (mmap.PROT_WRITE if writable else 0)
         address = _libc.mmap(None, num_bytes, protection, mmap.MAP_SHARED, descriptor, offset)
         if address == _FAILED or address is None:
             number = ctypes.get_errno()
             raise OSError(number, f"mapping {num_bytes} bytes of shared memory: {os.strerror(number)}")
-        self._address = address
+        self.address = address
         #: Whoever else hands this on keeps the mapping alive.
         self.__array_interface__ = {
             "version": 3,
@@ -99,11 +98,6 @@ class Mapping:
             "data": (address, not writable),
         }
 
-    @property
-    def address(self) -> int:
-        """Where the window begins in this process."""
-        return self._address
-
     def array(self) -> NDArray[np.uint8]:
         """All bytes of the window as a flat uint8 array whose base keeps this mapping alive."""
         return np.asarray(self)
@@ -111,12 +105,12 @@ class Mapping:
     def will_need(self, offset: int, num_bytes: int) -> None:
         """Ask the kernel to read these bytes from the file without waiting for them; only a hint."""
         first = offset // PAGE_BYTES * PAGE_BYTES
-        _libc.madvise(self._address + first, offset + num_bytes - first, mmap.MADV_WILLNEED)
+        _libc.madvise(self.address + first, offset + num_bytes - first, mmap.MADV_WILLNEED)
 
     def __del__(self) -> None:
-        if self._address:
-            _libc.munmap(self._address, self.num_bytes)
-            self._address = 0
+        if self.address:
+            _libc.munmap(self.address, self.num_bytes)
+            self.address = 0
 
 
 class SharedFile:
