@@ -32,24 +32,17 @@ class Position:
         self.num_given = 0
         self.is_over = False
         self._of = {"base_seed": base_seed, "epoch": epoch}
-        self._start = _Start(loader)
+        self._random = randomness.capture()
+        self._generators = [one.get_state() for one in generators_of(loader)]
+        self._samplers = [_sampler_state(one) for one in _samplers_of(loader)]
         loader._position = self
 
     def state(self) -> dict[str, Any]:
         """Plain data: numbers, lists and uint8 tensors."""
-        return {**self._of, "num_given": self.num_given, "start": self._start.state}
-
-
-class _Start:
-    """The random states and the samplers' own at the beginning of an epoch."""
-
-    def __init__(self, loader: Any) -> None:
-        self._random = randomness.capture()
-        self._generators = [one.get_state() for one in generators_of(loader)]
-        self._samplers = [_sampler_state(one) for one in _samplers_of(loader)]
+        return {**self._of, "num_given": self.num_given, "start": self._start}
 
     @cached_property
-    def state(self) -> dict[str, Any]:
+    def _start(self) -> dict[str, Any]:
         """What the states of all positions of the epoch share; ``torch.load`` takes it without asking."""
         data = pickle.dumps((self._random, self._samplers), pickle.HIGHEST_PROTOCOL)
         return {
