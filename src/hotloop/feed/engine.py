@@ -172,7 +172,7 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
             return False
         slot = self._ring.take(member.number)
         number = self._send_idx
-        first, data = self._count(index)
+        data, first = pickle.dumps(index, pickle.HIGHEST_PROTOCOL), self._count(index)
         self._task_info[number] = Task(number, member, slot, index)
         self._tasks_outstanding += 1
         member.num_tasks += 1
@@ -180,13 +180,9 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         member.link.send((TASK, number, slot.number, slot.capacity, first, data))
         return True
 
-    def _count(self, index: Any) -> tuple[int, bytes]:
-        """The number of the batch's first sample in the epoch, and its indices as bytes."""
-        first = self._num_samples
-        data = pickle.dumps(index, pickle.HIGHEST_PROTOCOL)
-        self._num_samples += len(index) if self._auto_collation else 1
+    def _count(self, index: Any) -> int:
         self._send_idx += 1
-        return first, data
+        return super()._count(index)
 
     def _choose(self) -> Member | None:
         """The worker after the last one; with ``in_order=False`` the next that has room."""

@@ -145,6 +145,12 @@ class Iterating:
         """Whether an epoch was begun and has batches left."""
         return not self._position.is_over
 
+    def _count(self: Any, index: Any) -> int:
+        """The number of the batch's first sample in the epoch."""
+        first: int = self._num_samples
+        self._num_samples += len(index) if self._auto_collation else 1
+        return first
+
     def _draw(self: Any) -> Any:
         """The indices of the next batch; StopIteration where there is none."""
         return as_sized(self._next_index(), self._auto_collation)
@@ -206,12 +212,6 @@ class InlineIterator(Iterating, _SingleProcessDataLoaderIter):  # type: ignore[m
         if self._pin_memory:
             return torch_utils.pin_memory.pin_memory(data, self._pin_memory_device)
         return data
-
-    def _count(self, index: Any) -> int:
-        """The number of the batch's first sample in the epoch."""
-        first = self._num_samples
-        self._num_samples += len(index) if self._auto_collation else 1
-        return int(first)
 
     def _watch(self, indices: Iterator[Any]) -> Iterator[Any]:
         for position, index in enumerate(indices):
