@@ -150,13 +150,10 @@ class Ring:
         return self._window(slot).array()
 
     def _window(self, slot: Slot) -> Mapping:
-        mapping = slot.mapping
-        if mapping is None or mapping.num_bytes < slot.capacity:
+        if slot.mapping is None or slot.mapping.num_bytes < slot.capacity:
             slot.mapping = None  # a pinned window must go before the larger one comes
-            del mapping
             slot.mapping = self._map_slot(self.file.descriptor, slot.capacity, offset=offset_of(slot.number))
-            return slot.mapping
-        return mapping
+        return slot.mapping
 
     def _collect(self) -> None:
         while self._returned:
