@@ -24,7 +24,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, perf_counter_ns, sleep, time
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import IO, Any, Final, Self
 
 from hotloop.errors import UsageError
@@ -302,7 +302,7 @@ class Orphans:
         self._adopts = sys.platform == "linux" and not _adopt(1)
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._adopts:
             _adopt(0)
 

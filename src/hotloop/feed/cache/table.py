@@ -14,7 +14,6 @@ import struct
 import threading
 from enum import IntEnum
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -63,9 +62,7 @@ class SharedLock:
             self._threads.release()
             raise
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             fcntl.flock(self._description, fcntl.LOCK_UN)
         finally:
@@ -284,11 +281,9 @@ class Layouts:
 
     def by_number(self, number: int) -> Layout:
         """The layout of a number that is not ``INLINE``."""
-        found = self._by_number.get(number)
-        if found is None:
+        if number not in self._by_number:
             self._catch_up()
-            found = self._by_number[number]
-        return found
+        return self._by_number[number]
 
     def trailer(self, layout: Layout) -> NDArray[np.uint8]:
         """What goes behind a sample whose layout has no number."""
