@@ -14,7 +14,6 @@ import struct
 import threading
 from enum import IntEnum
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -220,9 +219,6 @@ class Table:
                 self.rows[number, :2] = os.getpid(), own_start()
                 return number
         raise CacheError(f"more than {MAX_PROCESSES} processes share one cache")
-
-    def __reduce__(self) -> Any:
-        raise TypeError("a table is mapped anew by each process")
 
 
 # Layouts that all processes know
