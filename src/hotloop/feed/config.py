@@ -43,7 +43,7 @@ def _is_number(value: Any) -> bool:
 
 
 def _checked(
-    is_right: Callable[[Any], bool], expected: str, made: Callable[[Any], Any]
+    is_right: Callable[[Any], bool], expected: str, made: Callable[[Any], Any] = lambda value: value
 ) -> Callable[[Any], Any]:
     def read(value: Any) -> Any:
         if not is_right(value):
@@ -53,12 +53,8 @@ def _checked(
     return read
 
 
-def _as_it_is(value: Any) -> Any:
-    return value
-
-
 def _choice(*choices: str) -> Callable[[Any], Any]:
-    return _checked(lambda value: value in choices, " or ".join(map(repr, choices)), _as_it_is)
+    return _checked(lambda value: value in choices, " or ".join(map(repr, choices)))
 
 
 def _workers(value: Any) -> int | str:
@@ -87,8 +83,8 @@ def _size(value: Any) -> Any:
     return value
 
 
-_flag = _checked(lambda value: isinstance(value, bool), "true or false", _as_it_is)
-_positive = _checked(lambda value: _is_int(value, 1), "a whole number, 1 or more", _as_it_is)
+_flag = _checked(lambda value: isinstance(value, bool), "true or false")
+_positive = _checked(lambda value: _is_int(value, 1), "a whole number, 1 or more")
 _seconds = _checked(lambda value: _is_number(value) and value >= 0, "a number of seconds", float)
 _gib = _checked(
     lambda value: value == "auto" or (_is_number(value) and value > 0),
