@@ -60,7 +60,8 @@ class Encoded(NamedTuple):
 
 def encode(tree: Any) -> Encoded:
     """The layout of a tree and the bytes of its leaves; big leaves are not copied."""
-    leaves, structure = flatten(tree, _is_whole)
+    # A defaultdict cannot be built from its items alone.
+    leaves, structure = flatten(tree, lambda value: isinstance(value, defaultdict))
     fields, payloads, offset = [], [], 0
     for leaf in leaves:
         kind, dtype, shape, payload = _payload(leaf)
@@ -68,11 +69,6 @@ def encode(tree: Any) -> Encoded:
         payloads.append(payload)
         offset = round_up(offset + payload.nbytes, ALIGNMENT)
     return Encoded(Layout(structure, tuple(fields), offset), payloads)
-
-
-def _is_whole(value: Any) -> bool:
-    """A dictionary that cannot be built from its items alone."""
-    return isinstance(value, defaultdict)
 
 
 def write(encoded: Encoded, into: NDArray[np.uint8]) -> None:
