@@ -144,25 +144,20 @@ def _affinity() -> tuple[float, float]:
         return float(own), float(own)
 
 
+def _sizes(path: Path) -> dict[str, int]:
+    """Bytes by name, of a file of ``proc`` that says them in kB."""
+    pairs = (line.partition(":") for line in read(path).splitlines())
+    return {name: int(value.split()[0]) * 1024 for name, _, value in pairs if value.endswith(" kB")}
+
+
 def _machine_memory(name: str, root: Path) -> int:
-    for line in read(root / "proc/meminfo").splitlines():
-        key, _, value = line.partition(":")
-        if key == name:
-            return int(value.split()[0]) * 1024
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return pages if name == "MemTotal" else pages // 2
+    return _sizes(root / "proc/meminfo").get(name, pages if name == "MemTotal" else pages // 2)
 
 
 def _rlimit_room(root: Path) -> list[int]:
     """What the address space and data limits of this process leave."""
-    used = dict.fromkeys(("VmSize", "VmData"), 0)
-    for line in read(root / "proc/self/status").splitlines():
-        key, _, value = line.partition(":")
-        if key in used:
-            used[key] = int(value.split()[0]) * 1024
-    room = []
-    for kind, key in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
-        limit = resource.getrlimit(kind)[0]
-        if limit != resource.RLIM_INFINITY:
-            room.append(limit - used[key])
-    return room
+    used = _sizes(root / "proc/self/status")
+    kinds = ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData"))
+    limits = [(resource.getrlimit(kind)[0], used.get(name, 0)) for kind, name in kinds]
+    return [limit - taken for limit, taken in limits if limit != resource.RLIM_INFINITY]
