@@ -17,16 +17,7 @@ from hotloop.feed import randomness
 from hotloop.feed.errors import FeedError
 from hotloop.feed.holdings import left_as_it_was
 from hotloop.feed.layout import differences, snapshot
-from hotloop.feed.pipelines import (
-    WHOLE,
-    Pipeline,
-    Remaining,
-    SubsetPipeline,
-    as_it_is,
-    find_composed,
-)
-
-__all__ = ["WHOLE", "Pipeline", "Remaining", "StageError", "find_pipeline", "split_after"]
+from hotloop.feed.pipelines import Pipeline, Remaining, SubsetPipeline, as_it_is, find_composed
 
 
 class StageError(FeedError, ValueError):

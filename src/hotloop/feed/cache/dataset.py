@@ -20,7 +20,8 @@ from hotloop.feed.collating import Out
 from hotloop.feed.determinism import Verdict, check_deterministic
 from hotloop.feed.errors import CacheError
 from hotloop.feed.identity import fingerprint as fingerprints
-from hotloop.feed.stages import Remaining, split_after
+from hotloop.feed.pipelines import Remaining
+from hotloop.feed.stages import split_after
 
 
 class CachedDataset(Dataset[Any]):  # type: ignore[misc,unused-ignore]
@@ -165,7 +166,7 @@ def cached(
         raise ValueError(
             f"{type(dataset).__name__} is iterable: only samples that have a number can be cached"
         )
-    part, remaining = _first_stages(dataset, stage)
+    part, remaining = (dataset, None) if stage is None else split_after(dataset, stage)
     if not allow_random and len(dataset):
         _refuse_random(part, stage)
     meeting, alone = None, ""
@@ -182,14 +183,8 @@ def cached(
     cache = SampleCache(len(dataset), max_bytes=max_bytes, fingerprint=meeting)
     if alone:
         cache.note(alone)
-    return CachedDataset(part, cache, remaining, watch=not allow_random, on_random=on_random)
-
-
-def _first_stages(dataset: Any, stage: str | None) -> tuple[Any, Remaining | None]:
-    if stage is None:
-        return dataset, None
-    part, remaining = split_after(dataset, stage)
-    return part, None if part is dataset else remaining
+    rest = None if part is dataset else remaining
+    return CachedDataset(part, cache, rest, watch=not allow_random, on_random=on_random)
 
 
 def _refuse_random(part: Any, stage: str | None) -> None:
