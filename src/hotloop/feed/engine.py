@@ -120,7 +120,8 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._context = loader.multiprocessing_context or torch.multiprocessing
         self._ring.limit = SPARE_SLOTS
         try:
-            self._start_workers()
+            for _ in range(self._num_workers):
+                self.add_worker()
         except BaseException:
             self._shutdown_workers()
             raise

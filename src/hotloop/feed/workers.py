@@ -7,7 +7,6 @@ import os
 import select
 import signal
 import time
-from collections.abc import Iterable
 from typing import Any, Final
 
 from torch.utils.data import _utils as torch_utils
@@ -115,10 +114,6 @@ class Workers:
     def _arrived(self, member: Member, reply: Reply) -> None:
         raise NotImplementedError
 
-    def _start_workers(self) -> None:
-        for _ in range(self._num_workers):
-            self.add_worker()
-
     def add_worker(self) -> Member:
         """Start one more worker.
 
@@ -133,14 +128,11 @@ class Workers:
             member = _started(self._context, self._setup, number, self._life)
         except OSError as error:
             raise not_started(number, error) from error
-        self._join(member)
-        return member
-
-    def _join(self, member: Member) -> None:
         self._workers.append(member)
         self._by_descriptor[member.link.replies] = member
         self._poll.register(member.link.replies, select.POLLIN)
         self._ring.limit += self._prefetch_factor
+        return member
 
     def _wait(self, deadline: float | None) -> None:
         """Take in what has arrived, waiting for something to arrive.
@@ -178,7 +170,7 @@ class Workers:
             self._fail(member)
 
     def _fail(self, member: Member) -> None:
-        self._failure = explain(member, self._task_info.values(), self._ring.progress, self._oom_kills)
+        self._failure = explain(member, self._task_info, self._ring.progress, self._oom_kills)
         self._shutdown_workers()
         raise self._failure
 
@@ -217,7 +209,7 @@ class Workers:
 # Why a worker is gone
 
 
-def explain(member: Any, tasks: Iterable[Any], progress: Any, oom_kills: int) -> WorkerError:
+def explain(member: Any, tasks: dict[int, Any], progress: Any, oom_kills: int) -> WorkerError:
     """The error for a worker whose process is gone. ``oom_kills``: :func:`count_oom_kills` before."""
     member.process.join(5.0)
     code = member.process.exitcode
@@ -237,12 +229,11 @@ def explain(member: Any, tasks: Iterable[Any], progress: Any, oom_kills: int) ->
                 hint = "somebody sent it, or the machine ran out of memory (see dmesg)"
         elif code in (-signal.SIGSEGV, -signal.SIGBUS, -signal.SIGABRT):
             hint = "native code in the dataset crashed; run with num_workers=0 and python -X faulthandler"
-    by_number = {task.number: task for task in tasks}
-    doing = place_of(member.number, by_number, progress)
+    doing = place_of(member.number, tasks, progress)
     error = WorkerError(
         f"DataLoader worker {member.number} (pid {member.pid}) {cause} while {doing}", hint=hint
     )
-    task = by_number.get(progress[1 + 2 * member.number])
+    task = tasks.get(progress[1 + 2 * member.number])
     error.index = None if task is None or task.reply is not None else task.index
     return error
 
