@@ -94,7 +94,6 @@ class Workers:
     _hung: bool
     _in_order: bool
     _is_draining: bool
-    _num_workers: int
     _pid: int
     _prefetch_factor: int
     _rcvd_idx: int
@@ -109,7 +108,7 @@ class Workers:
         self._poll = select.poll()
         self._by_descriptor: dict[int, Member] = {}
         self._life = Life()
-        self._oom_kills = count_oom_kills()
+        self._oom_kills = cgroups.oom_kills() or 0  # where it does not say
 
     def _arrived(self, member: Member, reply: Reply) -> None:
         raise NotImplementedError
@@ -210,7 +209,7 @@ class Workers:
 
 
 def explain(member: Any, tasks: dict[int, Any], progress: Any, oom_kills: int) -> WorkerError:
-    """The error for a worker whose process is gone. ``oom_kills``: :func:`count_oom_kills` before."""
+    """The error for a worker whose process is gone. ``oom_kills``: how many there were before."""
     member.process.join(5.0)
     code = member.process.exitcode
     hint = None
@@ -222,7 +221,7 @@ def explain(member: Any, tasks: dict[int, Any], progress: Any, oom_kills: int) -
     else:
         cause = f"was killed by {_name(-code)}"
         if code == -signal.SIGKILL:
-            if count_oom_kills() > oom_kills:
+            if (cgroups.oom_kills() or 0) > oom_kills:
                 cause += ": the kernel's out-of-memory killer of this control group"
                 hint = "lower num_workers, prefetch_factor or batch_size, or give the job more memory"
             else:
@@ -282,11 +281,6 @@ def _samples(task: Any) -> str:
         return ""
     text = repr(task.index)
     return f" (samples {text if len(text) <= 200 else text[:200] + '...'})"
-
-
-def count_oom_kills() -> int:
-    """How many processes of this control group the kernel has killed for memory; 0 where it does not say."""
-    return cgroups.oom_kills() or 0
 
 
 def _name(number: int) -> str:

@@ -9,8 +9,7 @@ import os
 import sys
 import time
 import zlib
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,7 +19,7 @@ import torch
 from hotloop.feed.baking import folder as folders
 from hotloop.feed.baking import manifest as manifests
 from hotloop.feed.baking.baked import Baked, Verify, stale
-from hotloop.feed.baking.crew import Note, failure_of, finished, write_parts
+from hotloop.feed.baking.crew import Advance, Note, failure_of, finished, write_parts
 from hotloop.feed.baking.manifest import Manifest
 from hotloop.feed.baking.schema import Schema, infer, split
 from hotloop.feed.budget import usable_cores
@@ -280,10 +279,8 @@ def _say(words: str) -> None:
 PATIENCE_S = 2.0
 _EVERY_S = 0.5
 
-Advance = Callable[[int], None]
 
-
-@contextmanager
+@contextlib.contextmanager
 def progress_line(words: str, total: int, done: int, wanted: bool) -> Iterator[Advance]:
     """Gives a function to call with the number of samples that were added; none where no terminal looks."""
     begun, next_at = done, time.monotonic() + PATIENCE_S
@@ -317,7 +314,7 @@ def write_parts_on_ray(
     parts: list[int],
     *,
     most: int,
-    advance: Callable[[int], None],
+    advance: Advance,
 ) -> None:
     """Write ``parts`` as tasks of the Ray cluster at hand, or of a local one that is started for it.
 
