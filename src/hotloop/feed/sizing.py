@@ -248,7 +248,8 @@ class Sizer:
         """The next setting to measure, and why: the closed form's choice first, then neighbours."""
         cost = best.cost()
         now_s = throughput.iteration_s(cost, best.setting, self.cores)
-        options = [setting for setting in self._candidates(cost) if setting not in self.measured]
+        wanted = throughput.process_settings(cost, most=max(1, self.most_workers))
+        options = [one for one in self._allowed([INLINE, *wanted]) if one not in self.measured]
         if options:
             chosen, predicted_s = throughput.best(cost, self.cores, options)
             less = self._memory(chosen) < self._memory(best.setting)
@@ -265,10 +266,6 @@ class Sizer:
         further = [now._replace(prefetch_factor=f) for f in PREFETCH_FACTORS if f > now.prefetch_factor][:1]
         near = [one for one in self._allowed([more, *further]) if one not in self.measured]
         return (near[0], f"training waits {units.share(waiting)} of its time") if near else None
-
-    def _candidates(self, cost: BatchCost) -> list[Setting]:
-        most = max(1, self.most_workers)
-        return self._allowed([INLINE, *throughput.process_settings(cost, most=most)])
 
     def _allowed(self, settings: Iterable[Setting]) -> list[Setting]:
         # So many workers keep all cores busy: more would only take turns.

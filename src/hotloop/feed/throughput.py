@@ -77,13 +77,11 @@ def iteration_s(cost: BatchCost, setting: Setting, cores: float) -> float:
     return max(steady, _queue_s(times, consume_s, setting))
 
 
-def best(
-    cost: BatchCost, cores: float, candidates: Sequence[Setting], *, within: float = 0.02
-) -> tuple[Setting, float]:
-    """The first candidate within ``within`` of the fastest, and its seconds: order them by what they take."""
+def best(cost: BatchCost, cores: float, candidates: Sequence[Setting]) -> tuple[Setting, float]:
+    """The first candidate within 2 % of the fastest, and its seconds: order them by what they take."""
     predicted = [(setting, iteration_s(cost, setting, cores)) for setting in candidates]
     fastest = min(seconds for _, seconds in predicted)
-    return next(pair for pair in predicted if pair[1] <= fastest * (1 + within))
+    return next(pair for pair in predicted if pair[1] <= fastest * 1.02)
 
 
 def process_settings(
