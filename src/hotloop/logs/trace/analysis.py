@@ -204,8 +204,8 @@ def _device(trace: Trace, host: Host, main: int, window: Window) -> Device | Non
         collective_alone_s=(working.total_ns - computing.total_ns) / 1e9,
         copy_alone_s=(busy.total_ns - working.total_ns) / 1e9,
         idle=idle_pieces(host, main, mine, busy.gaps(window.start, window.end)),
-        kernels=_event_rows(trace, events.where(~copying)),
-        copies=_event_rows(trace, events.where(copying)),
+        kernels=_rows(trace, events.where(~copying), duration[~copying]),
+        copies=_rows(trace, events.where(copying), duration[copying]),
         plain_float32_s=int(duration[matrix & plain].sum()) / 1e9,
     )
 
@@ -225,7 +225,7 @@ def _operators(trace: Trace, host: Host, window: Window) -> tuple[Row, ...]:
     calls = host.calls
     operator = np.array([label.kind == HOST and not _STEP.match(label.name) for label in trace.labels])
     inside = operator[calls.label] & (calls.start >= window.start) & (calls.start < window.end)
-    return _rows(calls.label[inside], host.self_ns[inside], names=trace.name)
+    return _rows(trace, calls.where(inside), host.self_ns[inside])
 
 
 def _by_label(trace: Trace, classify: Callable[[str], str | bool]) -> npt.NDArray[Any]:
@@ -233,27 +233,21 @@ def _by_label(trace: Trace, classify: Callable[[str], str | bool]) -> npt.NDArra
     return np.array([classify(label.name) for label in trace.labels])
 
 
-def _rows(
-    key: npt.NDArray[Any],
-    ns: Ints,
-    num_bytes: Ints | None = None,
-    names: Callable[[int], str] = str,
-) -> tuple[Row, ...]:
-    """Counts and sums per key, the longest in all first."""
-    keys, position = np.unique(key, return_inverse=True)
-    count = np.bincount(position, minlength=len(keys))
-    seconds = np.bincount(position, ns, minlength=len(keys)) / 1e9
-    moved = (
-        np.zeros(len(keys)) if num_bytes is None else np.bincount(position, num_bytes, minlength=len(keys))
-    )
+def _rows(trace: Trace, events: Events, ns: Ints) -> tuple[Row, ...]:
+    """Counts and sums of events by name, the longest in all first."""
+    label, position = np.unique(events.label, return_inverse=True)
+    count = np.bincount(position, minlength=len(label))
+    took = np.bincount(position, ns, minlength=len(label)) / 1e9
+    moved = np.bincount(position, np.maximum(events.num_bytes, 0), minlength=len(label))
     return tuple(
-        Row(name=names(keys[at]), count=int(count[at]), seconds=float(seconds[at]), num_bytes=int(moved[at]))
-        for at in np.argsort(-seconds)[:_NUM_ROWS].tolist()
+        Row(
+            name=trace.name(label[at]),
+            count=int(count[at]),
+            seconds=float(took[at]),
+            num_bytes=int(moved[at]),
+        )
+        for at in np.argsort(-took)[:_NUM_ROWS].tolist()
     )
-
-
-def _event_rows(trace: Trace, events: Events) -> tuple[Row, ...]:
-    return _rows(events.label, events.end - events.start, np.maximum(events.num_bytes, 0), trace.name)
 
 
 def _properties(trace: Trace, device: int) -> dict[str, Any]:
