@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
@@ -222,8 +222,7 @@ def nanoseconds(numbers: tuple[bytes, ...]) -> Ints:
     """Microseconds as written, exact where they have three decimals or none."""
     text = b" ".join(numbers)
     if max(map(len, numbers)) < _MAX_DIGITS:
-        points = sum(1 for number in numbers if number[-4:-3] == b".")
-        if points == len(numbers):
+        if all(number[-4:-3] == b"." for number in numbers):
             return _parsed(text.replace(b".", b""))
         if b"." not in text:
             return _parsed(text) * 1000
@@ -289,7 +288,4 @@ def union(events: Events) -> Spans:
 def clipped(events: Events, start: int, end: int) -> Events:
     """The events of a window, cut to it."""
     inside = events.where((events.end > start) & (events.start < end))
-    columns = dict(vars(inside))
-    columns["start"] = np.maximum(inside.start, start)
-    columns["end"] = np.minimum(inside.end, end)
-    return Events(**columns)
+    return replace(inside, start=np.maximum(inside.start, start), end=np.minimum(inside.end, end))

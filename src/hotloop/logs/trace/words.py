@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 import numpy as np
 
@@ -144,7 +144,8 @@ def _device(analysis: Analysis, device: Device) -> Section:
 
 def _table(title: str, analysis: Analysis, rows: tuple[Row, ...], words: Callable[[str], str]) -> Section:
     lines = [f"{_each(row, analysis)}  {words(row.name)}{_rate(row)}" for row in rows[:_NUM_LINES]]
-    return Section(title=f"{title} (per step)", lines=tuple(lines), data={"rows": _data(rows)})
+    data = {"rows": [dict(vars(row)) for row in rows[:_NUM_DATA]]}
+    return Section(title=f"{title} (per step)", lines=tuple(lines), data=data)
 
 
 def _share_line(name: str, seconds: float, analysis: Analysis) -> str:
@@ -159,7 +160,3 @@ def _each(row: Row, analysis: Analysis) -> str:
 
 def _rate(row: Row) -> str:
     return f" at {size(row.num_bytes / row.seconds)}/s" if row.num_bytes and row.seconds else ""
-
-
-def _data(rows: Iterable[Row]) -> list[dict[str, Any]]:
-    return [dict(vars(row)) for row in list(rows)[:_NUM_DATA]]
