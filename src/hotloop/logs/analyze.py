@@ -25,7 +25,8 @@ from hotloop.logs.text import Read, compiled, read_text
 from hotloop.logs.words import changed_along, recognized, sections, verdict
 
 _RULES: Final = (
-    training.losses, training.trends, resources.data, resources.memory, training.pauses, resources.device
+    training.losses, training.average, training.decay, resources.data_wait, resources.cache, resources.memory,
+    training.pauses, resources.device,
 )  # fmt: skip
 #: What reads a file of a kind; all else is text.
 _READERS: Final = {

@@ -19,13 +19,8 @@ from hotloop.logs.meanings import Floats, Stream
 _HIT_RATE = 0.6
 
 
-def data(log: Log) -> Iterator[Finding]:
-    """The share of the step that is data time, and a cache that misses."""
-    yield from _data_wait(log)
-    yield from _cache(log)
-
-
-def _data_wait(log: Log) -> Iterator[Finding]:
+def data_wait(log: Log) -> Iterator[Finding]:
+    """The share of the step that is data time."""
     wait = next((phase for phase in log.phases if phase.name == "data_wait"), None)
     found = log.column("data_time")
     if wait is None or found is None or wait.share < WORTH or np.isfinite(found[1]).sum() < 3:
@@ -50,7 +45,8 @@ def _data_wait(log: Log) -> Iterator[Finding]:
     )
 
 
-def _cache(log: Log) -> Iterator[Finding]:
+def cache(log: Log) -> Iterator[Finding]:
+    """A cache that misses."""
     found = log.column("hit_rate")
     if found is None:
         return

@@ -148,18 +148,10 @@ _DECAY = 0.10
 _SHORT = 100
 
 
-def trends(log: Log) -> Iterator[Finding]:
-    """Decay, and averages read as rates."""
-    series = log.series
-    if series is not None:
-        yield from _average(log, series)
-        yield from _decay(log, series)
-
-
-def _decay(log: Log, series: Series) -> Iterator[Finding]:
+def decay(log: Log) -> Iterator[Finding]:
     """The rate ends lower than it was, and does not come back."""
-    levels, starts = log.levels, log.starts
-    if len(levels) < 2:
+    series, levels, starts = log.series, log.levels, log.starts
+    if series is None or len(levels) < 2:
         return
     last = levels[-1]
     best = int(np.argmax(levels[:-1]))
@@ -209,9 +201,10 @@ def _advice(along: tuple[str, ...]) -> str:
     return "Look at what happened at that step, and for what grows with every step: lists, kept losses."
 
 
-def _average(log: Log, series: Series) -> Iterator[Finding]:
+def average(log: Log) -> Iterator[Finding]:
     """A printed rate that is an average since some start, where the rate of now is another one."""
-    if series.printed is None:
+    series = log.series
+    if series is None or series.printed is None:
         return
     printed = series.printed
     first, last = float(printed[: max(1, len(printed) // 10)].mean()), float(printed[-1])
