@@ -36,10 +36,7 @@ def segments(values: Floats) -> list[int]:
         logs = np.median(logs[:whole].reshape(-1, block), axis=1)
     clipped = _without_outliers(logs)
     cuts = _merged(clipped, _pelt(clipped, _noise(clipped), 3 if len(clipped) < 40 else 5))
-    exact = [0]
-    for cut in cuts[1:]:
-        exact.append(int(good[min(cut * block, len(good) - 1)]))
-    return exact
+    return [0, *(int(good[min(cut * block, len(good) - 1)]) for cut in cuts[1:])]
 
 
 def level(values: Floats) -> float:

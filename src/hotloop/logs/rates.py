@@ -41,9 +41,7 @@ class Series:
 def rates(streams: Sequence[Stream]) -> Series | None:
     """The best series of a file, None where nothing tells a rate."""
     found = [series for stream in streams if stream.mode == "train" for series in _of_stream(stream)]
-    if not found:
-        return None
-    return max(found, key=_worth)
+    return max(found, key=_worth, default=None)
 
 
 def _worth(series: Series) -> tuple[bool, bool, float, float]:

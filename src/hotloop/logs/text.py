@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -274,15 +275,12 @@ class _TextReader:
 
 def _alike(lines: list[bytes], words: list[bytes]) -> dict[bytes, list[int]]:
     """Lines by what they have besides digits, and by the numbers that are part of names."""
-    found: dict[bytes, list[int]] = {}
+    found: dict[bytes, list[int]] = defaultdict(list)
     for i, text in enumerate(words):
-        if text in found:
-            found[text].append(i)
-        else:
-            found[text] = [i]
+        found[text].append(i)
     for text in [text for text in found if _NUMBERED.search(text)]:
         for i in found.pop(text):
-            found.setdefault(text + b" ".join(_THEIR_NUMBER.findall(lines[i])), []).append(i)
+            found[text + b" ".join(_THEIR_NUMBER.findall(lines[i]))].append(i)
     return found
 
 
