@@ -104,8 +104,10 @@ def analyzed(trace: Trace) -> Analysis | None:
     if not len(trace.calls) and not len(trace.device):
         return None
     host = walk(trace.calls, own_phases(trace))
-    main = _main_thread(trace, host)
-    window = _window(trace, _steps(trace, main))
+    numbers = _step_numbers(trace)
+    marks = trace.calls.where(np.isin(trace.calls.label, list(numbers)))
+    main = _main_thread(marks, host)
+    window = _window(trace, _steps(marks.where(marks.thread == main), numbers))
     spans = Spans(start=np.array([window.start]), end=np.array([window.end]))
     return Analysis(
         trace=trace,
@@ -114,11 +116,11 @@ def analyzed(trace: Trace) -> Analysis | None:
         device=_device(trace, host, main, window) if len(trace.device) else None,
         host=cut(host.view(main, main), spans),
         operators=_operators(trace, host, window),
-        doubt=_doubt(trace, window),
+        doubt=_doubt(trace, window, marks),
     )
 
 
-def _doubt(trace: Trace, window: Window) -> str:
+def _doubt(trace: Trace, window: Window, marks: Events) -> str:
     """Why the device's time cannot be told, "" where it can.
 
     Calls and kernels are not in the order of time in a file: one that breaks off has holes anywhere.
@@ -131,15 +133,12 @@ def _doubt(trace: Trace, window: Window) -> str:
     done = matching(calls.correlation[launch], trace.device.correlation) >= 0
     if len(trace.device) and len(done) and done.mean() < _COMPLETE:
         return f"The kernels of {share(1 - float(done.mean()))} of the launches are not in the trace"
-    marks = np.isin(trace.calls.label, list(_step_numbers(trace)))
-    processes = {trace.threads[thread][0] for thread in np.unique(trace.calls.thread[marks]).tolist()}
+    processes = {trace.threads[thread][0] for thread in np.unique(marks.thread).tolist()}
     return "These are the traces of several processes in one file" if len(processes) > 1 else ""
 
 
-def _steps(trace: Trace, main: int) -> tuple[tuple[int, int, int], ...]:
-    numbers = _step_numbers(trace)
-    marked = trace.calls.where(np.isin(trace.calls.label, list(numbers)) & (trace.calls.thread == main))
-    rows = zip(marked.label.tolist(), marked.start.tolist(), marked.end.tolist(), strict=True)
+def _steps(marks: Events, numbers: dict[int, int]) -> tuple[tuple[int, int, int], ...]:
+    rows = zip(marks.label.tolist(), marks.start.tolist(), marks.end.tolist(), strict=True)
     return tuple((numbers[label], start, end) for label, start, end in rows)
 
 
@@ -149,11 +148,10 @@ def _step_numbers(trace: Trace) -> dict[int, int]:
     return {at: int(match[1]) for at, match in found.items() if match}
 
 
-def _main_thread(trace: Trace, host: Host) -> int:
+def _main_thread(marks: Events, host: Host) -> int:
     """The thread that marks the steps; without marks the one with the most recorded time."""
-    marked = trace.calls.thread[np.isin(trace.calls.label, list(_step_numbers(trace)))]
-    if len(marked):
-        return int(np.bincount(marked).argmax())
+    if len(marks):
+        return int(np.bincount(marks.thread).argmax())
     if not len(host.calls):
         return -1
     return int(np.bincount(host.calls.thread, host.self_ns.astype(np.float64)).argmax())
