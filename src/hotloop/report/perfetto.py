@@ -55,7 +55,7 @@ def events(recording: Recording, ranks: Sequence[Steps], *, max_events: int = MA
     for process in recording.ranks:
         yield from _process(recording, process, f"rank {process.rank}", budget, "training thread")
         if process.pid in by_pid:
-            yield from _steps(recording, process, by_pid[process.pid], budget, _STEPS)
+            yield from _steps(recording, process, by_pid[process.pid], budget)
         for index, worker in enumerate(process.workers):
             yield from _process(recording, worker, f"rank {worker.rank} worker {index}", budget, "batches")
 
@@ -68,11 +68,11 @@ def _process(recording: Recording, process: Process, name: str, budget: int, spa
     rows, half = process.rows, max(1, budget // 4)
     if len(rows) > 2 * half:
         rows = np.concatenate([rows[:half], rows[-half:]])
-    yield from _spans(recording, process, rows, _SPANS)
-    yield from _samples(recording, process, rows, _SAMPLES)
+    yield from _spans(recording, process, rows)
+    yield from _samples(recording, process, rows)
 
 
-def _steps(recording: Recording, process: Process, measured: Steps, most: int, tid: int) -> Iterator[Event]:
+def _steps(recording: Recording, process: Process, measured: Steps, most: int) -> Iterator[Event]:
     """One slice per step, its phases in the arguments; of more than ``most`` steps the slowest."""
     offset = (process.start_ns - recording.start_ns) / 1e3
     slowest = np.argsort(measured.start_s - measured.end_s, kind="stable")[: max(1, most)]
@@ -83,32 +83,36 @@ def _steps(recording: Recording, process: Process, measured: Steps, most: int, t
             for name, seconds in zip(PHASES, measured.phases[index], strict=True)
             if seconds > 0
         }
-        yield _slice(process.pid, tid, f"step {index}", "step", start + offset, end + offset, phases)
+        yield _slice(process.pid, _STEPS, f"step {index}", "step", start + offset, end + offset, phases)
 
 
-def _spans(recording: Recording, process: Process, rows: Rows, tid: int) -> Iterator[Event]:
-    """One slice per span, properly nested: a child never ends after its parent, whatever rounding did."""
-    spans_ = rows[~np.isin(rows["kind"], NO_SPAN)]
-    lengths = durations_ns(spans_)
-    order = np.lexsort((-lengths, spans_["start"]))
+def _spans(recording: Recording, process: Process, rows: Rows) -> Iterator[Event]:
+    """One slice per span."""
+    for row, start, end, _, name, arguments in nested(process, rows[~np.isin(rows["kind"], NO_SPAN)]):
+        category = r.KIND_NAMES.get(int(row["kind"]), "?")
+        since, until = ((at - recording.start_ns) / 1e3 for at in (start, end))
+        yield _slice(process.pid, _SPANS, name, category, since, until, arguments)
+
+
+def nested(process: Process, rows: Rows) -> Iterator[tuple[Any, int, int, int, str, Event]]:
+    """(row, start, end, depth, what it is called, what is known of it) by start, properly nested: a child
+    never ends after its parent, whatever rounding did.
+    """
+    lengths = durations_ns(rows)
+    order = np.lexsort((-lengths, rows["start"]))
     places = {note.get("id"): note for note in process.notes.get("site", [])}
     modules = {note.get("id"): note for note in process.notes.get("name", [])}
     open_ends: list[int] = []
-    for row, length in zip(spans_[order], lengths[order].tolist(), strict=True):
+    for row, length in zip(rows[order], lengths[order].tolist(), strict=True):
         start = int(row["start"])
-        end = start + length
         while open_ends and open_ends[-1] <= start:
             open_ends.pop()
-        if open_ends:
-            end = min(end, open_ends[-1])
+        end = min([start + length, *open_ends[-1:]])
+        yield row, start, end, len(open_ends), *described(row, places, modules)
         open_ends.append(end)
-        name, arguments = described(row, places, modules)
-        category = r.KIND_NAMES.get(int(row["kind"]), "?")
-        since, until = ((at - recording.start_ns) / 1e3 for at in (start, end))
-        yield _slice(process.pid, tid, name, category, since, until, arguments)
 
 
-def _samples(recording: Recording, process: Process, rows: Rows, tid: int) -> Iterator[Event]:
+def _samples(recording: Recording, process: Process, rows: Rows) -> Iterator[Event]:
     """One slice per run of equal stacks; a sample stands for the time since the one before it."""
     taken = rows[rows["kind"] == r.SAMPLE]
     if not len(taken):
@@ -123,7 +127,7 @@ def _samples(recording: Recording, process: Process, rows: Rows, tid: int) -> It
     for first, last in zip(firsts.tolist(), lasts.tolist(), strict=True):
         name, arguments = _stack(stacks.get(int(taken["value"][first]), {}), last - first + 1)
         since, until = ((int(at) - recording.start_ns) / 1e3 for at in (starts[first], ends[last]))
-        yield _slice(process.pid, tid, name, "sample", since, until, arguments)
+        yield _slice(process.pid, _SAMPLES, name, "sample", since, until, arguments)
 
 
 def described(row: Any, places: Mapping[Any, Any], modules: Mapping[Any, Any]) -> tuple[str, Event]:

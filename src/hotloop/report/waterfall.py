@@ -14,7 +14,7 @@ from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 from hotloop.record.recording import Process, durations_ns
 from hotloop.report import words
-from hotloop.report.perfetto import NO_SPAN, described
+from hotloop.report.perfetto import NO_SPAN, nested
 
 #: Spans of one lane: the longest; a step with an evaluation has thousands.
 _MAX_SPANS: Final = 250
@@ -74,27 +74,14 @@ def _spans(
     if not inside:
         taken = taken[taken["start"].astype(np.int64) + durations_ns(taken) > begin]
     taken = taken[~np.isin(taken["kind"], (*NO_SPAN, row.ORDER, row.CONTENT))]
-    lengths = durations_ns(taken)
     if len(taken) > _MAX_SPANS:
-        longest = np.sort(np.argsort(-lengths, kind="stable")[:_MAX_SPANS])
-        taken, lengths = taken[longest], lengths[longest]
-    places = {note.get("id"): note for note in process.notes.get("site", [])}
-    modules = {note.get("id"): note for note in process.notes.get("name", [])}
+        taken = taken[np.sort(np.argsort(-durations_ns(taken), kind="stable")[:_MAX_SPANS])]
     cwd = process.first("process").get("cwd")
-    open_ends: list[int] = []
-    found = []
-    for at in np.lexsort((-lengths, taken["start"])).tolist():
-        start, length = int(taken["start"][at]), int(lengths[at])
-        while open_ends and open_ends[-1] <= start:
-            open_ends.pop()
-        depth = len(open_ends)
-        open_ends.append(start + length)
-        if depth < _MAX_DEPTH:
-            name, more = described(taken[at], places, modules)
-            said = _words(name, more, cwd)
-            phase = _phase(taken[at], evaluates)
-            found.append([(start - begin) / 1e9, length / 1e9, depth, phase, said])
-    return found
+    return [
+        [(start - begin) / 1e9, (end - start) / 1e9, depth, _phase(one, evaluates), _words(name, more, cwd)]
+        for one, start, end, depth, name, more in nested(process, taken)
+        if depth < _MAX_DEPTH
+    ]
 
 
 def _phase(one: Any, evaluates: bool) -> str:
