@@ -79,20 +79,19 @@ def line(item: LineCost, main: Steps, sources: Sources) -> dict[str, Any]:
     }
 
 
-def loader(item: LoaderUse, main: Steps, sources: Sources) -> dict[str, Any]:
+def loader(item: LoaderUse, sources: Sources) -> dict[str, Any]:
     """A loader: settings, how long the loop waited for it and its batches took to make, its hottest lines."""
+    total = item.lines_total_s
     return {
         **{name: getattr(item, name) for name in _PLAIN},
         **{name: _summary(getattr(item, name)) for name in _SUMMARIZED},
         "iterator_start_s": _summary(item.iter_s),
         "ready_batches": _summary(item.ready),
-        "lines": [_worker_line(entry, item, sources) for entry in item.lines[:_MAX_LINES]],
+        "lines": [
+            {**_line(entry, sources), "share": entry.seconds / total if total > 0 else 0.0}
+            for entry in item.lines[:_MAX_LINES]
+        ],
     }
-
-
-def _worker_line(item: LineCost, owner: LoaderUse, sources: Sources) -> dict[str, Any]:
-    total = owner.lines_total_s
-    return {**_line(item, sources), "share": item.seconds / total if total > 0 else 0.0}
 
 
 def _line(item: LineCost, sources: Sources) -> dict[str, Any]:

@@ -262,7 +262,7 @@ def _details(main: Steps | None, sources: Sources) -> dict[str, Any]:
         return {**{name: [] for name in lists}, "sites": {}, "device": None, "facts": {}}
     return {
         "lines": [excerpts.line(item, main, sources) for item in main.lines[:_MAX_LINES]],
-        "loaders": [excerpts.loader(item, main, sources) for item in main.loaders],
+        "loaders": [excerpts.loader(item, sources) for item in main.loaders],
         "sites": _sites(main, sources),
         "modules": main.modules[:_MAX_MODULES],
         "evaluations": [_interval(item) for item in main.evaluations[:_MAX_INTERVALS]],
