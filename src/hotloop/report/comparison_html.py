@@ -116,11 +116,7 @@ def _findings(facts: Sequence[dict[str, Any]]) -> list[tuple[str, str, list[str]
     first = facts[0]["findings"]
     found = []
     for name in dict.fromkeys(name for fact in facts for name in fact["findings"]):
-        cells = ["found" if name in first else "–"]
-        for fact in facts[1:]:
-            here = name in fact["findings"]
-            cells.append(
-                ("found" if name in first else "new") if here else ("gone" if name in first else "–")
-            )
+        own, there, missing = ("found", "found", "gone") if name in first else ("–", "new", "–")
+        cells = [own, *(there if name in fact["findings"] else missing for fact in facts[1:])]
         found.append((name, ENTRIES[name].title if name in ENTRIES else "", cells))
     return found
