@@ -47,6 +47,9 @@ SEVERITY_CODES: Final = {"high": "1;31", "medium": "33", "low": "36", "info": "2
 #: What a program or a notebook observed of itself.
 NO_COMMAND: Final = "a block of a running process"
 
+#: Columns a text takes in a terminal; East Asian wide characters take two, combining ones none.
+cells: Final = cell_len
+
 #: Words that no shell takes apart; letters of every language, unlike those of ``shlex``.
 _SAFE: Final = re.compile(r"[\w@%+=:,./-]+")
 
@@ -101,11 +104,6 @@ def cut(text: str, limit: int, *, front: bool = False) -> str:
     if front:
         return "…" + set_cell_size(text[::-1], max(0, limit - 1)).rstrip()[::-1]
     return set_cell_size(text, max(0, limit - 1)).rstrip() + "…"
-
-
-def cells(text: str) -> int:
-    """Columns a text takes in a terminal; East Asian wide characters take two, combining ones none."""
-    return cell_len(text)
 
 
 def wrap(text: str, width: int) -> list[str]:
