@@ -52,12 +52,10 @@ def site_costs(seen: Seen, phase: Bytes, places: Places) -> dict[str, tuple[Site
     for name, (kind, operations) in VIEWS.items():
         index = np.flatnonzero(counted & (spans.kind == kind))
         if len(index):
-            costs = _costs(spans, phase, index, operations, places)
-            views[name] = tuple(sorted(costs, key=lambda cost: -cost.seconds))
+            views[name] = _costs(spans, phase, index, operations, places)
     again = np.flatnonzero(counted & (phase == COLUMN["forward"]) & _again(seen))
     if len(again) and 2 * len(np.unique(seen.stepping.of(spans.start[again]))) > len(seen.stepping):
-        costs = _costs(spans, phase, again, (), places)
-        views["again"] = tuple(sorted(costs, key=lambda cost: -cost.seconds))
+        views["again"] = _costs(spans, phase, again, (), places)
     return views
 
 
@@ -73,7 +71,7 @@ def _again(seen: Seen) -> Bools:
 
 def _costs(
     spans: Spans, phase: Bytes, index: Ints, operations: tuple[str, ...], places: Places
-) -> list[SiteCost]:
+) -> tuple[SiteCost, ...]:
     key = (spans.site[index].astype(np.int64) << 16) | spans.obj[index]
     keys, group = np.unique(key, return_inverse=True)
     count = np.bincount(group)
@@ -88,7 +86,7 @@ def _costs(
         name: np.bincount(group, weights=(spans.flags[index] & bit) != 0) / count
         for name, bit in (TRANSFER_FLAGS.items() if kind == row.TRANSFER else ())
     }
-    return [
+    costs = (
         SiteCost(
             place=places.site(int(keys[i]) >> 16),
             operation=dict(enumerate(operations)).get(int(keys[i]) & 0xFFFF) or "other",
@@ -99,7 +97,8 @@ def _costs(
             in_step=bool(in_step[i]),
         )
         for i in range(len(keys))
-    ]
+    )
+    return tuple(sorted(costs, key=lambda cost: -cost.seconds))
 
 
 def intervals(seen: Seen, found: Regions, loop: Loop, places: Places, samples: Table) -> tuple[Interval, ...]:
