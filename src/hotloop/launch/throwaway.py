@@ -294,11 +294,10 @@ def _named(command: Sequence[str]) -> list[Path]:
     """The folders that a command's words name; devices and what is in /proc are none."""
     found = []
     for word in command:
-        path = Path.cwd() / (word.partition("=")[2] or word)
+        named = Path(word.partition("=")[2] or word)
         with contextlib.suppress(OSError, ValueError, RuntimeError):  # too long, not to be read: no folder
-            real = path.resolve()
-            absolute = Path(word.partition("=")[2] or word).is_absolute()
-            if real.is_dir() or real.is_file() or (absolute and not real.exists()):
+            real = named.resolve()
+            if real.is_dir() or real.is_file() or (named.is_absolute() and not real.exists()):
                 found.append(next(one for one in (real, *real.parents) if _is_folder(one)))
     return [one for one in dict.fromkeys(found) if not one.is_relative_to("/proc") and one != Path("/")]
 
