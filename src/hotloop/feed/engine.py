@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import sys
@@ -36,7 +37,9 @@ class PinnedMapping(Mapping):
         self._owner = os.getpid()
         self.is_pinned = int(torch.cuda.cudart().cudaHostRegister(self.address, num_bytes, 0)) == 0
         if not self.is_pinned:
-            _forget_error()
+            # CUDA remembers what it refused until somebody asks: let it not be blamed on the next kernel.
+            with contextlib.suppress(RuntimeError):
+                torch.zeros(1, device="cuda")
 
     def __del__(self) -> None:
         if self.is_pinned and self._owner == os.getpid() and not sys.is_finalizing():
@@ -44,14 +47,6 @@ class PinnedMapping(Mapping):
             torch.cuda.synchronize()  # a copy may still be reading; windows are replaced rarely
             torch.cuda.cudart().cudaHostUnregister(self.address)
         super().__del__()
-
-
-def _forget_error() -> None:
-    """CUDA remembers what it refused until somebody asks: let it not be blamed on the next kernel."""
-    try:
-        torch.zeros(1, device="cuda")
-    except RuntimeError:
-        pass
 
 
 def last_copy() -> Any:

@@ -133,7 +133,8 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
         leaves: list[Any] = [None] * len(self._schema.leaves)
         columns = zip(self._schema.columns, self._files.columns, self._dtypes, strict=True)
         for column, table, dtype in columns:
-            fill = partial(_fill, table, rows, column.field.num_bytes)
+            size = column.field.num_bytes
+            fill = partial(gather, table.reshape(-1), rows * size, size=size)
             leaves[column.position] = filled(fill, len(rows), column.field, dtype, out)
         if self._schema.loose:
             loose = [loose_leaves(self._schema, record, self.trust) for record in records]
@@ -175,10 +176,6 @@ class Baked(Dataset[Any]):  # type: ignore[misc]  # torch is not followed
             part = row // self.manifest.part_samples
             path = self.path / manifests.record_file(part)
             raise manifests.damaged(path, f"sample {row} (part {part}): {error}") from error
-
-
-def _fill(table: Bytes, rows: Rows, num_bytes: int, into: torch.Tensor) -> None:
-    gather(table.reshape(-1), rows * num_bytes, into, num_bytes)
 
 
 def _batch_of(schema: Schema) -> tuple[Batch | None, list[torch.dtype]]:
