@@ -217,9 +217,7 @@ def _difference(first: Encoded, second: Encoded, position: int) -> str:
     if before.shape != after.shape:
         return f"shape {before.shape} first, then {after.shape}"
     old, new = first.payloads[position], second.payloads[position]
-    if np.array_equal(old, new):
-        return ""
-    if before.kind == PICKLED and _equal(old, new):
+    if np.array_equal(old, new) or (before.kind == PICKLED and _equal(old, new)):
         return ""
     return _amount(before, old, new)
 

@@ -10,7 +10,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from hotloop.feed import layout
 from hotloop.feed import layout as layouts
 from hotloop.feed.cache.shared import Shared
 from hotloop.feed.cache.table import INLINE, READY, Header, fence
@@ -120,7 +119,7 @@ class SampleReader:
         except OSError:
             return MISSING  # this process cannot map it
         of, payload = shared.layouts.layout(one["layout"][index], sample)
-        return layout.read(of, payload, copy=False)
+        return layouts.read(of, payload, copy=False)
 
     def gather(self, indices: NDArray[np.int64], out: Out | None) -> Any:
         """The collated batch, or MISSING if not all samples are here and alike."""
