@@ -41,10 +41,8 @@ from hotloop.launch.machine import Gpus
 
 #: After this many samples the interval doubles, and again after as many: a day of training stays small.
 THIN_AFTER: Final = 2000
-_VMSTAT: Final = {
-    "workingset_refault_file": "refaults",
-    "workingset_refault": "refaults",  # before Linux 5.9
-}
+#: Pages that were read again soon after they were evicted; the second before Linux 5.9.
+_REFAULTS: Final = ("workingset_refault_file", "workingset_refault")
 
 Row = dict[str, float]
 
@@ -82,12 +80,9 @@ def _counters() -> dict[str, float]:
 
 
 def _vmstat() -> dict[str, float]:
-    found: dict[str, float] = {}
-    for line in cgroups.read(Path("/proc/vmstat")).splitlines():
-        name, _, value = line.partition(" ")
-        if name in _VMSTAT:
-            found[_VMSTAT[name]] = float(value)
-    return found
+    pairs = (line.partition(" ") for line in cgroups.read(Path("/proc/vmstat")).splitlines())
+    found = [float(value) for name, _, value in pairs if name in _REFAULTS]
+    return {"refaults": found[-1]} if found else {}
 
 
 class Sampler:
