@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, Final
 
 from jinja2 import Environment, FileSystemLoader, pass_context
-from jinja2.runtime import Context
 from markdown_it import MarkdownIt
 from markupsafe import Markup, escape
 from pygments.lexers.python import PythonLexer
@@ -113,10 +112,10 @@ def environment() -> Environment:
         "phase": lambda name: language.said(words.PHASE_WORDS.get(name, name)),
         "color": _color,
         "place": pass_context(
-            lambda context, where, limit=None: words.place(where, _cwd(context), limit=limit)
+            lambda context, where, limit=None: words.place(where, context.get("cwd"), limit=limit)
         ),
-        "path": pass_context(lambda context, file: words.path(file, _cwd(context))),
-        "written": pass_context(lambda context, by: words.written(by, _cwd(context))),
+        "path": pass_context(lambda context, file: words.path(file, context.get("cwd"))),
+        "written": pass_context(lambda context, by: words.written(by, context.get("cwd"))),
         "sentences": _sentences,
         "python": python,
         "excerpt": excerpt,
@@ -133,11 +132,6 @@ def _finalized(value: Any) -> Any:
     if isinstance(value, Markup):
         return value
     return "\n".join(map(words.clean, str(value).split("\n")))
-
-
-def _cwd(context: Context) -> str | None:
-    found: str | None = context.get("cwd")
-    return found
 
 
 def _color(name: str, index: int = 0) -> str:
