@@ -107,9 +107,8 @@ def analyze(
                 continue
             logs.append(log)
             parts.append(part_of(log, source))
-    findings = [finding for part in parts for finding in part.findings]
-    findings += training.uneven_ranks(logs, traces)
-    findings = _sorted(findings)
+    found = [finding for part in parts for finding in part.findings]
+    findings = _sorted([*found, *training.uneven_ranks(logs, traces)])
     return Analysis(parts=tuple(parts), findings=tuple(findings), verdict=_overall(parts, findings))
 
 
@@ -223,10 +222,9 @@ def _sorted(findings: Iterable[Finding]) -> list[Finding]:
 
 
 def _overall(parts: Sequence[Part], findings: Sequence[Finding]) -> str:
-    said = [part for part in parts if part.verdict]
     if findings and findings[0].severity != "info":
         return findings[0].message
-    return said[0].verdict if said else "Nothing was recognized."
+    return next((part.verdict for part in parts if part.verdict), "Nothing was recognized.")
 
 
 # Which format a file has

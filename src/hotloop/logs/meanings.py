@@ -213,9 +213,7 @@ def _scaled(role: str, name: str, unit: str) -> tuple[str, float] | None:
         return role, 0.01
     if unit in _SECONDS and name in ("step", "iter", "iteration", "batch"):
         return "time", _SECONDS[unit]
-    if unit in _SECONDS and role in ("step", "epoch", "batch_size"):
-        return "stage:" + name, _SECONDS[unit]
-    if role == "loss" and unit in _SECONDS:
+    if unit in _SECONDS and role in ("step", "epoch", "batch_size", "loss"):
         return "stage:" + name, _SECONDS[unit]
     return role, 1.0
 

@@ -238,8 +238,7 @@ def _number_roles(
 def _stage_role(prefix: str, unit: str, *, named: bool) -> tuple[tuple[str, float], ...]:
     """A duration under a name of the file's own, numbers in the name included: ``Stage 8 (...): 586.9ms``."""
     if match := _STAGE.search(prefix):
-        name = re.sub(r"[ _-]+", " ", match[0].lower())
-        name = re.sub(r"stage(\d)", r"stage \1", name)
+        name = re.sub(r"[ _-]?(\d+)", r" \1", match[0].lower())
     elif not named:  # in brackets behind another number: a mean, a repetition
         return ()
     else:
