@@ -86,12 +86,11 @@ class Journal:
         found: list[dict[str, Any]] = []
         good = 0
         for line in self._path.read_bytes().splitlines(keepends=True):
+            if not line.endswith(b"\n"):
+                break
             try:
                 found.append(json.loads(line))
             except ValueError:
-                break
-            if not line.endswith(b"\n"):
-                del found[-1]
                 break
             good += len(line)
         os.truncate(self._path, good)

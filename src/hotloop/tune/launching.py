@@ -128,9 +128,7 @@ class Launcher:
 
     def room(self, seconds: float, key: str = "") -> bool:
         """Whether the budget has room for so many seconds; what is in the journal costs nothing."""
-        if key and self.known(key):
-            return True
-        if self.left_s > seconds:
+        if (key and self.known(key)) or self.left_s > seconds:
             return True
         self.spent = True
         return False
