@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from torch.utils.data import Subset
@@ -55,20 +56,15 @@ class Reader:
         around: Callable[[Callable[[Any], Any], Any], Any],
         watch: Callable[[Iterator[Any]], Iterator[Any]] | None,
     ) -> None:
-        dataset, collate = reading.dataset, reading.collate_fn
+        dataset = reading.dataset
+        collate: Callable[[Any], Any] = partial(around, reading.collate_fn)
         if reading.gathers:
-            dataset = _Gathering(dataset, out, around)
-            self._fetcher = _DatasetKind.create_fetcher(reading.kind, dataset, True, as_it_is, False)
-        else:
-            if reading.singly:
-                dataset = _Singly(dataset)
-            self._fetcher = _DatasetKind.create_fetcher(
-                reading.kind,
-                dataset,
-                reading.auto_collation,
-                lambda samples: around(collate, samples),
-                reading.drop_last,
-            )
+            dataset, collate = _Gathering(dataset, out, around), as_it_is
+        elif reading.singly:
+            dataset = _Singly(dataset)
+        self._fetcher = _DatasetKind.create_fetcher(
+            reading.kind, dataset, reading.auto_collation, collate, reading.drop_last
+        )
         self._one_by_one = (
             reading.auto_collation and not reading.is_iterable and not getattr(dataset, "__getitems__", None)
         )
