@@ -61,7 +61,7 @@ def to_json(
 def effect(arm: Arm, draws: Sequence[str] = ()) -> Effect:
     """The furthest that any remedy of an arm may go, samples or their order drawn from these generators."""
     found: list[Effect] = [effect_of(one) for one in arm]
-    if draws and any(one.remedy.id in OTHER_DRAWS for one in arm):
+    if _draws_others(arm, draws):
         found.append("numeric")
     return max(found, key=EFFECTS.index, default="exact")
 
@@ -239,7 +239,7 @@ def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
 def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[str]:
     verify = ["hotloop", "verify", "--effect", effect(tuned.best, tuned.draws), "--throw-away"]
     verify += asked(tuned.best, patch)
-    if not _draws_others(tuned):
+    if not _draws_others(tuned.best, tuned.draws):
         return ["verify it:", f"    {shlex.join([*verify, '--', *command])}"]
     again = ["hotloop", "run", "--evidence", "--throw-away", "--out", "another-seed", "--", *command]
     return [
@@ -249,9 +249,9 @@ def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[st
     ]
 
 
-def _draws_others(tuned: Tuned) -> bool:
+def _draws_others(arm: Arm, draws: Sequence[str]) -> bool:
     """Whether the samples are not those of the unmodified run: they draw random numbers, and others."""
-    return bool(tuned.draws) and any(one.remedy.id in OTHER_DRAWS for one in tuned.best)
+    return bool(draws) and any(one.remedy.id in OTHER_DRAWS for one in arm)
 
 
 def _left(tuned: Tuned) -> list[str]:

@@ -50,8 +50,7 @@ def edited(arm: Arm) -> Arm:
 
 def live(arm: Arm) -> Arm:
     """The remedies of an arm that are in force without a patch."""
-    written = edited(arm)
-    return tuple(one for one in arm if one not in written)
+    return tuple(one for one in arm if one.is_live)
 
 
 def effect_of(one: Applied) -> Effect:
