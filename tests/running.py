@@ -95,16 +95,16 @@ def run_observed(
 
 def hotloop(
     *words: object,
-    folder: Path,
+    folder: Path | None = None,
     env: Mapping[str, str] | None = None,
     timeout: float = 240,
     warm: bool = True,
     first: str = "",
 ) -> subprocess.CompletedProcess[str]:
-    """``hotloop WORDS`` in ``folder``, after the statements ``first``; it and the files that it runs are
-    children of a warm process.
+    """``hotloop WORDS`` in ``folder``, after the statements ``first``; it and its files run as children of a
+    warm process.
     """
-    arguments = list(map(str, words))
+    arguments, folder = list(map(str, words)), folder or Path.cwd()
     surroundings = {name: value for name, value in os.environ.items() if not name.startswith("HOTLOOP_")}
     surroundings |= {"OMP_NUM_THREADS": "1", **(env or {})}
     surroundings.pop("PYTHONPATH", None)
@@ -119,9 +119,11 @@ def hotloop(
 
 
 def python(
-    *words: object, folder: Path, env: Mapping[str, str] | None = None, timeout: float = 300
+    *words: object, folder: Path, script: str = "", env: Mapping[str, str] | None = None, timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """``python WORDS`` in ``folder``, in a process of its own that can import hotloop."""
+    """``python WORDS`` in ``folder``, where ``script`` is train.py, in a process that can import hotloop."""
+    if script:
+        (folder / "train.py").write_text(script)
     return subprocess.run(
         [sys.executable, *map(str, words)],
         cwd=folder, env={**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **(env or {})},

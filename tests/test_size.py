@@ -16,32 +16,32 @@ PACKAGE = ROOT / "src" / "hotloop"
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
     "audit": 3300,
-    "bootstrap": 288,
-    "cli": 2587,
-    "compare": 2083,
-    "diagnose": 8238,
+    "bootstrap": 308,
+    "cli": 2595,
+    "compare": 2116,
+    "diagnose": 8256,
     "doctor": 516,
-    "feed": 10181,
+    "feed": 10086,
     "findings": 700,
     "fix": 4996,
-    "flow": 3322,
+    "flow": 3351,
     "footprint": 593,
     "hooks": 491,
     "integrations": 281,
-    "launch": 1515,
-    "logs": 5055,
+    "launch": 1514,
+    "logs": 5018,
     "mcp": 368,
-    "measure": 4054,
+    "measure": 4053,
     "model": 786,
     "modules": 1008,
     "monitor": 1641,
-    "probe": 6275,
+    "probe": 6278,
     "record": 2545,
-    "remedy": 3922,
-    "report": 3140,
+    "remedy": 3927,
+    "report": 3118,
     "source": 2164,
     "state": 670,
-    "tune": 3926,
+    "tune": 3932,
     "whatif": 1769,
 }
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -62,7 +62,7 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_987, 10_000
+HOUSE, ADDED = 69_965, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_997, 140
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from tests import running
+from tests.running import hotloop
 
 CONFIG = """\
 data:
@@ -57,22 +56,18 @@ for x, y in training_loader(cfg):
 """
 
 
-def hotloop(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    return running.hotloop(*arguments, folder=cwd)
-
-
 @pytest.fixture(scope="module")
 def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("landmarks")
     for name, text in (("config.yaml", CONFIG), ("data.py", DATA), ("train.py", TRAIN)):
         (folder / name).write_text(text)
-    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=folder)
+    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=folder)
     assert done.returncode == 0, done.stderr
     return folder
 
 
 def test_each_value_that_was_not_in_effect_is_named_with_who_decided(project: Path) -> None:
-    done = hotloop("audit", "--run", "run", "--json", cwd=project)
+    done = hotloop("audit", "--run", "run", "--json", folder=project)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     found = {
@@ -95,17 +90,17 @@ def test_each_value_that_was_not_in_effect_is_named_with_who_decided(project: Pa
 
 
 def test_the_table_and_the_report_show_it(project: Path) -> None:
-    table = hotloop("audit", "--run", "run", cwd=project).stdout
+    table = hotloop("audit", "--run", "run", folder=project).stdout
     assert "! num_workers      24          1          config.yaml:2\n" in table
     assert "< train.py:9 sets cudnn_benchmark to False\n" in table
-    report = hotloop("report", "run", cwd=project).stdout
+    report = hotloop("report", "run", folder=project).stdout
     assert "cudnn_benchmark is False, configured True (config.yaml:7); train.py:9 sets" in report
     assert max(len(line) for line in table.splitlines()) <= 80
 
 
 def test_files_that_changed_since_the_run_are_pointed_out(project: Path, tmp_path: Path) -> None:
     os.utime(project / "data.py", (2_000_000_000, 2_000_000_000))
-    assert "1 of the run's files changed since" in hotloop("audit", "--run", "run", cwd=project).stderr
-    missing = hotloop("audit", "--run", str(tmp_path / "none"), cwd=project)
+    assert "1 of the run's files changed since" in hotloop("audit", "--run", "run", folder=project).stderr
+    missing = hotloop("audit", "--run", str(tmp_path / "none"), folder=project)
     assert missing.returncode == 2
     assert "Traceback" not in missing.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
 from functools import partial
@@ -180,6 +181,17 @@ def test_an_error_in_the_users_sitecustomize_is_reported_as_site_would(tmp_path:
     done = with_own("raise ValueError('theirs')\n", "print(1)", tmp_path)
     assert done.stdout == "1\n"
     assert "ValueError: theirs" in done.stderr
+
+
+def test_evidence_seeds_what_has_no_seed_and_leaves_the_scripts_own(tmp_path: Path) -> None:
+    draw = "import numpy, torch\nprint(random.random(), numpy.random.rand(), torch.rand(1).item())"
+    asked = {"HOTLOOP_EVIDENCE": "1", "HOTLOOP_SEED": "0"}
+    scripts = [f"import random\n{own}\n{draw}" for own in ("", "", "random.seed(5)")]
+    said = [
+        run_observed(script, folder=tmp_path / f"{at}", env=asked, warm=False).stdout.split()
+        for at, script in enumerate(scripts)
+    ]
+    assert said[0] == said[1] and said[2] == [repr(random.Random(5).random()), *said[0][1:]]
 
 
 def test_torchrun_ranks_and_modules_are_observed_and_stop_together(tmp_path: Path) -> None:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import shlex
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
 from typing import Any
 
 import pytest
-from tests import running
+from tests.running import hotloop
 
 from hotloop import load
 from hotloop.flow import brief as brief_of
@@ -43,10 +42,6 @@ SCRIPT = dedent(
 )
 
 
-def hotloop(cwd: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    return running.hotloop(*words, folder=cwd)
-
-
 def test_a_program_reads_a_run_as_the_report_says_it(project: Path) -> None:
     found = load(project / "run")
     report = json.loads((project / "run" / "report.json").read_text())
@@ -62,7 +57,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a script that waits for its samples, and its run."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "train.py").write_text(SCRIPT)
-    done = hotloop(folder, "run", "--evidence", "--out", "run", "--", sys.executable, "train.py")
+    done = hotloop("run", "--evidence", "--out", "run", "--", sys.executable, "train.py", folder=folder)
     assert done.returncode == 0, done.stderr
     return folder
 
@@ -75,7 +70,7 @@ def found(project: Path) -> dict[str, Any]:
 def test_a_brief_of_random_samples_names_no_cache(tmp_path: Path) -> None:
     text = SCRIPT.replace("(8,), i / 128)", "(8,), i / 128) + torch.randn(8)").replace("128\n", "40\n", 1)
     (tmp_path / "train.py").write_text(text)
-    hotloop(tmp_path, "run", "--out", "run", "--", sys.executable, "train.py")
+    hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=tmp_path)
     document = brief(tmp_path / "run", "input/slow-sample")
     assert "cache-samples" not in [one["id"] for one in document["remedies"]]
     assert document["effect"] == "numeric"
@@ -115,24 +110,24 @@ def test_the_document_marks_the_line_and_has_each_command(found: dict[str, Any])
 def test_its_commands_judge_a_change_written_by_its_words(project: Path, found: dict[str, Any]) -> None:
     (project / "train.py").write_text(SCRIPT.replace("batch_size=2,", "batch_size=2, num_workers=2,"))
     after, same, faster, _ = [shlex.split(one["command"]) for one in found["judge"]]
-    assert hotloop(project, *after[1:]).returncode == 0
-    verified = hotloop(project, *same[1:])
+    assert hotloop(*after[1:], folder=project).returncode == 0
+    verified = hotloop(*same[1:], folder=project)
     assert verified.returncode == 0, verified.stdout
-    compared = json.loads(hotloop(project, *faster[1:], "--json").stdout)
+    compared = json.loads(hotloop(*faster[1:], "--json", folder=project).stdout)
     assert compared["comparisons"][0]["ratio"] > 1
     (project / "train.py").write_text(SCRIPT)
 
 
 def test_a_finding_is_named_by_number_or_id_and_others_are_listed(project: Path) -> None:
-    done = hotloop(project, "brief", "run", "input/single-process", "--json")
+    done = hotloop("brief", "run", "input/single-process", "--json", folder=project)
     number = str(json.loads(done.stdout)["number"])
     assert brief(project / "run", number)["id"] == "input/single-process"
-    done = hotloop(project, "brief", "run", "input/no-such")
+    done = hotloop("brief", "run", "input/no-such", folder=project)
     assert done.returncode == 2 and f"{number} input/single-process" in done.stderr
 
 
 @pytest.mark.nightly
 def test_without_evidence_the_base_is_recorded_first(project: Path) -> None:
-    assert hotloop(project, "run", "--out", "bare", "--", sys.executable, "train.py").returncode == 0
+    assert hotloop("run", "--out", "bare", "--", sys.executable, "train.py", folder=project).returncode == 0
     first = brief(project / "bare")["judge"][0]["command"]
     assert first.startswith(f"hotloop run --evidence --out {project}/bare-base -- ")

@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests import running
+from tests.running import hotloop
 
 from hotloop.cli import demo, run
 from hotloop.cli.arguments import run_of
@@ -19,10 +19,6 @@ from hotloop.cli.main import main
 from hotloop.cli.output import folded, status
 
 SRC = Path(__file__).resolve().parents[2] / "src"
-
-
-def hotloop(*arguments: str, cwd: Path | None = None, warm: bool = True) -> subprocess.CompletedProcess[str]:
-    return running.hotloop(*arguments, folder=cwd or Path.cwd(), warm=warm)
 
 
 @pytest.mark.parametrize(
@@ -41,7 +37,7 @@ def hotloop(*arguments: str, cwd: Path | None = None, warm: bool = True) -> subp
     ],
 )
 def test_bad_input_is_one_clear_error_and_exit_2(arguments: list[str], words: str, tmp_path: Path) -> None:
-    done = hotloop(*arguments, cwd=tmp_path)
+    done = hotloop(*arguments, folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert words in done.stderr and "Traceback" not in done.stderr
 
@@ -55,7 +51,7 @@ def test_a_run_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_folder_is_named_for_the_script_not_for_an_option_of_its_launcher(tmp_path: Path) -> None:
     (tmp_path / "fit.py").write_text("")
-    done = hotloop("run", "--", sys.executable, "-W", "ignore", "fit.py", cwd=tmp_path)
+    done = hotloop("run", "--", sys.executable, "-W", "ignore", "fit.py", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     (folder,) = (tmp_path / "hotloop-runs").iterdir()
     assert folder.name.endswith("-fit")
@@ -63,7 +59,7 @@ def test_a_run_folder_is_named_for_the_script_not_for_an_option_of_its_launcher(
 
 def test_a_mistyped_script_starts_nothing_and_leaves_nothing(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text("")
-    done = hotloop("run", "--", "python", "trian.py", cwd=tmp_path)
+    done = hotloop("run", "--", "python", "trian.py", folder=tmp_path)
     assert done.returncode == 2
     assert "no file trian.py" in done.stderr and "did you mean train.py?" in done.stderr
     assert [one.name for one in tmp_path.iterdir()] == ["train.py"]
@@ -72,7 +68,7 @@ def test_a_mistyped_script_starts_nothing_and_leaves_nothing(tmp_path: Path) -> 
 def test_a_folder_of_trials_names_the_runs_inside(tmp_path: Path) -> None:
     (tmp_path / "tuned" / "trials" / "000").mkdir(parents=True)
     (tmp_path / "tuned" / "trials" / "000" / "run.json").write_text("{}")
-    done = hotloop("report", "tuned", cwd=tmp_path)
+    done = hotloop("report", "tuned", folder=tmp_path)
     assert done.returncode == 2 and "give one of them: tuned/trials/000" in done.stderr
 
 
@@ -148,7 +144,7 @@ for batch in torch.utils.data.DataLoader(Slow(), sampler=range(9), num_workers={
 )
 def test_a_run_without_a_step_says_where_it_stood(tmp_path: Path, workers: int, line: int) -> None:
     (tmp_path / "train.py").write_text(WAITING.format(workers=workers))
-    hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path)
+    hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=tmp_path)
     verdict = json.loads((tmp_path / "run" / "report.json").read_text())["verdict"]
     assert verdict.startswith("No training step was seen: ")
     assert f"hottest line train.py:{line}" in verdict
@@ -159,7 +155,7 @@ def test_a_run_without_a_step_says_where_it_stood(tmp_path: Path, workers: int, 
 def test_a_python_without_torch_is_named_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libtorch_cpu.so: cannot open it')\n")
     (tmp_path / "train.py").write_text("import torch\n")
-    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path, warm=False)
+    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=tmp_path, warm=False)
     assert done.returncode == 1
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["without_torch"] == [sys.executable]
@@ -179,7 +175,7 @@ def test_what_keeps_a_torch_that_is_there_from_being_imported_is_named(tmp_path:
     name = file.removesuffix(".py")
     (own / "torch.py").write_text(f"import {name}\n{name}.Random\n" if file else "{}['a b']\n")
     (own / "train.py").write_text("import torch\n")
-    done = hotloop("run", "--out", "run", "--", sys.executable, "own/train.py", cwd=tmp_path, warm=False)
+    done = hotloop("run", "--out", "run", "--", sys.executable, "own/train.py", folder=tmp_path, warm=False)
     assert done.returncode == 1
     words = " ".join(done.stderr.split())
     shadowed = f"Import torch raised AttributeError: module '{name}' has no attribute 'Random'."
@@ -215,11 +211,11 @@ def test_a_terminal_gets_colours_unless_told_not_to(
 
 def test_a_verification_that_cannot_begin_leaves_nothing_and_writes_into_no_run(tmp_path: Path) -> None:
     words = ("verify", "--apply", "num-workers=2", "--out")
-    done = hotloop(*words, "new", "--", "no-such-program", cwd=tmp_path)
+    done = hotloop(*words, "new", "--", "no-such-program", folder=tmp_path)
     assert done.returncode == 2 and "command not found: no-such-program" in done.stderr
     assert not list(tmp_path.iterdir())
     (tmp_path / "report.json").write_text("{}")
-    done = hotloop(*words, str(tmp_path), "--", "sh", "-c", "exit 3", cwd=tmp_path)
+    done = hotloop(*words, str(tmp_path), "--", "sh", "-c", "exit 3", folder=tmp_path)
     assert done.returncode == 2 and f"{tmp_path} is not empty" in done.stderr
     assert [path.name for path in tmp_path.iterdir()] == ["report.json"]
 
@@ -257,7 +253,7 @@ def test_without_a_run_the_newest_is_meant(
 def test_nothing_to_work_on_and_wrong_names_are_mistakes(tmp_path: Path, words: list[str], said: str) -> None:
     if words != ["audit"]:
         (tmp_path / "empty.py").write_text("data = []\n")
-    done = hotloop(*words, cwd=tmp_path)
+    done = hotloop(*words, folder=tmp_path)
     assert done.returncode == 2
     assert said in done.stderr and "Traceback" not in done.stderr
 
@@ -308,7 +304,7 @@ def test_what_takes_long_is_said_in_a_pipe_too(
 
 
 def test_remedies_are_listed_by_name_and_by_finding() -> None:
-    one = running.hotloop("remedies", folder=Path.cwd(), env={"COLUMNS": "50"}).stdout
+    one = hotloop("remedies", folder=Path.cwd(), env={"COLUMNS": "50"}).stdout
     assert "\nnum-workers=NUM_WORKERS  exact, live and source\n" in one
     assert all(len(line) <= 50 for line in one.splitlines())
     asked = json.loads(hotloop("remedies", "--json", "input/single-process").stdout)

@@ -34,7 +34,7 @@ def test_what_moved_is_named(slower: Comparison) -> None:
 def test_a_phase_that_others_may_have_stretched_is_in_doubt() -> None:
     base, slow = (run_of(run(kind), kind) for kind in ("none", "slow"))
     at = np.arange(0.0, 60.0, 0.5)
-    waiting = {"t_s": at, "cpu_ratio": 0 * at, "main_cpu_s": at * 0.01, "core_wait_s": at * 0.99}
+    waiting = {"t_s": at, "cpu_ratio": 0 * at, "main_cpu_s": at * 0.001, "core_wait_s": at}
     beside = replace(
         slow.recording, system={"t_s": at, "cpu_ratio": 1 + 0 * at}, process_system={slow.lead.pid: waiting}
     )

@@ -7,14 +7,13 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Mapping
 from pathlib import Path
 from textwrap import dedent
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests import running
+from tests.running import hotloop
 
 from hotloop.fix import check
 
@@ -74,19 +73,13 @@ TRAIN = """
 CONFIG = "# a run\ndata:\n  batch_size: 4   # a step\n  num_workers: 2  # of this machine\n"
 
 
-def hotloop(
-    *words: str | Path, cwd: Path, env: Mapping[str, str] | None = None
-) -> subprocess.CompletedProcess[str]:
-    return running.hotloop(*words, folder=cwd, env=env)
-
-
 def words_of(done: subprocess.CompletedProcess[str]) -> str:
     """What was said, without its line ends."""
     return " ".join(done.stderr.split())
 
 
 def observed(project: Path, run: Path, *arguments: str) -> dict[str, object]:
-    done = hotloop("run", "--out", run, "--", sys.executable, "train.py", *arguments, cwd=project)
+    done = hotloop("run", "--out", run, "--", sys.executable, "train.py", *arguments, folder=project)
     assert done.returncode == 0, done.stderr
     report: dict[str, object] = json.loads((run / "report.json").read_text())
     return report
@@ -134,7 +127,7 @@ def test_the_patch_proves_itself_applies_and_removes_the_finding(
     (tmp_path / "typed" / "run.json").write_text(told)
     (tmp_path / "python").symlink_to("/bin/false")  # of another environment, and first on PATH
     other = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = running.hotloop("fix", "--trust", tmp_path / "typed", folder=folder, env=other, warm=False)
+    done = hotloop("fix", "--trust", tmp_path / "typed", folder=folder, env=other, warm=False)
     assert done.returncode == 0, done.stderr
     assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     assert tree(folder) == before
@@ -151,7 +144,7 @@ def test_several_remedies_become_one_patch_that_is_proven_up_to_an_update(projec
     words = [
         "--apply", "num-workers=1", "--apply", "prefetch-factor=3", "--apply", "cudnn-benchmark", "--json",
     ]  # fmt: skip
-    done = hotloop("fix", *words, run, cwd=folder)
+    done = hotloop("fix", *words, run, folder=folder)
     assert done.returncode == 0, done.stderr
     answer = json.loads(done.stdout)
     assert answer["schema"] == 1 and answer["check"]["passed"] is True
@@ -166,13 +159,13 @@ def test_several_remedies_become_one_patch_that_is_proven_up_to_an_update(projec
 
 def test_write_changes_the_files_and_refuses_what_changed_since(project: tuple[Path, Path]) -> None:
     folder, run = project
-    done = hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, cwd=folder)
+    done = hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, folder=folder)
     assert done.returncode == 0, done.stderr
     assert "        pin_memory=True,\n" in (folder / "train.py").read_text()
     written = tree(folder)
-    again = hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, cwd=folder)
+    again = hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, folder=folder)
     assert again.stdout == "" and "train.py changed since the run" in words_of(again)
-    unasked = hotloop("fix", "--no-check", run, cwd=folder)
+    unasked = hotloop("fix", "--no-check", run, folder=folder)
     assert (unasked.returncode, unasked.stdout) == (1, ""), words_of(unasked)
     assert "\n    give the DataLoader num_workers=2\n" in unasked.stderr
     assert tree(folder) == written
@@ -183,7 +176,7 @@ def test_a_file_that_cannot_be_written_leaves_everything_as_it_was(project: tupl
     folder, run = project
     before = tree(folder)
     (folder / "train.py").chmod(0o444)
-    done = hotloop("fix", "--no-check", "--write", "--apply", "num-workers=1", run, cwd=folder)
+    done = hotloop("fix", "--no-check", "--write", "--apply", "num-workers=1", run, folder=folder)
     assert done.returncode == 2 and "train.py cannot be written" in words_of(done)
     assert tree(folder) == before
 
@@ -191,14 +184,14 @@ def test_a_file_that_cannot_be_written_leaves_everything_as_it_was(project: tupl
 def test_a_copy_that_fails_is_said_and_nothing_is_written(project: tuple[Path, Path]) -> None:
     folder, run = project
     before = tree(folder)
-    done = hotloop("fix", "--write", run, cwd=folder, env={"FAIL": "1"})
+    done = hotloop("fix", "--write", run, folder=folder, env={"FAIL": "1"})
     assert done.returncode == 1 and "ended with exit code 1: no data here" in words_of(done)
     assert tree(folder) == before
 
 
 def test_a_copy_that_hangs_is_ended(project: tuple[Path, Path]) -> None:
     folder, run = project
-    done = hotloop("fix", "--timeout", "6", run, cwd=folder, env={"HANG": "1"})
+    done = hotloop("fix", "--timeout", "6", run, folder=folder, env={"HANG": "1"})
     assert done.returncode == 0
     assert "not checked: the patched copy was not done after 6.00 s" in words_of(done)
     assert done.stdout.startswith("diff --git")
@@ -214,8 +207,8 @@ def test_a_script_that_goes_to_its_folder_first(project: tuple[Path, Path], tmp_
     script.chmod(0o755)
     (inner / "go.sh").write_text('cd "$(dirname "$0")"\nexec ./train.py\n')
     command = ["--", "sh", "inner/go.sh"]
-    assert hotloop("run", "--out", tmp_path / "run", *command, cwd=tmp_path / "home").returncode == 0
-    done = hotloop("fix", tmp_path / "run", cwd=tmp_path / "home")
+    assert hotloop("run", "--out", tmp_path / "run", *command, folder=tmp_path / "home").returncode == 0
+    done = hotloop("fix", tmp_path / "run", folder=tmp_path / "home")
     assert done.returncode == 0, done.stderr
     assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     git(inner, "apply", given=done.stdout)
@@ -240,7 +233,7 @@ def test_of_the_loaders_that_a_factory_built_the_training_one_is_changed(
     (inner / "train.py").write_text(text)
     (inner / "config.yaml").write_text("data:\n  batch_size: 4\n")
     observed(inner, tmp_path / "run")
-    done = hotloop("fix", "--apply", "num-workers=2", tmp_path / "run", cwd=inner)
+    done = hotloop("fix", "--apply", "num-workers=2", tmp_path / "run", folder=inner)
     assert done.returncode == 0, done.stderr
     assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     git(inner, "apply", given=done.stdout)
@@ -254,7 +247,7 @@ def test_what_a_run_writes_elsewhere_is_left_alone(project: tuple[Path, Path], t
     outside = tmp_path / "outside"
     observed(folder, tmp_path / "run", "--out", str(outside))
     outside.rmdir()
-    done = hotloop("fix", tmp_path / "run", cwd=folder)
+    done = hotloop("fix", tmp_path / "run", folder=folder)
     assert done.returncode == 0
     assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     assert not outside.exists()
@@ -274,21 +267,21 @@ def test_what_a_run_writes_elsewhere_is_left_alone(project: tuple[Path, Path], t
 def test_mistakes_are_told_in_words(project: tuple[Path, Path], words: list[str], said: str) -> None:
     folder, run = project
     done = hotloop(
-        "fix", *words[:-1], *([run, words[-1]] if len(words) == 1 else [words[-1], run]), cwd=folder
+        "fix", *words[:-1], *([run, words[-1]] if len(words) == 1 else [words[-1], run]), folder=folder
     )
     assert done.returncode == 2 and said in words_of(done) and "Traceback" not in words_of(done)
 
 
 def test_only_the_paths_given_are_changed(project: tuple[Path, Path]) -> None:
     folder, run = project
-    done = hotloop("fix", "--no-check", "--apply", "num-workers=1", run, "config.yaml", cwd=folder)
+    done = hotloop("fix", "--no-check", "--apply", "num-workers=1", run, "config.yaml", folder=folder)
     assert done.returncode == 1 and done.stdout == ""
     assert "num-workers: not written. train.py: it lies outside the paths given" in words_of(done)
 
 
 def test_a_cache_in_memory_is_no_file_that_a_trial_must_not_write(project: tuple[Path, Path]) -> None:
     folder, run = project
-    done = hotloop("fix", "--apply", "cache-samples", run, cwd=folder)
+    done = hotloop("fix", "--apply", "cache-samples", run, folder=folder)
     assert done.returncode == 0, done.stderr
     assert "checked: the patched copy runs to its first update" in words_of(done)
     assert "+    return DataLoader(\n" not in done.stdout and "cached(dataset)" in done.stdout
@@ -337,10 +330,10 @@ PARTS = """
 def test_what_a_loop_reads_of_its_batches_and_where_it_moves_them_is_seen(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(PARTS).lstrip())
     meta = {"HOTLOOP_ACCELERATOR": "meta"}
-    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path, env=meta)
+    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=tmp_path, env=meta)
     assert done.returncode == 0, done.stderr
     asked = ("--apply", "device-prefetch", "--apply", "drop-unused-fields")
-    done = hotloop("fix", "run", *asked, cwd=tmp_path, env=meta)
+    done = hotloop("fix", "run", *asked, folder=tmp_path, env=meta)
     assert done.returncode == 0, done.stderr
     changed = [line for line in done.stdout.splitlines() if line[:1] in "+-" and line[1:2] not in "+-"]
     assert changed == [
@@ -378,7 +371,7 @@ for epoch in range(8):
 def test_what_could_not_be_written_is_not_offered(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(EVALUATED)
     observed(tmp_path, tmp_path / "run")
-    done = hotloop("fix", tmp_path / "run", cwd=tmp_path)
+    done = hotloop("fix", tmp_path / "run", folder=tmp_path)
     words = words_of(done)
     assert "less-frequent-evaluation: not written. train.py" in words, done.stderr
     assert "no `if ... % N == 0` stands around it" in words
@@ -412,11 +405,11 @@ for epoch in range(80):
 def test_workers_that_short_epochs_start_anew_are_not_written(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SHORT)
     observed(tmp_path, tmp_path / "run")
-    done = hotloop("fix", "--json", tmp_path / "run", cwd=tmp_path)
+    done = hotloop("fix", "--json", tmp_path / "run", folder=tmp_path)
     found = json.loads(done.stdout)
     assert found["patch"] == "" and any("num-workers" in one for one in found["not_asked_for"]), done.stderr
     assert "--allow semantic" in found["predicted"][0]
-    done = hotloop("fix", "--no-check", "--allow", "semantic", tmp_path / "run", cwd=tmp_path)
+    done = hotloop("fix", "--no-check", "--allow", "semantic", tmp_path / "run", folder=tmp_path)
     assert "persistent_workers=True" in done.stdout
 
 
@@ -451,7 +444,7 @@ def test_a_copy_that_fails_in_its_first_backward_is_not_said_to_run(
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path.parent / f"{tmp_path.name}-inductor"))
     (tmp_path / "train.py").write_text(FAILS_PATCHED)
     observed(tmp_path, tmp_path / "run")
-    done = hotloop("fix", "--apply", "fused-optimizer", tmp_path / "run", cwd=tmp_path)
+    done = hotloop("fix", "--apply", "fused-optimizer", tmp_path / "run", folder=tmp_path)
     words = words_of(done)
     assert "checked" not in words
     assert done.returncode == 1 and "exit code 1" in words, done.stderr
@@ -487,7 +480,7 @@ def test_rewritten_code_is_trained_beside_what_it_was(tmp_path: Path, other: str
     (tmp_path / "train.py").write_text(REWRITTEN)
     observed(tmp_path, tmp_path / "run")
     words = ["--apply", "fused-attention", "--write", tmp_path / "run"]
-    done = hotloop("fix", *words, cwd=tmp_path, env={"OTHER": other})
+    done = hotloop("fix", *words, folder=tmp_path, env={"OTHER": other})
     text = (tmp_path / "train.py").read_text()
     if other:
         assert done.returncode == 1 and text == REWRITTEN, done.stderr

@@ -65,14 +65,10 @@ sys.stderr.write(f"total {total!r}\\n")
 """
 
 
-def run(folder: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-    (folder / "train.py").write_text(SCRIPT)
-    return running.python(*command, folder=folder, env=more)
-
-
 def what_if(folder: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
     """The rows by intervention, the blocks, and what the script said at its end ("" where it was ended)."""
-    done = run(folder, "-m", "hotloop", "what-if", "--out", "r", "--json", *words)
+    asked = ("-m", "hotloop", "what-if", "--out", "r", "--json", *words)
+    done = running.python(*asked, folder=folder, script=SCRIPT)
     assert done.stdout, done.stderr
     (process,) = open_recording(folder / "r").ranks
     assert not process.notes.get("disabled")
@@ -111,7 +107,7 @@ def test_a_loop_over_two_loaders_is_measured(tmp_path: Path) -> None:
 def test_a_loop_that_turns_to_another_loader_is_told_and_ended(tmp_path: Path) -> None:
     words = ("--out", "r", "--budget", "60s", "free-data")
     script = ("--", sys.executable, "train.py", "other", "100000")
-    done = run(tmp_path, "-m", "hotloop", "what-if", *words, *script)
+    done = running.python("-m", "hotloop", "what-if", *words, *script, folder=tmp_path, script=SCRIPT)
     assert done.returncode == 1 and "(the command was ended then, but for --go-on)" in done.stderr
     assert "free-data: 50 updates went by without a batch of the DataLoader that drove the loop" in " ".join(
         done.stderr.split()
@@ -120,7 +116,7 @@ def test_a_loop_that_turns_to_another_loader_is_told_and_ended(tmp_path: Path) -
 
 
 def test_workers_that_cannot_make_batches_are_refused_and_the_run_stays_bit_equal(tmp_path: Path) -> None:
-    plain = run(tmp_path, "train.py", "bound", "5", AT_ONCE="1")
+    plain = running.python("train.py", "bound", "5", folder=tmp_path, script=SCRIPT, env={"AT_ONCE": "1"})
     rows, _, said = what_if(
         tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=2",
         "--", sys.executable, "train.py", "bound", "5",

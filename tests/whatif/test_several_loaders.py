@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -69,14 +68,10 @@ sys.stderr.write(f"total {total!r}\\n")
 """
 
 
-def run(folder: Path, *command: str, **more: str) -> subprocess.CompletedProcess[str]:
-    (folder / "train.py").write_text(SCRIPT)
-    return running.python(*command, folder=folder, env=more)
-
-
 def what_if(folder: Path, which: str, *words: str, steps: int = 300) -> tuple[dict[str, Any], str]:
     script = (sys.executable, "train.py", which, str(steps))
-    done = run(folder, "-m", "hotloop", "what-if", "--out", "r", "--json", *words, "--", *script)
+    asked = ("-m", "hotloop", "what-if", "--out", "r", "--json", *words, "--", *script)
+    done = running.python(*asked, folder=folder, script=SCRIPT)
     assert done.stdout, done.stderr
     (process,) = open_recording(folder / "r").ranks
     assert not process.notes.get("disabled")
@@ -89,7 +84,7 @@ def total(text: str) -> str:
 
 @pytest.mark.parametrize("which", ["both", "uneven", "anew", "workers"])
 def test_the_last_loader_of_a_step_is_free_and_the_run_stays_bit_equal(tmp_path: Path, which: str) -> None:
-    plain = run(tmp_path, "train.py", which, "300", AT_ONCE="1")
+    plain = running.python("train.py", which, "300", folder=tmp_path, script=SCRIPT, env={"AT_ONCE": "1"})
     found, said = what_if(tmp_path, which, "--go-on", "--budget", "20s")
     assert said == total(plain.stderr) != ""
     (row, *_) = found["rows"]
@@ -104,7 +99,7 @@ def test_the_last_loader_of_a_step_is_free_and_the_run_stays_bit_equal(tmp_path:
 @pytest.mark.parametrize("which", ["short", "left"])
 def test_epochs_of_six_batches_are_measured_over_several(tmp_path: Path, which: str) -> None:
     """Batches of the end of an epoch that the loop leaves are made for nothing: that costs no order."""
-    plain = run(tmp_path, "train.py", which, "400", AT_ONCE="1")
+    plain = running.python("train.py", which, "400", folder=tmp_path, script=SCRIPT, env={"AT_ONCE": "1"})
     found, said = what_if(
         tmp_path, which, "--go-on", "--budget", "20s", "free-data", "num-workers=1", steps=400
     )

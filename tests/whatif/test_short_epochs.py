@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from pathlib import Path
 
@@ -68,11 +67,6 @@ sys.stderr.write(f"total {{total!r}}\\n")
 """
 
 
-def run(folder: Path, *command: str) -> subprocess.CompletedProcess[str]:
-    (folder / "train.py").write_text(SCRIPT)
-    return running.python(*command, folder=folder)
-
-
 def total(text: str) -> str:
     return next((line for line in text.splitlines() if line.startswith("total ")), "")
 
@@ -81,10 +75,11 @@ def total(text: str) -> str:
 def test_what_starts_and_ends_an_epoch_is_free_and_the_run_stays_bit_equal(
     tmp_path: Path, which: str
 ) -> None:
-    plain = run(tmp_path, "train.py", which, "0")  # what it computes does not depend on how long it waits
+    # What it computes does not depend on how long it waits.
+    plain = running.python("train.py", which, "0", folder=tmp_path, script=SCRIPT)
     options = ("--out", "r", "--json", "--go-on", "--budget", "30s", "--width", "90%")
     command = ("--", sys.executable, "train.py", which, str(SLOW_S))
-    done = run(tmp_path, "-m", "hotloop", "what-if", *options, *command)
+    done = running.python("-m", "hotloop", "what-if", *options, *command, folder=tmp_path, script=SCRIPT)
     assert total(done.stderr) == total(plain.stderr) != ""
     found = json.loads(done.stdout)
     (process,) = open_recording(tmp_path / "r").ranks

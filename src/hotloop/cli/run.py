@@ -31,7 +31,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_change(parser)
     parser.add_argument(
-        "--evidence", action="store_true", help="record what is computed, for hotloop verify to compare"
+        "--evidence",
+        action="store_true",
+        help="record what is computed, for hotloop verify to compare; "
+        "a script that sets no seed gets HOTLOOP_SEED (default 0)",
     )
     arguments.add_throw_away(parser)
     parser.add_argument(

@@ -98,11 +98,18 @@ def _close(
 
     apart, noise = apart_in(smoothed)
     widest, limit = max(COURSE * scale, noise), max(OF_LEARNED * learned, noise)
+    first, first_noise = apart_in(lambda losses: losses[at : at + SUDDEN_FIRST])
+    at_once = sudden is None or first > max(sudden * scale, first_noise)
+    if apart > widest and not at_once:
+        words = (
+            f"apart by {apart:.2g} (smoothed), {widest:.2g} is allowed, from {first:.1e}: rounding that this "
+            f"training multiplies, or a small change; {begins}"
+        )
+        return Check(outcome="not-measured", words=words, distance=apart, limit=widest)
     if apart > widest:
         words = f"apart by {apart:.2g} (smoothed), {widest:.2g} is allowed; {begins}"
         return Check(outcome="differs", words=words, distance=apart, limit=widest)
-    first, first_noise = apart_in(lambda losses: losses[at : at + SUDDEN_FIRST])
-    if sudden is not None and first > max(sudden * scale, first_noise):
+    if sudden is not None and at_once:
         words = f"{first:.1e} apart at once: more than rounding, at the same precision; {begins}"
         return Check(outcome="differs", words=words, distance=first, limit=sudden * scale)
     # Would a change that matters have stood out? Half of what was learned, for a learning rate 1.5 times as

@@ -292,13 +292,14 @@ def _redrawn(base: Run, candidate: Run, checks: Sequence[Item]) -> list[str]:
     workers = [_workers(run) for run in (base, candidate)]
     if status.get("loss") != "passed" and _other_seeds(base, candidate):
         return [
-            "the two runs began under other seeds of torch, as a script that sets none does each time: what "
-            "differs may come of that; set one, or give --baseline runs of the base"
+            "the two runs began under other seeds of torch: what differs may come of that; give --baseline "
+            "runs of the base"
         ]
     if workers[0] == workers[1] and "failed" in (status.get("order"), status.get("content")):
         return [
-            "torch began under the same seed; where Python's random or numpy does not, no two runs see the "
-            "same: another run of the base (--baseline RUN) tells, and so does --repeats 2"
+            "both began under the same seed; where something draws anew all the same (the clock, numpy's "
+            "default_rng()), no two runs see the same: another run of the base (--baseline RUN) tells, and "
+            "so does --repeats 2"
         ]
     if workers[0] == workers[1] or status.get("order") != "passed" or status.get("content") == "passed":
         return []

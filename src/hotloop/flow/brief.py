@@ -200,8 +200,8 @@ def _judge(
 ) -> list[dict[str, str]]:
     """The commands that show whether the change is right and faster, in order, as they are typed."""
     ended = examination.process.last("exit") if examination.process is not None else {}
-    steps = f"--steps {report['num_steps']} " if ended.get("reason") == "steps" else ""
-    command = f"{steps}-- {spelled(report['command']) or 'COMMAND'}"
+    limit = f"--steps {report['num_steps']} " if ended.get("reason") == "steps" else ""
+    command = f"{limit}-- {spelled(report['command']) or 'COMMAND'}"
     has_evidence = any(one.notes.get("evidence") for one in examination.recording.ranks)
     folder = examination.recording.folder or run
     base = folder if has_evidence else folder.with_name(f"{folder.name}-base")

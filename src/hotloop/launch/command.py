@@ -172,6 +172,11 @@ def run_command(
     if not command or not command[0]:
         raise UsageError("no command given", hint="hotloop run -- python train.py")
     environment = observed_environment(os.environ, raw_dir=raw_dir, src_dir=src_dir) | dict(env_extra or {})
+    if environment.get("HOTLOOP_EVIDENCE", "0") != "0":  # what has no seed of its own could not be compared
+        seed = environment.setdefault("HOTLOOP_SEED", "0")
+        if not seed.isdecimal() or int(seed) >= 2**32:
+            raise UsageError(f"HOTLOOP_SEED is {seed!r}", hint="a whole number from 0 to 4294967295")
+        environment.setdefault("PYTHONHASHSEED", seed)
     sys.stdout.flush()
     sys.stderr.flush()
     with Signals() as signals, Orphans() if leave_none else nullcontext() as orphans:

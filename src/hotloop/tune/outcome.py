@@ -241,7 +241,17 @@ def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[st
     verify += asked(tuned.best, patch)
     if not _draws_others(tuned.best, tuned.draws):
         return ["verify it:", f"    {shlex.join([*verify, '--', *command])}"]
-    again = ["hotloop", "run", "--evidence", "--throw-away", "--out", "another-seed", "--", *command]
+    again = [
+        "HOTLOOP_SEED=1",
+        "hotloop",
+        "run",
+        "--evidence",
+        "--throw-away",
+        "--out",
+        "another-seed",
+        "--",
+        *command,
+    ]
     return [
         *_wrapped("verify it beside a run under another seed (samples are others, so losses are):"),
         f"    {shlex.join(again)}",

@@ -10,17 +10,19 @@ from time import perf_counter_ns
 _START_NS = perf_counter_ns()
 
 
-class _TorchFinder:
-    """Wraps the loader of torch so that hotloop starts right after ``torch/__init__.py`` ran.
+class _Finder:
+    """Wraps the loader of a package so that something is called right after its ``__init__.py`` ran: with
+    torch hotloop starts.
 
     It stays until then: who asks whether there is a torch (``importlib.util.find_spec``) loads none yet.
     """
 
-    def __init__(self):
+    def __init__(self, name, then):
+        self.name, self.then = name, then
         self.searches = False  # the finders it asks may ask all others in turn
 
     def find_spec(self, name, path=None, target=None):
-        if name != "torch" or self.searches:
+        if name != self.name or self.searches:
             return None
         self.searches = True
         try:
@@ -28,10 +30,15 @@ class _TorchFinder:
         finally:
             self.searches = False
         if spec is None:
-            _say_without_torch()
+            self.missed()
         elif "exec_module" not in getattr(spec.loader, "__dict__", ()):  # not one handed out before
             _attach(spec.loader, self)
         return spec
+
+    def missed(self):
+        """Leave word for the report: this interpreter looked for torch and has none that can be imported."""
+        if self.name == "torch":
+            _leave("without-torch", sys.executable)
 
     def _ask_others(self, name, path, target):
         for finder in list(sys.meta_path):
@@ -55,12 +62,12 @@ def _attach(loader, finder):
         try:
             execute(module)
         except BaseException as error:
-            _say_without_torch()
-            if not isinstance(error, ImportError):  # that is for want of a library
+            finder.missed()
+            if finder.name == "torch" and not isinstance(error, ImportError):  # that is for want of a library
                 words = " ".join(str(error).split())[:200]
                 _leave("torch-failed", f"import torch raised {type(error).__name__}: {words}")
             raise
-        _start_hotloop(module, start)
+        finder.then(module, start)
 
     # The interpreter itself leaves frames of this name and file out of the traceback of a failing import.
     hidden = {"co_filename": "<frozen importlib._bootstrap>", "co_name": "_call_with_frames_removed"}
@@ -69,11 +76,6 @@ def _attach(loader, finder):
         loader.exec_module = run
     except AttributeError:
         pass
-
-
-def _say_without_torch():
-    """Leave word for the report: this interpreter looked for torch and has none that can be imported."""
-    _leave("without-torch", sys.executable)
 
 
 def _leave(name, words):
@@ -141,8 +143,26 @@ def _run_users_own():
     spec.loader.exec_module(module)
 
 
+def _seed(seed):
+    """Seeds what has none of its own: the script's, set later, takes its place. Torch's comes with torch."""
+    import random
+
+    def seed_numpy(numpy, start):
+        try:
+            numpy.random.seed(seed)
+        except AttributeError:  # the script has something else of this name
+            pass
+
+    random.seed(seed)
+    if "numpy" not in sys.modules:
+        sys.meta_path.insert(0, _Finder("numpy", seed_numpy))
+
+
 if environ.get("HOTLOOP_RAW") and "torch" not in sys.modules:
-    sys.meta_path.insert(0, _TorchFinder())
+    sys.meta_path.insert(0, _Finder("torch", _start_hotloop))
+    if environ.get("HOTLOOP_EVIDENCE", "0") != "0" and environ.get("HOTLOOP_SEED", "").isdecimal():
+        rank = environ.get("RANK", "")
+        _seed((int(environ["HOTLOOP_SEED"]) + (int(rank) if rank.isdecimal() else 0)) % 2**32)
 if environ.get("HOTLOOP_PATCH"):
     _put_patch_in_force()
 _run_users_own()

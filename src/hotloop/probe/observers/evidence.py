@@ -1,7 +1,8 @@
 """``--evidence``: what a run computed, for ``hotloop verify`` to hold beside another run.
 
 Per batch the order of its samples and checksums of its values, every loss, and at exit the trained state. The
-device is never waited for while training goes on, random generators are only read, no batch is kept.
+device is never waited for while training goes on, no batch is kept. Random generators are seeded before the
+script runs, so that one that sets no seed can be compared at all, and after that only read.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ def install(probe: Probe) -> None:
     from hotloop.probe.evidence.losses import Losses
     from hotloop.probe.evidence.trained_state import TrainedState
 
+    if seed := os.environ.get("HOTLOOP_SEED"):  # of what has none of its own; the script's takes its place
+        probe.torch.manual_seed(int(seed) + probe.rank)
     losses = probe.losses = Losses(probe)
     handed = probe.handed = Handed(probe)
     state, logged = TrainedState(probe), Logged(probe)

@@ -54,16 +54,22 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             f"PyTorch computes with {who}, and other programs use {taken:.1f} of {cores:g} cores: the "
             "threads may wait for each other."
         )
+    advice = f"Set OMP_NUM_THREADS={each} (or torch.set_num_threads({each})) for each training process."
+    if where is not None:
+        advice = (
+            f"Call torch.set_num_threads({each}){at(where)}, or leave the call out and set "
+            f"OMP_NUM_THREADS={each}, which it overrides."
+        )
+    elif taken:
+        advice = (
+            f"Start it with OMP_NUM_THREADS={each} while the others run; with the machine to itself "
+            f"{threads} threads may be faster, so leave the source as it is."
+        )
     yield cause(
         evidence,
         ID,
         message=message,
-        advice=(
-            f"Set OMP_NUM_THREADS={each} (or torch.set_num_threads({each})) for each training process."
-            if where is None
-            else f"Call torch.set_num_threads({each}){at(where)}, or leave the call out and set "
-            f"OMP_NUM_THREADS={each}, which it overrides."
-        ),
+        advice=advice,
         numbers=[
             f"{total} computing threads on {cores:g} usable cores",
             "what the helper threads use was not sampled"
