@@ -200,10 +200,7 @@ def _pair_roles(
     found = role_of(_key(before), unit)
     if found is not None and found[0].endswith("_bytes") and normal(_key(before)) != "memory":
         return (found, (found[0].replace("_bytes", "_limit"), found[1]))
-    if unit or normal(_key(before)):
-        if not _HEADER.search(before):
-            return ()
-    elif not before.rstrip().endswith(("[", ":", "")):
+    if (unit or normal(_key(before))) and not _HEADER.search(before):
         return ()
     adjacent = (
         after is not None

@@ -82,7 +82,9 @@ class SampleCache:
         fingerprint: bytes | None = None,
     ) -> None:
         self.num_items = num_items
-        self._fingerprint = fingerprint or bytes(32)
+        self._fingerprint = bytes(32) if fingerprint is None else fingerprint
+        if len(self._fingerprint) != 32:
+            raise ValueError(f"a fingerprint is 32 bytes, not {len(self._fingerprint)}")
         self._max_bytes = max_bytes
         self._notes: list[str] = []
         if fingerprint is None:

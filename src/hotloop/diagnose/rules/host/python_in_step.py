@@ -186,7 +186,7 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
         return "Take the waiting out of the step: do it in a thread, less often, or not at all."
     if inner_loop(evidence, group.hottest) is not None:
         return (
-            "Replace the Python loop by operations on the whole tensor (nn.LSTM for its cell), or "
-            "do it once before training."
+            "Replace the Python loop by operations on the whole tensor, do it once before training, or less "
+            "often."
         )
     return "Do this work less often, on whole tensors, or outside the training loop."
