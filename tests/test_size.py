@@ -16,15 +16,15 @@ PACKAGE = ROOT / "src" / "hotloop"
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
     "audit": 3300,
-    "bootstrap": 308,
-    "cli": 2595,
-    "compare": 2116,
+    "bootstrap": 320,
+    "cli": 2596,
+    "compare": 2117,
     "diagnose": 8256,
     "doctor": 516,
-    "feed": 10088,
+    "feed": 10089,
     "findings": 700,
     "fix": 4996,
-    "flow": 3351,
+    "flow": 3355,
     "footprint": 593,
     "hooks": 491,
     "integrations": 281,
@@ -35,7 +35,7 @@ BUDGETS = {
     "model": 786,
     "modules": 1008,
     "monitor": 1641,
-    "probe": 6278,
+    "probe": 6280,
     "record": 2545,
     "remedy": 3927,
     "report": 3118,
@@ -62,7 +62,7 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_964, 10_000
+HOUSE, ADDED = 69_985, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_997, 140
 

@@ -116,7 +116,7 @@ def _words(fixed: Fixed, run: Path) -> str:
     if not patch.files and (writable or any(by_hand)):
         lines.append("no patch: nothing is written unasked" if writable else "no patch: write it by hand")
     elif not patch.files and not patch.left and not fixed.offered:
-        lines.append("nothing to change" if not fixed.found else "no patch is known for what was found")
+        lines += ["nothing to change"] if not fixed.found else []
     for number, name in fixed.unanswered:
         brief = shlex.join(["hotloop", "brief", str(run), str(number)])
         lines += [f"{name}: no patch is known; this hands it over to a person or an agent", f"    {brief}"]
@@ -168,6 +168,7 @@ def _json(fixed: Fixed, diff: str) -> dict[str, Any]:
         "notes": [*patch.remarks, *patch.alters],
         "predicted": list(fixed.predicted),
         "not_asked_for": [str(one) for one, _ in fixed.offered],
+        "no_patch": [name for _, name in fixed.unanswered],
         "check": vars(fixed.proof) if fixed.proof is not None else None,
         "written": fixed.written,
         "patch": diff.encode("utf-8", "surrogateescape").decode("utf-8", "replace"),

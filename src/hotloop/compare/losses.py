@@ -48,7 +48,7 @@ def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> Chec
 
     What the base does not repeat of itself (atomics on a GPU) is allowed to the candidate three times over.
     """
-    count = min([len(base.losses), len(candidate.losses), *(len(one.losses) for one in repeats)])
+    count = min(len(base.losses), len(candidate.losses))
     if count < LEAST:
         return Check(outcome="not-measured", words=f"{count} losses in common, {LEAST} are needed")
     a, b = base.losses[:count], candidate.losses[:count]
@@ -60,7 +60,7 @@ def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> Chec
             words = f"all {count:,} losses are the same number: nothing could be told from them"
             return Check(outcome="indistinct", words=words, distance=0.0)
         return Check(outcome="bit-equal", words=f"{count:,} losses bit-equal", distance=0.0)
-    others = [one.losses[:count] for one in repeats]
+    others = [one.losses[:count] for one in repeats if len(one.losses) >= count]
     finite = np.all(np.isfinite([a, b, *others]), axis=0)
     if finite.sum() < LEAST:
         return Check(outcome="not-measured", words="too few finite losses to compare")
@@ -100,13 +100,7 @@ def _close(
     widest, limit = max(COURSE * scale, noise), max(OF_LEARNED * learned, noise)
     first, first_noise = apart_in(lambda losses: losses[at : at + SUDDEN_FIRST])
     at_once = sudden is None or first > max(sudden * scale, first_noise)
-    if apart > widest and not at_once:
-        words = (
-            f"apart by {apart:.2g} (smoothed), {widest:.2g} is allowed, from {first:.1e}: rounding that this "
-            f"training multiplies, or a small change; {begins}"
-        )
-        return Check(outcome="not-measured", words=words, distance=apart, limit=widest)
-    if apart > widest:
+    if apart > widest and at_once:
         words = f"apart by {apart:.2g} (smoothed), {widest:.2g} is allowed; {begins}"
         return Check(outcome="differs", words=words, distance=apart, limit=widest)
     if sudden is not None and at_once:
@@ -114,14 +108,17 @@ def _close(
         return Check(outcome="differs", words=words, distance=first, limit=sudden * scale)
     # Would a change that matters have stood out? Half of what was learned, for a learning rate 1.5 times as
     # high, would.
-    if learned < (LEARNED if apart <= limit else COURSE) * scale:
+    if apart <= widest and learned < (LEARNED if apart <= limit else COURSE) * scale:
         return _indistinct(apart, learned)
-    part = f"{apart / learned:.1%} of what was learned"
-    if apart <= limit:
+    part = f"{apart / learned:.1%} of what was learned" if learned > 0 else "nothing was learned"
+    if apart <= min(limit, widest):
         words = f"within {apart:.1e} (smoothed), {part}; {begins}"
         return Check(outcome="close", words=words, distance=apart, limit=min(limit, widest))
     words = f"apart by {apart:.2g} (smoothed), {part}; {begins}"
-    return Check(outcome="differs", words=words, distance=apart, limit=limit)
+    if at_once:
+        return Check(outcome="differs", words=words, distance=apart, limit=limit)
+    words = f"{words}; it begins as rounding does, which training may multiply, or a small change"
+    return Check(outcome="not-measured", words=words, distance=apart, limit=limit)
 
 
 def _indistinct(distance: float, learned: float) -> Check:
@@ -145,6 +142,8 @@ def unseeded(baselines: Sequence[Trace], candidate: Trace) -> Check:
     learned = learned_at_least(np.mean([one.losses[:count] for one in baselines], axis=0))
     pairs = [(a, b) for i, a in enumerate(courses) for b in courses[:i]]
     spread = max(_rms(a - b, moving) for a, b in pairs)
+    if not spread:
+        return Check(outcome="not-measured", words="all baselines are the same, bit for bit: no other seeds")
     allowed = SPREAD.get(len(courses), SPREAD_MORE) * spread
     mine = ema(candidate.losses[:count])
     distance = min(_rms(mine - course, moving) for course in courses)
@@ -233,8 +232,7 @@ def same_losses(
     found = seeded(base, candidate)
     if found.outcome == "bit-equal" or (not exact and found.outcome == "close"):
         return SameLosses(same=True, words=found.words)
-    told_nothing = found.outcome == "indistinct" and (not exact or found.distance == 0)
-    if told_nothing or found.outcome == "not-measured":
+    if found.outcome in ("indistinct", "not-measured") and not (exact and found.distance):
         return SameLosses(same=None, words=found.words)
     repeat = again()
     own = seeded(base, repeat) if repeat is not None and repeat.recorded else None
@@ -242,6 +240,6 @@ def same_losses(
         return SameLosses(same=None, words="the unmodified run does not give the same losses twice")
     if own.outcome != "bit-equal":
         found = seeded(base, candidate, [repeat])
-        same = None if found.outcome == "indistinct" else found.outcome != "differs"
-        return SameLosses(same=same, words=found.words)
+        told = {"differs": False, "indistinct": None, "not-measured": None}
+        return SameLosses(same=told.get(found.outcome, True), words=found.words)
     return SameLosses(same=False, words=found.words)

@@ -107,8 +107,8 @@ def per_s(*runs: Run) -> tuple[float | None, tuple[float, float] | None]:
 
 def samples_per_s(*runs: Run) -> float | None:
     """Samples per second of launches of the same over all ranks."""
-    samples, (steps, _) = samples_per_step(runs[0].ranks), per_s(*runs)
-    return samples * steps if samples and steps else None
+    pace = _pace(runs, True) if all(samples_per_step(run.ranks) for run in runs) else None
+    return 1 / pace.mean_s if pace is not None else None
 
 
 class _Pace(NamedTuple):

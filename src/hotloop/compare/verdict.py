@@ -23,6 +23,7 @@ _ENOUGH: Final[dict[Effect, tuple[Parity, ...]]] = {
     "numeric": ("exact", "within-noise"),
     "semantic": ("exact", "within-noise", "differs", "not-measured"),
 }
+_HELD: Final = "the base does not compute the same bits twice, so the candidate is held to numeric"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,12 +98,11 @@ def judge(
                 hint="record it with: hotloop run --evidence -- COMMAND",
             )
     enough = _ENOUGH[wanted]
-    apart = _other_seeds(base, candidate)
     baselines = [*baselines, *(run for run, _ in repeats)]
     if wanted == "exact" and not all(_repeats(base.trace, run.trace) for run in baselines):
         enough = _ENOUGH["numeric"]  # bits cannot be asked of a change to a run that does not repeat its own
     pace = speed([base, *(a for a, _ in repeats)], [candidate, *(b for _, b in repeats)])
-    parity, checks = compare_results(base, candidate, baselines, enough, apart=apart)
+    parity, checks = compare_results(base, candidate, baselines, enough)
     return Verdict(
         effect=wanted,
         parity=parity,
@@ -119,7 +119,8 @@ def judge(
         ),
         words=(
             *_words(base, candidate, pace),
-            *([] if baselines else _redrawn(base, candidate, checks)),
+            *([_HELD] if enough is not _ENOUGH[wanted] else []),
+            *_redrawn(base, candidate, baselines, checks),
         ),
         base=base.label,
         candidate=candidate.label,
@@ -127,11 +128,9 @@ def judge(
 
 
 def compare_results(
-    base: Run, candidate: Run, baselines: Sequence[Run], enough: Sequence[Parity], *, apart: bool = False
+    base: Run, candidate: Run, baselines: Sequence[Run], enough: Sequence[Parity]
 ) -> tuple[Parity, list[Item]]:
-    """Order, content, losses and parameters of every rank; the worst rank counts. ``apart``: the two began
-    under other seeds, so that other batches say nothing of the change.
-    """
+    """Order, content, losses and parameters of every rank; the worst rank counts."""
     mine, other = ({trace.rank: trace for trace in run.traces} for run in (base, candidate))
     if mine.keys() != other.keys():
         told = [f"{len(ranks)} ({', '.join(map(str, sorted(ranks)))})" for ranks in (mine, other)]
@@ -142,7 +141,7 @@ def compare_results(
     found = []
     for rank in ranks:
         more = [one for run in baselines for one in run.traces if one.rank == rank]
-        found.append(_rank(mine[rank], other[rank], more, enough, part=part, apart=apart))
+        found.append(_rank(mine[rank], other[rank], more, enough, part=part))
     parity = max((parity for parity, _ in found), key=_BADNESS.index)
     return parity, [_of_ranks(ranks, items) for items in zip(*(items for _, items in found), strict=True)]
 
@@ -158,50 +157,57 @@ _BADNESS: Final[tuple[Parity, ...]] = ("exact", "within-noise", "not-measured", 
 
 
 def _rank(
-    base: Trace,
-    candidate: Trace,
-    baselines: Sequence[Trace],
-    enough: Sequence[Parity],
-    *,
-    part: bool,
-    apart: bool,
+    base: Trace, candidate: Trace, baselines: Sequence[Trace], enough: Sequence[Parity], *, part: bool
 ) -> tuple[Parity, list[Item]]:
     fed, held = computed.order(base, candidate), computed.content(base, candidate)
     parameters = computed.parameters(base, candidate, part=part)
-    loss = losses.seeded(base, candidate, baselines)
-    apart = apart and loss.outcome != "bit-equal"
-    drawn = "differs" in (fed.outcome, held.outcome) and any(_other_batches(base, one) for one in baselines)
-    banded = apart or drawn  # the base itself does not compute the same twice
+    # Runs of the base over the same batches show its noise, the others which batches it draws anew.
+    loss = losses.seeded(base, candidate, [one for one in baselines if _same_batches(base, one)])
+    apart = _other_seeds(base, candidate) and loss.outcome != "bit-equal"
+    free_order = any(computed.order(base, one).outcome == "differs" for one in baselines)
+    free = free_order or any(computed.content(base, one).outcome == "differs" for one in baselines)
+    orders, contents = (one.outcome == "differs" for one in (fed, held))
+    banded = apart or ((orders or contents) and (free_order or not orders) and free)
     if banded and baselines:
         loss = losses.unseeded([base, *baselines], candidate)
-    elif (apart or fed.outcome == "differs") and loss.outcome != "bit-equal":
+    elif apart or (orders and loss.outcome != "bit-equal"):
         why = "began under other seeds" if apart else "saw other batches: see order, content"
         words = f"losses cannot be compared: the two runs {why}"
         loss = Check(outcome="not-measured", words=words)
+    need_bits = "within-noise" not in enough and not banded
+    fed_by_loader = any(one.loader for one in base.loaders)
+    if loss.outcome == "close" and held.outcome == "differs" and not (fed_by_loader or need_bits):
+        held = replace(held, outcome="not-measured", words=f"{held.words}: what is computed before it rounds")
     strange = banded and computed.other_samples(base, candidate, baselines)
     # Where everything that was computed is the same, it does not matter what else was in the batches.
     same = loss.outcome == "bit-equal" and parameters.outcome == "equal"
     alike = "differs" not in enough
     required = alike and not same and not banded
-    need_bits = "within-noise" not in enough
     checks = [
         _item("order", fed, required=required or (alike and strange)),
         _item("content", held, required=required),
         _loss_item(loss, enough, need_bits),
-        _item("parameters", parameters, required=not apart and (need_bits or (alike and parameters.missed))),
+        _item("parameters", parameters, required=need_bits or (alike and parameters.missed)),
     ]
     if strange:
         return "differs", checks
     return _parity(fed.outcome, held.outcome, loss, parameters, banded=banded), checks
 
 
-def _other_batches(base: Trace, again: Trace) -> bool:
-    return "differs" in (computed.order(base, again).outcome, computed.content(base, again).outcome)
+def _other_seeds(base: Trace, other: Trace) -> bool:
+    return None not in (base.seed, other.seed) and base.seed != other.seed
+
+
+def _same_batches(base: Trace, again: Trace) -> bool:
+    outcomes = (computed.order(base, again).outcome, computed.content(base, again).outcome)
+    return not _other_seeds(base, again) and "differs" not in outcomes
 
 
 def _repeats(base: Trace, again: Trace) -> bool:
-    """Whether a second run over the same batches has the same losses; True where it saw other batches."""
-    return _other_batches(base, again) or losses.seeded(base, again).outcome in ("bit-equal", "indistinct")
+    """Whether a second run has the same batches and losses; True where it began under another seed."""
+    if not _same_batches(base, again):
+        return base.seed is None or _other_seeds(base, again)
+    return losses.seeded(base, again).outcome in ("bit-equal", "indistinct")
 
 
 def _parity(order: str, content: str, loss: Check, parameters: Check, *, banded: bool) -> Parity:
@@ -281,25 +287,22 @@ def _words(base: Run, candidate: Run, pace: Speed) -> list[str]:
     return words
 
 
-def _other_seeds(base: Run, candidate: Run) -> bool:
-    seeds = [run.trace.seed for run in (base, candidate)]
-    return None not in seeds and seeds[0] != seeds[1]
-
-
-def _redrawn(base: Run, candidate: Run, checks: Sequence[Item]) -> list[str]:
-    """What other values, or another order, may come from, where nothing else is known to differ."""
+def _redrawn(base: Run, candidate: Run, baselines: Sequence[Run], checks: Sequence[Item]) -> list[str]:
+    """What other values, or another order, may come from, where no run of the base shows it."""
     status = {item.name: item.status for item in checks}
     workers = [_workers(run) for run in (base, candidate)]
-    if status.get("loss") != "passed" and _other_seeds(base, candidate):
+    if not all(_same_batches(base.trace, run.trace) for run in baselines):
+        return []
+    if status.get("loss") != "passed" and _other_seeds(base.trace, candidate.trace):
         return [
             "the two runs began under other seeds of torch: what differs may come of that; give --baseline "
             "runs of the base"
         ]
-    if workers[0] == workers[1] and "failed" in (status.get("order"), status.get("content")):
+    drawn = "failed" in (status.get("order"), status.get("content"))
+    if workers[0] == workers[1] and drawn and not baselines:
         return [
-            "both began under the same seed; where something draws anew all the same (the clock, numpy's "
-            "default_rng()), no two runs see the same: another run of the base (--baseline RUN) tells, and "
-            "so does --repeats 2"
+            "where something draws anew whatever the seed (the clock, numpy's default_rng()), no two runs "
+            "see the same: another run of the base (--baseline RUN) tells, and so does --repeats 2"
         ]
     if workers[0] == workers[1] or status.get("order") != "passed" or status.get("content") == "passed":
         return []

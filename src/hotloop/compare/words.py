@@ -47,7 +47,7 @@ def speed_words(speed: Speed) -> str:
     """The ratio with its interval, and both rates."""
     if speed.ratio is None or speed.base_per_s is None or speed.candidate_per_s is None:
         return f"not measured: {speed.words}"
-    edges = f" [{speed.ci95[0]:.2f}, {speed.ci95[1]:.2f}]" if speed.ci95 else " (launches differ too much)"
+    edges = f" [{speed.ci95[0]:.2f}, {speed.ci95[1]:.2f}]" if speed.ci95 else ""
     rates = f"{rate(speed.base_per_s)} -> {rate(speed.candidate_per_s)} {speed.of}/s"
     return f"{speed.ratio:.2f}x{edges}, {rates}"
 

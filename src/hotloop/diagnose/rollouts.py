@@ -51,6 +51,6 @@ def steps_environment(evidence: Evidence) -> bool:
 
 def may_act(evidence: Evidence, place: Place) -> bool:
     """Whether a line may be work for an environment that is stepped: no line of a loop that only updates."""
-    loop = next(iter(loops_around(evidence, place)), None)
-    updates = loop is not None and ".backward(" in loop.text and not _STEP.search(loop.text)
+    loops = (loop.text for loop in loops_around(evidence, place))
+    updates = any(".backward(" in text and not _STEP.search(text) for text in loops)
     return not updates and steps_environment(evidence)

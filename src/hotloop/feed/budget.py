@@ -147,7 +147,8 @@ def _affinity() -> tuple[float, float]:
 def _sizes(path: Path) -> dict[str, int]:
     """Bytes by name, of a file of ``proc`` that says them in kB."""
     pairs = (line.partition(":") for line in read(path).splitlines())
-    return {name: int(value.split()[0]) * 1024 for name, _, value in pairs if value.endswith(" kB")}
+    sizes = ((name, value.removesuffix(" kB").strip()) for name, _, value in pairs if value.endswith(" kB"))
+    return {name: int(size) * 1024 for name, size in sizes if size.isdecimal()}
 
 
 def _machine_memory(name: str, root: Path) -> int:

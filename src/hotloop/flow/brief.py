@@ -15,6 +15,7 @@ from hotloop.findings.pages import what_to_do
 from hotloop.fix import patch as patches
 from hotloop.fix.scene import Scene
 from hotloop.flow.examine import Examination, build_report, examine, read
+from hotloop.probe.counting import WARM_UP
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
@@ -110,11 +111,12 @@ def _where(
         return where
     assert lead is not None
     scene = Scene.of(process, examination.recording, lead, examination.findings)
-    written = patches.with_values(
-        [Applied(remedy=one, value=None) for one in remedies[:1] if one.source], examination.findings
-    )
-    changes = patches.make(scene, written).changes
-    return {**where, "file": changes[0].file, "line": changes[0].line, "function": ""} if changes else where
+    for one in remedies:
+        asked = patches.with_values([Applied(remedy=one, value=None)], examination.findings)
+        changes = patches.make(scene, asked).changes if one.source else ()
+        if changes and changes[0].file.endswith(".py"):
+            return {**where, "file": changes[0].file, "line": changes[0].line, "function": ""}
+    return where
 
 
 def _recipe(finding: Mapping[str, Any]) -> str:
@@ -200,7 +202,8 @@ def _judge(
 ) -> list[dict[str, str]]:
     """The commands that show whether the change is right and faster, in order, as they are typed."""
     ended = examination.process.last("exit") if examination.process is not None else {}
-    limit = f"--steps {report['num_steps']} " if ended.get("reason") == "steps" else ""
+    asked = max(1, report["num_steps"] - WARM_UP)  # which it was given besides
+    limit = f"--steps {asked} " if ended.get("reason") == "steps" else ""
     command = f"{limit}-- {spelled(report['command']) or 'COMMAND'}"
     has_evidence = any(one.notes.get("evidence") for one in examination.recording.ranks)
     folder = examination.recording.folder or run

@@ -30,7 +30,8 @@ def verify(
     python: str = "",
     launched: bool = False,
 ) -> Verdict:
-    """Hold recorded sides beside each other, the first pair for its results, all of them for the speed.
+    """Hold recorded sides beside each other, the first pair for its results, all of them for the
+    speed; the other bases show whether the base repeats itself.
 
     ``verify.json`` goes into the candidate's folder. ``effect`` is by default what the applied remedies may
     alter. ``python`` and ``launched`` say what may load checkpoints.

@@ -18,7 +18,7 @@ _ENV_PREFIXES: Final = (
 )  # fmt: skip
 _ENV_NAMES: Final = (
     "RANK", "LOCAL_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE", "GROUP_RANK", "MASTER_ADDR", "MASTER_PORT",
-    "PYTHONHASHSEED", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_",
+    "PYTHONHASHSEED", "HOTLOOP_SEED", "MALLOC_ARENA_MAX", "MALLOC_TRIM_THRESHOLD_", "MALLOC_MMAP_THRESHOLD_",
     "MALLOC_TOP_PAD_", "GLIBC_TUNABLES", "LD_PRELOAD", "TOKENIZERS_PARALLELISM", "HOTLOOP_EVALUATION",
 )  # fmt: skip
 #: The pid of the nearest observed process that is no helper; spawned and forkserver children read it.

@@ -1,4 +1,5 @@
 """Runs in every Python process of an observed command: waits for torch, and otherwise stays out of the way.
+Where what is computed is recorded, it seeds what the script may leave unseeded.
 
 Does nothing where HOTLOOP_RAW is unset. The user's own sitecustomize runs as it would without us.
 """
@@ -36,7 +37,7 @@ class _Finder:
         return spec
 
     def missed(self):
-        """Leave word for the report: this interpreter looked for torch and has none that can be imported."""
+        """Leave word for the report: this interpreter looked for torch, and has none that can be imported."""
         if self.name == "torch":
             _leave("without-torch", sys.executable)
 
@@ -143,26 +144,37 @@ def _run_users_own():
     spec.loader.exec_module(module)
 
 
-def _seed(seed):
-    """Seeds what has none of its own: the script's, set later, takes its place. Torch's comes with torch."""
+def _seed():
+    """Seeds what has none of its own: the script's, set later, takes its place. Torch's comes with torch.
+
+    Not in processes that a script spawns: they would all draw the same.
+    """
     import random
 
-    def seed_numpy(numpy, start):
-        try:
-            numpy.random.seed(seed)
-        except AttributeError:  # the script has something else of this name
-            pass
-
+    ranks = (environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"))
+    rank = next((int(text) for text in ranks if text.isdecimal()), 0)
+    seed = ((int(environ["HOTLOOP_SEED"]) << 16) + rank) % 2**32
     random.seed(seed)
-    if "numpy" not in sys.modules:
-        sys.meta_path.insert(0, _Finder("numpy", seed_numpy))
+    if "numpy" in sys.modules:
+        _seed_numpy(sys.modules["numpy"], seed)
+    else:
+        sys.meta_path.insert(0, _Finder("numpy", lambda numpy, start: _seed_numpy(numpy, seed)))
+
+
+def _seed_numpy(numpy, seed):
+    try:
+        numpy.random.seed(seed)
+    except AttributeError:  # the script has something else of this name
+        pass
 
 
 if environ.get("HOTLOOP_RAW") and "torch" not in sys.modules:
     sys.meta_path.insert(0, _Finder("torch", _start_hotloop))
-    if environ.get("HOTLOOP_EVIDENCE", "0") != "0" and environ.get("HOTLOOP_SEED", "").isdecimal():
-        rank = environ.get("RANK", "")
-        _seed((int(environ["HOTLOOP_SEED"]) + (int(rank) if rank.isdecimal() else 0)) % 2**32)
+    if environ.get("HOTLOOP_EVIDENCE", "0") != "0" and "--multiprocessing-fork" not in sys.orig_argv:
+        try:
+            _seed()
+        except Exception as error:  # a module of the script's is called random
+            print(f"hotloop: no seed was set: {type(error).__name__}: {error}", file=sys.__stderr__)
 if environ.get("HOTLOOP_PATCH"):
     _put_patch_in_force()
 _run_users_own()

@@ -8,6 +8,7 @@ script runs, so that one that sets no seed can be compared at all, and after tha
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
@@ -26,8 +27,9 @@ def install(probe: Probe) -> None:
     from hotloop.probe.evidence.losses import Losses
     from hotloop.probe.evidence.trained_state import TrainedState
 
-    if seed := os.environ.get("HOTLOOP_SEED"):  # of what has none of its own; the script's takes its place
-        probe.torch.manual_seed(int(seed) + probe.rank)
+    seed, manual = os.environ.get("HOTLOOP_SEED", ""), getattr(probe.torch, "manual_seed", None)
+    if seed.isdecimal() and manual and "--multiprocessing-fork" not in sys.orig_argv:
+        manual((int(seed) << 16) + probe.rank)  # of what has none of its own, as the bootstrap seeds the rest
     losses = probe.losses = Losses(probe)
     handed = probe.handed = Handed(probe)
     state, logged = TrainedState(probe), Logged(probe)

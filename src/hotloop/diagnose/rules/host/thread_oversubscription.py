@@ -55,15 +55,15 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             "threads may wait for each other."
         )
     advice = f"Set OMP_NUM_THREADS={each} (or torch.set_num_threads({each})) for each training process."
-    if where is not None:
+    if taken:
+        advice = (
+            f"Use {each} while the others run (OMP_NUM_THREADS={each}); with the machine to itself {threads} "
+            "threads may be faster, so leave the source as it is."
+        )
+    elif where is not None:
         advice = (
             f"Call torch.set_num_threads({each}){at(where)}, or leave the call out and set "
             f"OMP_NUM_THREADS={each}, which it overrides."
-        )
-    elif taken:
-        advice = (
-            f"Start it with OMP_NUM_THREADS={each} while the others run; with the machine to itself "
-            f"{threads} threads may be faster, so leave the source as it is."
         )
     yield cause(
         evidence,
