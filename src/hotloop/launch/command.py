@@ -174,8 +174,8 @@ def run_command(
     environment = observed_environment(os.environ, raw_dir=raw_dir, src_dir=src_dir) | dict(env_extra or {})
     if environment.get("HOTLOOP_EVIDENCE", "0") != "0":  # what has no seed of its own could not be compared
         seed = environment.setdefault("HOTLOOP_SEED", "0")
-        if not seed.isdecimal() or int(seed) >= 2**32:
-            raise UsageError(f"HOTLOOP_SEED is {seed!r}", hint="a whole number from 0 to 4294967295")
+        if not seed.isdecimal() or int(seed) >= 2**16:
+            raise UsageError(f"HOTLOOP_SEED is {seed!r}", hint="a whole number from 0 to 65535")
         environment.setdefault("PYTHONHASHSEED", seed)
     sys.stdout.flush()
     sys.stderr.flush()

@@ -153,7 +153,7 @@ def _seed():
 
     ranks = (environ.get(name, "") for name in ("RANK", "SLURM_PROCID", "OMPI_COMM_WORLD_RANK"))
     rank = next((int(text) for text in ranks if text.isdecimal()), 0)
-    seed = ((int(environ["HOTLOOP_SEED"]) << 16) + rank) % 2**32
+    seed = (int(environ["HOTLOOP_SEED"]) << 16) + rank
     random.seed(seed)
     if "numpy" in sys.modules:
         _seed_numpy(sys.modules["numpy"], seed)
