@@ -36,10 +36,13 @@ class _Finder:
             _attach(spec.loader, self)
         return spec
 
-    def missed(self):
-        """Leave word for the report: this interpreter looked for torch, and has none that can be imported."""
+    def missed(self, error=None):
+        """Leave word for the report: this interpreter looked for torch and has none that can be imported."""
         if self.name == "torch":
             _leave("without-torch", sys.executable)
+            if error is not None and not isinstance(error, ImportError):  # that is for want of a library
+                words = " ".join(str(error).split())[:200]
+                _leave("torch-failed", f"import torch raised {type(error).__name__}: {words}")
 
     def _ask_others(self, name, path, target):
         for finder in list(sys.meta_path):
@@ -63,10 +66,7 @@ def _attach(loader, finder):
         try:
             execute(module)
         except BaseException as error:
-            finder.missed()
-            if finder.name == "torch" and not isinstance(error, ImportError):  # that is for want of a library
-                words = " ".join(str(error).split())[:200]
-                _leave("torch-failed", f"import torch raised {type(error).__name__}: {words}")
+            finder.missed(error)
             raise
         finder.then(module, start)
 
