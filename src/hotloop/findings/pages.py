@@ -14,18 +14,29 @@ _SHELVES: Final = ("guides", "rules", "reference")
 #: A link to another page of the project, which does not lie beside a report.
 _LINK: Final = re.compile(r"\[([^\]]+)\]\((?!https://)[^)]+\.md[^)]*\)")
 _SECTION: Final = re.compile(r"^## What to do\n(.*?)(?=^## |\Z)", re.M | re.S)
+_PART: Final = re.compile(r"^(?=### )", re.M)
+#: Below the heading of a part: the code that it is for.
+_FOR: Final = re.compile(r"^<!-- code: (.+) -->\n", re.M)
 
 
 @lru_cache(maxsize=256)
 def page(finding_id: str) -> str:
     """A finding's page in Markdown, links to other pages as their text alone; empty where there is none."""
+    return _FOR.sub("", _text(finding_id))
+
+
+def what_to_do(finding_id: str, code: str = "") -> str:
+    """The page's section of that name in Markdown, its parts for other code left out; empty for none."""
+    section = _SECTION.search(_text(finding_id))
+    first, *parts = _PART.split(section[1]) if section else ("",)
+    fit = [part for part in parts if (wanted := _FOR.search(part)) is None or re.search(wanted[1], code)]
+    if len(fit) < len(parts):
+        fit.append(f"`hotloop docs {finding_id}` has {len(parts) - len(fit)} more, for other code.")
+    return _FOR.sub("", "".join([first, *fit])).strip()
+
+
+def _text(finding_id: str) -> str:
     return _LINK.sub(r"\1", named(finding_id))
-
-
-def what_to_do(finding_id: str) -> str:
-    """The page's section of that name in Markdown; empty for none."""
-    section = _SECTION.search(page(finding_id))
-    return section[1].strip() if section else ""
 
 
 def titles() -> dict[str, str]:

@@ -29,6 +29,8 @@ _ACTING: Final = (
 )
 #: Lines of code before and after the place.
 _AROUND: Final = 12
+#: Of those, the ones that say which examples of the page fit.
+_NEAR: Final = 5
 #: Families of findings that say that results are not what they should be.
 _OF_RESULTS: Final = ("config/", "numerics/")
 #: What a change of each class must leave alone.
@@ -78,11 +80,11 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
         "run": str(run),
         "cause": finding["message"],
         "where": where,
-        "code": _code(examination, where),
+        "code": (code := _code(examination, where)),
         "evidence": finding["evidence"],
         "numbers": _numbers(report, finding),
         "advice": finding["advice"],
-        "recipe": _recipe(finding),
+        "recipe": _recipe(finding, code, where),
         "remedies": [_remedy(remedy, finding) for remedy in remedies],
         "effect": effect,
         "same": _same(examination, effect),
@@ -119,9 +121,13 @@ def _where(
     return where
 
 
-def _recipe(finding: Mapping[str, Any]) -> str:
-    """What the page of the finding says to write, with the numbers of this run for those of the page."""
-    text = what_to_do(finding["id"])
+def _recipe(
+    finding: Mapping[str, Any], code: Mapping[str, Any] | None, where: Mapping[str, Any] | None
+) -> str:
+    """What the page of the finding says to write for such code, with the numbers of this run for its own."""
+    at = where["line"] - code["first"] if code and where else 0
+    near = code["lines"][max(0, at - _NEAR) : at + _NEAR + 1] if code else ()
+    text = what_to_do(finding["id"], "\n".join(near))
     for name, value in finding["data"].items():
         if isinstance(value, int):
             text = re.sub(rf"\b{re.escape(name)}=\d+\b", f"{name}={value}", text)
