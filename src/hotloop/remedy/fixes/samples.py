@@ -78,8 +78,8 @@ MEMOIZE = Remedy(
     alters=(
         "kept results take memory, up to a quarter of what is free; what the function reads besides its "
         "arguments is looked at when an epoch begins, and as often besides as 2 % of the time allow (files "
-        "are not); one in 16 of the hits, later in 64, is computed all the same and the first other result "
-        "ends it: kept ones count till then"
+        "are not), and as often a kept result is computed all the same; the first other one ends it: kept "
+        "ones count till then"
     ),
     also=("host/recomputed-targets", "input/slow-sample", "input/slow-collate", "input/single-process"),
     where_named=True,

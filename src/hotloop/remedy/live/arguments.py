@@ -9,14 +9,13 @@ from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 from hotloop.remedy.live import packed
+from hotloop.remedy.live.pace import Pace
 from hotloop.state.code import global_names
 from hotloop.state.generators import random_states, state_of
 from hotloop.state.snapshot import EXACT, PLAIN, QUICK, Snapshot, generators, snapshot
 
 #: Objects given, of which more are other ones in each call.
 _MOST_OBJECTS: Final = 256
-#: The part of the time that looks at what the code reads may take, besides those as an epoch begins.
-_LOOK_PART: Final = 0.02
 #: Results that are learnt with a look at all generators of random numbers that the code reaches.
 _WATCHED: Final = 32
 
@@ -44,13 +43,13 @@ class Arguments:
         self._keys = packed.Keys(self._told)
         self._names = sorted(global_names(function.__code__))
         self._reads = snapshot(function, EXACT)
-        self._version, self._next_look, self._watched = "", 0.0, 0
+        self._version, self._watched, self._pace = "", 0, Pace()
 
     def prepare(self, given: Any) -> None:
         """An epoch begins: ``given`` is known to the workers forked from here."""
         known = snapshot(given, EXACT)
         self._shared = frozenset(known.reached | snapshot(self._function, EXACT).reached)
-        self._next_look = 0.0
+        self._pace = Pace()
         self._objects.clear()
 
     def key(self, args: tuple[Any, ...], kwargs: dict[str, Any], *more: Any) -> bytes:
@@ -74,13 +73,11 @@ class Arguments:
 
     def _latest(self) -> str:
         """Another text once anything differs that the function's code reads."""
-        begun = time.perf_counter()
-        if begun >= self._next_look:
+        if self._pace.due():
             now = snapshot(self._function, EXACT)
             if now != self._reads:
-                self._reads, self._version = now, f"{os.getpid()} {begun}"
-            ended = time.perf_counter()
-            self._next_look = ended + (ended - begun) / _LOOK_PART
+                self._reads, self._version = now, f"{os.getpid()} {time.perf_counter()}"
+            self._pace.done()
         return self._version
 
     def _told(self, value: Any) -> tuple[Any, ...]:

@@ -51,8 +51,8 @@ class Memoize(Form):
     commas between them.
 
     Ends where the function draws random numbers, changes what it is given, gives something that cannot be
-    given again as it was, or gives another result when a kept one is checked: one in 16 of the hits, later
-    one in 64, is computed all the same.
+    given again as it was, or gives another result when a kept one is checked: as often as 2 % of the time
+    allow, one is computed all the same.
     """
 
     def __init__(self, context: Probe, value: Any) -> None:

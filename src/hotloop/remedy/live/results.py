@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from hotloop.remedy.live import packed
 from hotloop.remedy.live.arguments import Arguments, Look, Unfit
+from hotloop.remedy.live.pace import Pace
 
 #: Bytes before the first record: counters, and from ``_WORDS`` on why it ended.
 _HEAD: Final = 4096
@@ -126,11 +127,8 @@ class Shelf:
         return True
 
 
-#: Kept results that are computed again before any is given, and then every so many hits, fewer later.
+#: Kept results that are computed again before any is given.
 CHECKED: Final = 8
-AGAIN_EVERY: Final = 16
-_AGAIN_LATER: Final = 64
-_LATER: Final = 512
 #: Calls during which something that the function reads may change: a file is opened at first, a table filled.
 _MOST_MOVED: Final = 3
 CHANGED: Final = "it gave another result for the same arguments"
@@ -155,7 +153,7 @@ class Results:
     def __init__(self, arguments: Arguments, room: float) -> None:
         self.shelf = Shelf(room)
         self._arguments = arguments
-        self._moved = 0
+        self._moved, self._pace = 0, Pace()
 
     def ask(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Asked | None:
         """Look a call up; None where its result is not kept and need not be. Raises Unfit."""
@@ -163,11 +161,9 @@ class Results:
         asked = Asked(given=given, args=args, kwargs=kwargs, key=self._key(args, kwargs))
         data = shelf.find(asked.key)
         if data is not None:
-            asked.checks = shelf.checked < CHECKED
+            asked.checks = self._pace.due() or shelf.checked < CHECKED
             if not asked.checks:
                 shelf.hits += 1
-                asked.checks = shelf.hits % (AGAIN_EVERY if shelf.hits <= _LATER else _AGAIN_LATER) == 0
-            if not asked.checks:
                 asked.found = (packed.unpacked(data),)
                 return asked
         elif shelf.full:
@@ -197,6 +193,7 @@ class Results:
             raise Unfit(CHANGED + (": kept ones were used until then" if self.shelf.hits else ""))
         elif asked.checks:
             self.shelf.checked += 1
+            self._pace.done()
         if self.shelf.full and not self.shelf.hits and not self.shelf.checked:
             raise Unfit("the memory for its results was full before the same arguments came again")
 

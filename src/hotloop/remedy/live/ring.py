@@ -5,16 +5,15 @@ from __future__ import annotations
 import importlib
 import math
 import sys
-import time
 import weakref
 from typing import Any, Final
 
 from hotloop.remedy.live.loader import LoaderForm, changes_of
+from hotloop.remedy.live.pace import Pace
 from hotloop.state.snapshot import EXACT, snapshot
 
-#: Samples that are read again before an epoch; the part of the time that this, and looking at all, may take.
+#: Samples that are read again before an epoch.
 _READ_AGAIN: Final = 3
-_LOOK_PART: Final = 0.02
 _CHANGES: Final = "refused: the dataset, or what it reads, changes between epochs"
 
 
@@ -147,29 +146,26 @@ class _Kept:
         self._indices = self._guard.spread(dataset, _READ_AGAIN)
         self._samples = self._guard.read_apart(dataset, self._indices)
         self._state, self._at_hand = snapshot(dataset, EXACT), snapshot(dataset)
-        self._looked_at = self._look_s = self._read_at = self._read_s = 0.0
+        self._look, self._read = Pace(), Pace()
 
     def holds(self) -> bool:
         """Whether the script has left the dataset as it was and its samples too, none of them random.
 
         What was None may have been made when a sample needed it first; then the samples are read again.
         """
-        begun, before = time.perf_counter(), self._at_hand
+        looks, before = self._look.due(), self._at_hand
         self._at_hand = snapshot(self.dataset)
-        lately = begun - self._looked_at < self._look_s / _LOOK_PART
-        if self.stopped() or (lately and self._at_hand == before):
+        if self.stopped() or (not looks and self._at_hand == before):
             return not self.stopped()
         now, before = snapshot(self.dataset, EXACT), self._state
-        self._looked_at = time.perf_counter()
-        self._look_s = self._looked_at - begun
+        self._look.done()
         if now != before.made(now):
             return False
-        self._state, begun = now, self._looked_at
-        if now == before and begun - self._read_at < self._read_s / _LOOK_PART:
+        self._state = now
+        if not self._read.due() and now == before:
             return True
         again = self._guard.read_apart(self.dataset, self._indices)
-        self._read_at = time.perf_counter()
-        self._read_s = self._read_at - begun
+        self._read.done()
         return not any(map(self._guard.differences, self._samples, again))
 
     def stopped(self) -> str:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hotloop.remedy.live.arguments import Arguments, Look, Unfit
-from hotloop.remedy.live.results import AGAIN_EVERY, CHANGED
+from hotloop.remedy.live.pace import Pace
+from hotloop.remedy.live.results import CHANGED
 
 #: Calls whose samples are computed again one by one before anything is given again.
 _CHECKED: Final = 2
@@ -38,7 +39,7 @@ class Rows:
         self._known: dict[bytes, list[Any]] = {}
         self._spec: Any = None  # how results are arranged
         self._devices: list[Any] = []
-        self._checked = 0
+        self._checked, self._pace = 0, Pace()
 
     @staticmethod
     def fits(torch: Any, given: Any, result: Any) -> bool:
@@ -63,8 +64,9 @@ class Rows:
         kept = [self._known.get(key) for key in asked.keys] if self._checked >= _CHECKED else []
         if kept and all(one is not None for one in kept):
             self.hits += 1
-            if self.hits % AGAIN_EVERY == 0:
+            if self._pace.due():
                 self._check_one(asked, kept)
+                self._pace.done()
             asked.found = (self._together(kept),)
             return asked
         asked.look = self._arguments.look(leaves)
@@ -107,7 +109,7 @@ class Rows:
 
     def _check_one(self, asked: Asked, kept: Sequence[Any]) -> None:
         """Compute one of the samples of a batch again, another each time. Raises Unfit."""
-        number = self.hits // AGAIN_EVERY % len(kept)
+        number = self.hits % len(kept)
         before = self._arguments.look(asked.leaves)
         if not self._same(kept[number], self._alone(asked, number)):
             raise Unfit(f"{CHANGED}: kept ones were used until then")
