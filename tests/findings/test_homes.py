@@ -37,3 +37,10 @@ def test_a_home_is_complete(finding: str) -> None:
     assert ".md)" not in pages.page(finding)  # a report has no other page beside it
     assert entry.title.endswith(".") and entry.advice.endswith(".")
     assert ("```" in pages.what_to_do(finding)) != (finding in IN_WORDS)
+
+
+def test_what_to_do_has_the_examples_for_the_code() -> None:
+    counted, scored = (pages.what_to_do("host/python-in-step", code) for code in ("n += 1", "auc(y, p)"))
+    assert "bincount" in counted
+    assert "roc_auc_score" in scored and "bincount" not in scored
+    assert "has 6 more" in counted and "<!--" not in counted + pages.page("host/python-in-step")

@@ -113,13 +113,13 @@ class Feed:
 
 
 def offers(loader: LoaderUse, *remedies: str) -> tuple[str, ...]:
-    """Those of the remedies that can be had: a stream is cut by its workers, so their number stays; what is
-    no DataLoader takes none; workers that stay, and samples that are kept, do not see what changes in the
+    """Those of the remedies that can be had: a stream is cut by its workers, so their number stays, and its
+    samples have none to be kept by; what is no DataLoader takes none; workers that stay, and samples that are kept, do not see what changes in the
     dataset, and no worker what is written to it while it is gone through.
     """
     if loader.own:
         return ()
-    cannot = ["num-workers", "no-workers"] if loader.settings.get("iterable") else []
+    cannot = ["num-workers", "no-workers", "cache-samples", "bake"] if loader.settings.get("iterable") else []
     cannot += ["persistent-workers", "cache-samples", "bake"] if loader.dataset_changes else []
     cannot += ["num-workers", "cache-samples", "bake"] if loader.dataset_written else []
     return tuple(one for one in remedies if one not in cannot)
