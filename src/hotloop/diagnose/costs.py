@@ -114,8 +114,8 @@ class Feed:
 
 def offers(loader: LoaderUse, *remedies: str) -> tuple[str, ...]:
     """Those of the remedies that can be had: a stream is cut by its workers, so their number stays, and its
-    samples have none to be kept by; what is no DataLoader takes none; workers that stay, and samples that are kept, do not see what changes in the
-    dataset, and no worker what is written to it while it is gone through.
+    samples have none to be kept by; what is no DataLoader takes none; workers that stay, and samples that are
+    kept, do not see what changes in the dataset, and no worker what is written to it meanwhile.
     """
     if loader.own:
         return ()
