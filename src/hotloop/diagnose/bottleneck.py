@@ -76,7 +76,8 @@ def as_counted(evidence: Evidence) -> Steps:
     phases[:, COLUMN["other"]] += phases[:, COLUMN["forward"]] * taken / forward
     phases[:, COLUMN["forward"]] *= 1 - taken / forward
     totals = {**steps.span_totals, "forward": forward - taken, "other": other}
-    return replace(steps, span_totals=totals, phases=phases)
+    facts = {**steps.facts, "python_in_forward": taken / steps.span_s}
+    return replace(steps, span_totals=totals, phases=phases, facts=facts)
 
 
 def class_costs(steps: Steps, filling: FirstPass | None = None, acts: bool = False) -> dict[str, float]:
@@ -118,6 +119,8 @@ def verdict(
         stood = f"No training step was seen{_stood(steps)}."
         return f"{stood} First: {_lowercase(urgent.message)}" if urgent else stood
     bound = (_ACTS if acts and name == "host" else _BOUND[name]).format(share=units.share(share))
+    if name == "device" and "python_in_forward" in steps.facts:
+        bound += f", another {units.share(steps.facts['python_in_forward'])} to Python loops within forward"
     if filling is not None:
         bound += ", the first pass over the data left out"
     if urgent is None:

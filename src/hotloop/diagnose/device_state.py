@@ -71,6 +71,8 @@ def is_all_calls(evidence: Evidence) -> bool:
     if evidence.on_accelerator or each_s is None or each_s > limits.calls_s:
         return False
     python_s = sum(group.seconds for group in python_in_model(evidence)) / steps.num_steps
+    if python_s >= limits.python_in_forward_ratio * steps.step_s:  # loops call them as often as they like
+        return False
     return computing_s(evidence) - python_s >= limits.computing_ratio * steps.step_s
 
 

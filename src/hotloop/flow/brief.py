@@ -30,7 +30,7 @@ _ACTING: Final = (
 #: Lines of code before and after the place.
 _AROUND: Final = 12
 #: Of those, the ones that say which examples of the page fit.
-_NEAR: Final = 5
+_NEAR: Final = 4
 #: Families of findings that say that results are not what they should be.
 _OF_RESULTS: Final = ("config/", "numerics/")
 #: What a change of each class must leave alone.
@@ -168,10 +168,11 @@ def _code(examination: Examination, where: Mapping[str, Any] | None) -> dict[str
 
 def _numbers(report: Mapping[str, Any], finding: Mapping[str, Any]) -> dict[str, Any]:
     """The step, what the finding costs of it, and the most that removing it gives."""
-    step_s = (report["step_s"] or {}).get("mean")
+    step_s, more_s = (report["step_s"] or {}).get("mean"), finding["data"].get("besides_s", 0.0)
     cost_s, edges = finding["cost_s_per_step"], finding["cost_ci95"]
 
     def ratio(cost: float) -> float | None:
+        cost += more_s
         return step_s / (step_s - cost) if step_s and 0 < cost < step_s else None
 
     return {

@@ -32,7 +32,7 @@ from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect
 from hotloop.tune import by_model
 
-#: How much more workers that stay must be predicted to give, to be written beside others.
+#: What a setting must be predicted to give, to be written: alone, or beside others.
 _PAYS: Final = 1.05
 #: Says on a terminal what takes long.
 Status = Callable[[str], AbstractContextManager[object]]
@@ -153,7 +153,7 @@ def _faster(
             if EFFECTS.index(stay.remedy.written_effect) <= EFFECTS.index(allow):
                 return [*remedies, stay], [], [more]
             words += f"; {more}: --allow {stay.remedy.written_effect} (other order from epoch 2 on)"
-    if alone >= 1.0:
+    if alone >= _PAYS:
         return list(remedies), [], [words]
     return [one for one in remedies if one not in chosen], chosen, [words]
 

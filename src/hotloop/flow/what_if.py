@@ -7,10 +7,11 @@ import json
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
+from hotloop.diagnose.diagnose import doubt
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.flow.examine import Examination, examine, publish, read
 from hotloop.flow.observe import new_run_folder, observe, say_why_ended
@@ -87,6 +88,8 @@ def what_if(
     result = estimate(examination.recording, examination.lead, examination.findings)
     if result is None:
         raise _nothing(examination, outcome, folder)
+    if examination.evidence is not None:
+        result = replace(result, doubt=doubt(examination.evidence))
     measured = Measured(result=result, file=folder / "what_if.json", outcome=outcome)
     write_text_atomic(measured.file, measured.json)
     return measured

@@ -115,6 +115,9 @@ def render(
             edges = f"{raced.low:.2f} - {raced.high:.2f}" if known else "too few launches to tell"
             pairs = f"pairs of launches: {raced.pairs}"
             lines += [f"(what won the race gave {raced.ratio:.2f}x in the end: {edges}; {pairs})"]
+        if tuned.named:
+            run = shlex.quote(str(folder / tuned.first.folder))
+            lines += ["", "what was found is for a person or an agent to change:", f"    hotloop brief {run}"]
     if tuned.crowded and _tried(tuned):
         words = "other programs used the cores: launches differ more, and alone other settings may be best"
         lines += ["", *_wrapped(words)]

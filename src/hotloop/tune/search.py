@@ -54,6 +54,7 @@ class Tuned:
     once: int = 0  # batches of a run that goes through its data a single time
     proofs: tuple[str, ...] = ()  # what losses say of its parts
     refused: tuple[str, ...] = ()  # what won and is not taken for what losses say
+    named: bool = False  # whether the run as found has a finding that is no mere information
     crowded: bool = False  # others used the cores during the unmodified run
 
 
@@ -117,6 +118,7 @@ class Search:
             once=launcher.single,
             proofs=self.proofs.words(best, first_seen.draws),
             refused=tuple(self._refused),
+            named=any(one.severity != "info" for one in first_seen.findings),
         )
 
     def _rest(self, first: Trial) -> tuple[Candidate, Trial, float]:

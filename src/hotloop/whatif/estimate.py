@@ -92,6 +92,7 @@ class WhatIf:
     not_exact: str
     epoch_start_s: float = 0.0
     startup_s: float = 0.0
+    doubt: str = ""
 
     @property
     def ceiling_s(self) -> float | None:
@@ -119,6 +120,7 @@ class WhatIf:
             "epoch_start_s_per_step": self.epoch_start_s,
             "startup_s": self.startup_s,
             "not_exact": self.not_exact,
+            "doubt": self.doubt,
             "rows": [row.to_json() for row in self.rows],
         }
 

@@ -68,6 +68,8 @@ def render(result: WhatIf, width: int = 80) -> str:
         elif row.words:
             lines += _wrapped(f"{row.intervention}: {row.words}", width)
     lines += _ceiling(result, width)
+    if result.doubt:
+        lines += _wrapped(f"This is not sure: {result.doubt}.", width)
     if result.not_exact:
         lines += _wrapped(
             f"free-data: {result.not_exact}: order was kept, but losses are not those of an undisturbed run",

@@ -83,7 +83,8 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str, l
     steps, hottest = evidence.steps, group.hottest
     cost = group.seconds * exposed / steps.num_steps
     # What depends on the batch alone is the same for the same batch. Whether it does, a trial tells.
-    kept = repeating.repeated(evidence, group, None) if group.nature == "python" else ""
+    alone = group.nature == "python" and not where.startswith("inside")  # there it has gradients
+    kept = repeating.repeated(evidence, group, None) if alone else ""
     named = kept.rpartition(",")[2]
     named = "" if "." in named.rpartition(":")[2] else named  # a method reads weights, too
     share_of_span = share(group.seconds / steps.span_s)
@@ -94,6 +95,9 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str, l
         f"{hottest.source.strip()}",
         f"{_NATURES[group.nature]}" + (f", in {hottest.library}" if hottest.library else ""),
     ]
+    backward_s = steps.per_step("backward") if where.startswith("inside") else 0.0
+    if backward_s:
+        numbers.append(f"what backward does for it is not in it: at most {duration(backward_s)} per step")
     if exposed < 1:
         numbers.append(f"{share(1 - exposed)} of it is hidden behind the device and costs nothing")
     return cause(
@@ -109,7 +113,12 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str, l
         where=loop or hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
         remedies=_remedies(evidence, group) or repeating.remedies(named),
-        data={"nature": group.nature, "library": hottest.library, **repeating.data(named)},
+        data={
+            "nature": group.nature,
+            "library": hottest.library,
+            **({"besides_s": backward_s} if backward_s else {}),
+            **repeating.data(named),
+        },
     )
 
 
