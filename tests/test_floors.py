@@ -47,7 +47,7 @@ IN_PROCESS = {
     "probe/observers": """
         __init__ anomaly autograd bars calls compiling configs datasets device evidence growth
         loader_construction loader_facts loaders memory modules open_files
-        optimizers profile settings sockets transfers unread workers
+        optimizers profile settings sockets transfers unread untrained workers
     """,
     "probe/evidence": """
         __init__ fingerprint handed inputs logged losses trained_state

@@ -72,6 +72,10 @@ ENTRIES = {
         "The device is occupied all the time and draws little power: its kernels move small tensors.",
         "Larger batches, fused kernels (torch.compile) or several runs on one device use it better.",
     ),
+    "device/unused-gradients": Entry(
+        "Backward makes gradients of weights that nothing updates.",
+        "Call requires_grad_(False) on that module before training: gradients still pass through it.",
+    ),
     "device/optimizer-not-fused": Entry(
         "The optimizer updates its tensors one after the other.",
         "Construct the optimizer with fused=True. One written by hand: build torch's in its place, or update "

@@ -45,7 +45,18 @@ def facts_of(process: Process, spans: Spans) -> dict[str, Any]:
     for key in ("world_size", "argv", "python", "env", "cwd", "local_rank"):
         if key in first:
             facts[key] = first[key]
-    for kind in ("torch", "anomaly", "autocast", "compile", "ddp", "graph", "memory", "profile", "exit"):
+    for kind in (
+        "torch",
+        "anomaly",
+        "autocast",
+        "compile",
+        "ddp",
+        "graph",
+        "memory",
+        "profile",
+        "exit",
+        "untrained",
+    ):
         merged: Note = {}
         for note in process.notes.get(kind, ()):
             merged.update({k: v for k, v in _plain(note).items() if v is not None})

@@ -133,6 +133,7 @@ class Probe(Callbacks):
         self._loss: Any = None  # weak: the accelerator tensor backward began with last
         self.facts: dict[str, Any] = {}  # small observations that notes at exit carry
         self.modules: Any = None  # the observer of modules, for the ids of modules
+        self.optimizers: Any = None
         self.loaders: Any = None  # the observer of loaders, for the ids of loaders
         self.losses: Any = None  # with --evidence: what reads every loss
         self.handed: Any = None  # with --evidence: what reads every batch

@@ -14,6 +14,7 @@ OBSERVERS: Final = (
     "observers.modules",
     "observers.autograd",
     "observers.optimizers",
+    "observers.untrained",
     "observers.transfers",
     "observers.calls",
     "observers.bars",

@@ -111,6 +111,10 @@ class Optimizers:
     def _cleared(self, frame: FrameType, stop: int, start: int) -> None:
         self._probe.emit(ZERO_GRAD, start, stop - start, 0, self._probe.site(frame))
 
+    def seen(self) -> list[Any]:
+        """The optimizers that stepped so far."""
+        return [optimizer for optimizer, _ in self._known.values()]
+
     def stop_if_done(self) -> None:
         """Where there is no loader, ``--steps`` ends the run between two steps here."""
         if not self._probe.count.opened and not self._probe.count.fed:
@@ -167,7 +171,7 @@ class Optimizers:
 def install(probe: Probe) -> None:
     """Observe this process's optimizers."""
     torch, hooks = probe.torch, probe.hooks
-    optimizers = Optimizers(probe)
+    optimizers = probe.optimizers = Optimizers(probe)
     probe.on_fork(NAME, optimizers.restart)
     module = sys.modules["torch.optim.optimizer"]
     for register, source, what in (
