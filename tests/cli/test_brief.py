@@ -103,7 +103,8 @@ def test_the_document_marks_the_line_and_has_each_command(found: dict[str, Any])
     assert all(f"```\n{one['command']}\n```" in text for one in found["judge"])
     headings = [line for line in text.splitlines() if line.startswith("## ")]
     assert headings == [
-        "## Cause", "## Numbers", "## What to write", "## What must stay the same", "## How to judge it"
+        "## Cause", "## Numbers", "## What to write", "## When this is wrong", "## What must stay the same",
+        "## How to judge it",
     ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ _FOLDERS: Final = (_PACKAGE / "docs", _PACKAGE.parents[1] / "docs")
 _SHELVES: Final = ("guides", "rules", "reference")
 #: A link to another page of the project, which does not lie beside a report.
 _LINK: Final = re.compile(r"\[([^\]]+)\]\((?!https://)[^)]+\.md[^)]*\)")
-_SECTION: Final = re.compile(r"^## What to do\n(.*?)(?=^## |\Z)", re.M | re.S)
+_SECTION: Final = r"^## {}\n(.*?)(?=^## |\Z)"
 _PART: Final = re.compile(r"^(?=### )", re.M)
 #: Below the heading of a part: the code that it is for.
 _FOR: Final = re.compile(r"^<!-- code: (.+) -->\n", re.M)
@@ -26,13 +26,25 @@ def page(finding_id: str) -> str:
 
 
 def what_to_do(finding_id: str, code: str = "") -> str:
-    """The page's section of that name in Markdown, its parts for other code left out; empty for none."""
-    section = _SECTION.search(_text(finding_id))
-    first, *parts = _PART.split(section[1]) if section else ("",)
+    """The page's section of that name in Markdown, its parts for other code left out, those for the code
+    before what is for any; empty for none.
+    """
+    first, *parts = _PART.split(_section(finding_id, "What to do"))
     fit = [part for part in parts if (wanted := _FOR.search(part)) is None or re.search(wanted[1], code)]
+    told = [*fit, f"### In general\n{first}"] if fit else [first]
     if len(fit) < len(parts):
-        fit.append(f"`hotloop docs {finding_id}` has {len(parts) - len(fit)} more, for other code.")
-    return _FOR.sub("", "".join([first, *fit])).strip()
+        told.append(f"`hotloop docs {finding_id}` has {len(parts) - len(fit)} more, for other code.")
+    return _FOR.sub("", "".join(told)).strip()
+
+
+def when_it_is_wrong(finding_id: str) -> str:
+    """The page's section of that name in Markdown; empty for none."""
+    return _section(finding_id, "When it is wrong")
+
+
+def _section(finding_id: str, title: str) -> str:
+    found = re.search(_SECTION.format(title), _text(finding_id), re.M | re.S)
+    return found[1].lstrip("\n") if found else ""
 
 
 def _text(finding_id: str) -> str:

@@ -11,8 +11,9 @@ from typing import Any, Final
 from hotloop.diagnose.rollouts import acts
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.findings import ENTRIES, Place
-from hotloop.findings.pages import what_to_do
+from hotloop.findings.pages import what_to_do, when_it_is_wrong
 from hotloop.fix import patch as patches
+from hotloop.fix.patch import Patch
 from hotloop.fix.scene import Scene
 from hotloop.flow.examine import Examination, build_report, examine, read
 from hotloop.probe.counting import WARM_UP
@@ -69,7 +70,9 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
     names = [name for name in finding["remedies"] if not (drawn and name == "cache-samples")]
     remedies = [catalogue.get(name) for name in names]
     effect = _effect(finding["id"], remedies)
-    where = _where(examination, finding["where"], remedies)
+    written = _written(examination, remedies)
+    where = _where(examination, finding["where"], written)
+    told = [_remedy(remedy, finding, written.get(remedy.id)) for remedy in remedies]
     return {
         "schema": 1,
         "id": finding["id"],
@@ -84,8 +87,9 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
         "evidence": finding["evidence"],
         "numbers": _numbers(report, finding),
         "advice": finding["advice"],
-        "recipe": _recipe(finding, code, where),
-        "remedies": [_remedy(remedy, finding) for remedy in remedies],
+        "recipe": _recipe(finding, code, where, told),
+        "remedies": told,
+        "wrong": when_it_is_wrong(finding["id"]).strip(),
         "effect": effect,
         "same": _same(examination, effect),
         "judge": _judge(run, examination, report, effect),
@@ -103,26 +107,34 @@ def _pick(findings: Sequence[Mapping[str, Any]], wanted: str, run: Path) -> tupl
     raise UsageError(f"{run} has no finding {wanted}", hint=f"there are: {listed}")
 
 
+def _written(examination: Examination, remedies: Sequence[Remedy]) -> dict[str, Patch]:
+    """What ``fix`` would write of each remedy that has a rewriter."""
+    process, lead = examination.process, examination.lead
+    if process is None or lead is None:
+        return {}
+    scene = Scene.of(process, examination.recording, lead, examination.findings)
+    asked = patches.with_values([Applied(remedy=one, value=None) for one in remedies], examination.findings)
+    return {one.remedy.id: patches.make(scene, [one]) for one in asked if one.remedy.source}
+
+
 def _where(
-    examination: Examination, where: Mapping[str, Any] | None, remedies: Sequence[Remedy]
+    examination: Examination, where: Mapping[str, Any] | None, written: Mapping[str, Patch]
 ) -> Mapping[str, Any] | None:
     """The place of a finding; where that is only the loop, the first line that a remedy would change."""
-    process, lead = examination.process, examination.lead
-    loop = lead.source_loop if lead is not None else None
-    if not where or process is None or loop is None or loop.at_line != (where["file"], where["line"]):
+    loop = examination.lead.source_loop if examination.lead is not None else None
+    if not where or loop is None or loop.at_line != (where["file"], where["line"]):
         return where
-    assert lead is not None
-    scene = Scene.of(process, examination.recording, lead, examination.findings)
-    for one in remedies:
-        asked = patches.with_values([Applied(remedy=one, value=None)], examination.findings)
-        changes = patches.make(scene, asked).changes if one.source else ()
-        if changes and changes[0].file.endswith(".py"):
-            return {**where, "file": changes[0].file, "line": changes[0].line, "function": ""}
+    for change in (patch.changes[0] for patch in written.values() if patch.changes):
+        if change.file.endswith(".py"):
+            return {**where, "file": change.file, "line": change.line, "function": ""}
     return where
 
 
 def _recipe(
-    finding: Mapping[str, Any], code: Mapping[str, Any] | None, where: Mapping[str, Any] | None
+    finding: Mapping[str, Any],
+    code: Mapping[str, Any] | None,
+    where: Mapping[str, Any] | None,
+    told: Sequence[Mapping[str, Any]],
 ) -> str:
     """What the page of the finding says to write for such code, with the numbers of this run for its own."""
     at = where["line"] - code["first"] if code and where else 0
@@ -131,17 +143,20 @@ def _recipe(
     for name, value in finding["data"].items():
         if isinstance(value, int):
             text = re.sub(rf"\b{re.escape(name)}=\d+\b", f"{name}={value}", text)
+    for one in told:
+        text = re.sub(rf"\b{one['id']}=[\w.:]+", one["spelled"].replace("\\", r"\\"), text)
     return text
 
 
 def _effect(finding_id: str, remedies: Sequence[Remedy]) -> Effect:
-    """What the change may alter: as little as the remedy that alters least.
+    """What the change may alter: as little as the remedy that alters least; what is done less often, as much
+    as the one that alters most.
 
     Without a remedy rounding may differ, and where the finding is that results are wrong, all of them.
     """
     classes = [remedy.written_effect for remedy in remedies]
-    wrong = finding_id.startswith(_OF_RESULTS)
-    return min(classes, key=EFFECTS.index, default="semantic" if wrong else "numeric")
+    wrong, choose = finding_id.startswith(_OF_RESULTS), max if finding_id.startswith("cadence/") else min
+    return choose(classes, key=EFFECTS.index, default="semantic" if wrong else "numeric")
 
 
 def _same(examination: Examination, effect: Effect) -> list[str]:
@@ -173,7 +188,8 @@ def _numbers(report: Mapping[str, Any], finding: Mapping[str, Any]) -> dict[str,
 
     def ratio(cost: float) -> float | None:
         cost += more_s
-        return step_s / (step_s - cost) if step_s and 0 < cost < step_s else None
+        speed = not finding["id"].startswith(_OF_RESULTS)
+        return step_s / (step_s - cost) if speed and step_s and 0 < cost < step_s else None
 
     return {
         "step_s": step_s,
@@ -189,7 +205,7 @@ def _numbers(report: Mapping[str, Any], finding: Mapping[str, Any]) -> dict[str,
     }
 
 
-def _remedy(remedy: Remedy, finding: Mapping[str, Any]) -> dict[str, Any]:
+def _remedy(remedy: Remedy, finding: Mapping[str, Any], patch: Patch | None) -> dict[str, Any]:
     parameter = remedy.parameter
     asked = finding["data"].get(parameter.finding_key) if parameter and parameter.finding_key else None
     value = asked if asked is not None else parameter.default if parameter else None
@@ -199,7 +215,8 @@ def _remedy(remedy: Remedy, finding: Mapping[str, Any]) -> dict[str, Any]:
         "write": remedy.said(value),
         "effect": remedy.written_effect,
         "alters": remedy.alters,
-        "fix": bool(remedy.source),
+        "fix": patch is not None and bool(patch.changes),
+        "why_not": next((left.why for left in patch.left), "") if patch is not None else "",
         "apply": remedy.has_live(value),
     }
 

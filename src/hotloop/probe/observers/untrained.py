@@ -42,12 +42,12 @@ class Untrained:
                 self._look(module, held)
 
     def _look(self, module: Any, held: set[int]) -> None:
-        inner, left = unwrapped(module)[0], {}
+        inner, left = unwrapped(module)[0], dict[str, list[Any]]()
         for path, one in named_modules(inner):
             for parameter in one.__dict__.get("_parameters", {}).values():
                 grad = getattr(parameter, "grad", None)
                 if grad is not None and not grad.is_sparse and id(parameter) not in held:
-                    left[path] = [*left.get(path, ()), parameter]
+                    left.setdefault(path, []).append(parameter)
         found = [parameter for parameters in left.values() for parameter in parameters]
         if not found or not held:
             return

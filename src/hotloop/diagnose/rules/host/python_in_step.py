@@ -29,8 +29,8 @@ from hotloop.units import duration, share
 
 ID = "host/python-in-step"
 
-#: What a profiler left on spends its time in.
-_PROFILERS = ("torch.profiler", "torch.autograd.profiler", "torch._C._profiler")
+#: What a profiler left on spends its time in; optimizers use torch.autograd.profiler without one.
+_PROFILERS = ("torch.profiler", "torch.autograd.profiler_util", "torch._C._profiler")
 #: Weights of a moving average: ``1 - decay``, 0.999.
 _AVERAGES = re.compile(r"\b1(\.0*)?\s*-|\bone_minus|\b0?\.9\d*\b|\btau\b")
 #: Calls that make other samples of the batch.
@@ -83,8 +83,10 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str, l
     steps, hottest = evidence.steps, group.hottest
     cost = group.seconds * exposed / steps.num_steps
     # What depends on the batch alone is the same for the same batch. Whether it does, a trial tells.
-    alone = group.nature == "python" and not where.startswith("inside")  # there it has gradients
-    kept = repeating.repeated(evidence, group, None) if alone else ""
+    # What the training loop itself calls is given what the model made, or another thing in each step.
+    trains = steps.source_loop.in_function if steps.source_loop is not None else None
+    first = bool(hottest.callers) and hottest.callers[0].in_function == trains
+    kept = repeating.repeated(evidence, group, None) if group.nature == "python" and not first else ""
     named = kept.rpartition(",")[2]
     named = "" if "." in named.rpartition(":")[2] else named  # a method reads weights, too
     share_of_span = share(group.seconds / steps.span_s)
