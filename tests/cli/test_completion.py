@@ -27,21 +27,14 @@ def test_a_tab_in_a_real_bash_gives_words_and_files(scripts: Path, tmp_path: Pat
         (tmp_path / folder).mkdir(parents=True)
     (tmp_path / "my data.yaml").touch()
     typed = {
-        "what": "what-if ",
-        "run --until": "run --until-sure ",
-        "tune --allow n": "tune --allow numeric ",
-        "docs tu": "docs tune ",
-        "docs input/slow-sa": "docs input/slow-sample ",
-        "run --apply num-w": "run --apply num-workers ",
-        "run --apply docs": "run --apply docs",
+        "what": "what-if ", "run --until": "run --until-sure ", "tune --allow n": "tune --allow numeric ",
+        "docs tu": "docs tune ", "docs input/slow-sa": "docs input/slow-sample ",
+        "run --apply num-w": "run --apply num-workers ", "run --apply docs": "run --apply docs",
         "run --export js": "run --export jsonl= ",
-        "run --export jsonl=my": r"run --export jsonl=my\ data.yaml ",
-        "run --steps nu": "run --steps nu",
-        "audit --config my": r"audit --config my\ data.yaml ",
-        "run -- numb": "run -- numbers/",
-        "run -- python --st": "run -- python --st",
-        "report hotloop-runs/o": "report hotloop-runs/one/",
-    }
+        "run --export jsonl=my": r"run --export jsonl=my\ data.yaml ", "run --steps nu": "run --steps nu",
+        "audit --config my": r"audit --config my\ data.yaml ", "run -- numb": "run -- numbers/",
+        "run -- python --st": "run -- python --st", "report hotloop-runs/o": "report hotloop-runs/one/",
+    }  # fmt: skip
     line = f"bind 'set bell-style none'; source {scripts / 'bash'}; hotloop() {{ :; }}\n"
     pid, terminal = pty.fork()
     if pid == 0:

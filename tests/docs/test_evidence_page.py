@@ -56,14 +56,9 @@ def test_what_is_measured_leaves_the_last_table(results: Path) -> None:
     for size in (1000, 100_000):
         run = {"command": ["hotloop", "report"], "seconds": 2.5, "cpu_s": 2, "peak_mb": 300}
         row = {
-            "ranks": 1024,
-            "steps": size,
-            "nodes": 8,
-            "recording_mb": 9,
-            "cores": 2,
-            "load": 0.5,
+            "ranks": 1024, "steps": size, "nodes": 8, "recording_mb": 9, "cores": 2, "load": 0.5,
             "runs": [run],
-        }
+        }  # fmt: skip
         (results / "scale-cpu-2026-11-29.json").write_text(json.dumps(row))
         page = evidence.page()
         assert (

@@ -16,15 +16,9 @@ PAGES = sorted(
 WORDS, COLUMNS = 30, 120
 #: Words of our own, and the ones to write instead.
 AVOID = {
-    "as found": "unmodified",
-    "in force": "enabled",
-    "is told": "is reported",
-    "are told": "are reported",
-    "told apart": "distinguished",
-    "says nothing": "is silent",
-    "dear": "expensive",
-    "anew": "again",
-}
+    "as found": "unmodified", "in force": "enabled", "is told": "is reported", "are told": "are reported",
+    "told apart": "distinguished", "says nothing": "is silent", "dear": "expensive", "anew": "again",
+}  # fmt: skip
 
 #: Pages that are still to be rewritten; nothing is added here.
 PENDING = frozenset([])
