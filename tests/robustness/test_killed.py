@@ -45,7 +45,7 @@ def backwards_by_pid(folder: Path) -> dict[int, int]:
 
 def test_trainers_killed_at_many_moments_keep_every_step_they_did(tmp_path: Path) -> None:
     path = whole.script(tmp_path, KILLED_TRAINERS)
-    done = whole.run([sys.executable, str(path)], folder=tmp_path)
+    done = whole.run([sys.executable, str(path)], folder=tmp_path, warm=True)
     assert done.returncode == 0, done.stderr
     counted = {int(pid): int(steps) for pid, steps in (line.split() for line in done.stdout.splitlines())}
     seen = backwards_by_pid(done.folder)

@@ -32,7 +32,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_training(tmp_path: Path) ->
     assert "No space left" in done.stderr
     assert "steps are missing" in " ".join(done.stderr.split())
     assert "Traceback" not in done.stderr
-    roomy = whole.run(command, folder=tmp_path)
+    roomy = whole.run(command, folder=tmp_path, warm=True)
     assert roomy.stdout == done.stdout
     assert roomy.num_backwards == 4800
 

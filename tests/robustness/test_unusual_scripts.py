@@ -186,7 +186,7 @@ SCRIPTS: dict[str, tuple[str, str, int]] = {
 def test_an_unusual_script_runs_as_it_would(tmp_path: Path, name: str) -> None:
     text, expected, num_backwards = SCRIPTS[name]
     path = whole.script(tmp_path, text)
-    done = whole.run([sys.executable, str(path)], folder=tmp_path)
+    done = whole.run([sys.executable, str(path)], folder=tmp_path, warm=True)
     assert done.stdout == expected
     assert done.returncode == 0
     assert "Traceback" not in done.stderr

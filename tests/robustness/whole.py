@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from textwrap import dedent
 
+from tests import running
+
 from hotloop.record.read import open_recording
 from hotloop.record.recording import Recording
 from hotloop.record.rows import BACKWARD
@@ -28,7 +30,7 @@ torch.set_num_threads(1)
 torch.manual_seed(0)
 data = TensorDataset(torch.randn(64, 8), torch.randn(64, 1))
 model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+optimizer = __name__ == "__mp_main__" or torch.optim.SGD(model.parameters(), lr=0.1)
 def step(x, y):
     optimizer.zero_grad()
     loss = torch.nn.functional.mse_loss(model(x), y)
@@ -89,18 +91,23 @@ def run(
     before: str = "",
     out: Path | None = DEFAULT,
     timeout_s: float = 120,
+    warm: bool = False,
 ) -> Done:
     """Run a command in ``folder`` under hotloop, recorded in ``folder/run``; ``out=None``: where it likes.
 
-    ``before`` is shell, run first in a mount namespace of its own.
+    ``before`` is shell, run first in a mount namespace of its own. ``warm``: where no start of an interpreter
+    is looked at (``tests/warm.py``).
     """
     out = folder / "run" if out is DEFAULT else out
     words = hotloop_command(command, out)
-    if before:
-        words = ["unshare", "--mount", "sh", "-ec", f'{before}\nexec "$@"', "sh", *words]
-    done = subprocess.run(
-        words, cwd=folder, env=surroundings(env), capture_output=True, text=True, timeout=timeout_s
-    )
+    if warm:
+        done = running.hotloop(*words[3:], folder=folder, env=env, timeout=timeout_s)
+    else:
+        if before:
+            words = ["unshare", "--mount", "sh", "-ec", f'{before}\nexec "$@"', "sh", *words]
+        done = subprocess.run(
+            words, cwd=folder, env=surroundings(env), capture_output=True, text=True, timeout=timeout_s
+        )
     return Done(returncode=done.returncode, stdout=done.stdout, stderr=done.stderr, folder=out or folder)
 
 
