@@ -197,6 +197,13 @@ def _become_hotloop(task: dict[str, Any], torch: Any) -> Any:
             socket.send_fds(line, [json.dumps(script).encode()], [source for _, source, _ in actions])
         return pid
 
+    handles = subprocess.Popen._get_handles  # type: ignore[attr-defined]
+
+    def above(*given: Any) -> list[int]:
+        """Where outputs go, by other handles than our own: with these Popen would not use ``posix_spawn``."""
+        return [one if one not in (1, 2) else os.dup(one) for one in handles(*given)]
+
+    subprocess.Popen._get_handles = above  # type: ignore[attr-defined]
     os.posix_spawn = spawned  # type: ignore[assignment]
     os.chdir(task["folder"])
     os.environ.clear()
