@@ -121,12 +121,20 @@ def hotloop(
 def python(
     *words: object, folder: Path, script: str = "", env: Mapping[str, str] | None = None, timeout: float = 300
 ) -> subprocess.CompletedProcess[str]:
-    """``python WORDS`` in ``folder``, where ``script`` is train.py, in a process that can import hotloop."""
+    """``python WORDS`` in ``folder``, where ``script`` is train.py, in a process that can import hotloop; a
+    plain script and hotloop itself in a child of a warm process.
+    """
     if script:
         (folder / "train.py").write_text(script)
+    if words[:2] == ("-m", "hotloop"):
+        return hotloop(*words[2:], folder=folder, env=env, timeout=timeout)
+    arguments, surroundings = list(map(str, words)), {**os.environ, "OMP_NUM_THREADS": "1", **(env or {})}
+    surroundings.pop("PYTHONPATH", None)
+    if arguments[0].endswith(".py") and _WARM.suits(surroundings):
+        return _WARM.run(arguments[0], arguments[1:], folder=folder, env=surroundings, timeout=timeout)
     return subprocess.run(
-        [sys.executable, *map(str, words)],
-        cwd=folder, env={**os.environ, "PYTHONPATH": str(SRC), "OMP_NUM_THREADS": "1", **(env or {})},
+        [sys.executable, *arguments],
+        cwd=folder, env={**surroundings, "PYTHONPATH": str(SRC)},
         capture_output=True, text=True, timeout=timeout,
     )  # fmt: skip
 
