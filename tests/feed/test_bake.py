@@ -146,7 +146,7 @@ def test_a_sample_that_fits_no_column_is_kept_whole(tmp_path: Path) -> None:
         baked.gather([1, 2])
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn", "forkserver"])
+@pytest.mark.parametrize("method", ["fork", "spawn", pytest.param("forkserver", marks=pytest.mark.nightly)])
 def test_workers_of_any_start_method_bake_and_read(tmp_path: Path, method: str) -> None:
     dataset = Images(32)
     baked = bake(dataset, tmp_path / "out", num_workers=1, multiprocessing_context=method)

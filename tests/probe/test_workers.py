@@ -87,7 +87,8 @@ def made(observed: Observed) -> tuple[list[Row], list[dict[str, Any]]]:
         ("map", 0, "", 4),
         ("map", 2, "fork", 4),
         ("many", 2, "spawn", 4),
-        ("stream", 2, "forkserver", 4),
+        ("stream", 2, "fork", 4),
+        pytest.param("stream", 2, "forkserver", 4, marks=pytest.mark.nightly),
         ("map", 0, "", 0),
     ],
 )

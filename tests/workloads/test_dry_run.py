@@ -32,7 +32,10 @@ def dry_run(system: str, *flags: str | Path) -> dict[str, str]:
     return {row[2:15].strip(): row[16:] for row in rows}
 
 
-@pytest.mark.parametrize(("system", "variant"), [("landmarks", "cured"), ("spikevid", "guide")])
+@pytest.mark.parametrize(
+    ("system", "variant"),
+    [("landmarks", "cured"), pytest.param("spikevid", "guide", marks=pytest.mark.nightly)],
+)
 def test_a_dry_run_counts_and_makes_one_update(system: str, variant: str, tmp_path: Path) -> None:
     out = tmp_path / "out"
     said = dry_run(system, "--variant", variant, "--scale", "tiny", "--out", out)
