@@ -6,9 +6,7 @@ On the CPU, whose float64 is that of CUDA: both add and multiply as IEEE 754 say
 from __future__ import annotations
 
 import json
-import os
 import struct
-import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -17,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests import running
 
 sys.path.insert(0, str(Path(__file__).parent))
 from golden import patch_of, scene_of
@@ -164,10 +163,8 @@ def trained(tmp_path: Path) -> Path:
 
 def ran(folder: Path) -> tuple[str, int]:
     """What the script printed, and how often the line that reads most numbers did."""
-    done = subprocess.run(
-        [sys.executable, "-c", dedent(COUNTING)], cwd=folder, capture_output=True, text=True, timeout=120,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
+    (folder / "count.py").write_text(dedent(COUNTING))
+    done = running.python("count.py", folder=folder, timeout=120)
     assert done.returncode == 0, done.stderr
     return done.stdout, int(done.stderr.split()[-1])
 
