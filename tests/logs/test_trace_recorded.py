@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests import running
 from tests.running import SRC
 
 from hotloop.logs.trace import analyze
@@ -58,8 +59,8 @@ record("stack.json", with_stack=True)
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
-    (folder / "train.py").write_text(SCRIPT)
-    subprocess.run([sys.executable, "train.py"], cwd=folder, check=True, capture_output=True)
+    done = running.python("train.py", folder=folder, script=SCRIPT)
+    assert done.returncode == 0, done.stderr
     return folder
 
 
