@@ -156,15 +156,24 @@ def add_allow(parser: argparse._ActionsContainer, words: str) -> None:
     )
 
 
+def add_many(
+    parser: argparse._ActionsContainer, name: str, metavar: str, words: str, kind: type = str
+) -> None:
+    """An option that may be given several times."""
+    parser.add_argument(name, metavar=metavar, action="append", default=[], type=kind, help=words)
+
+
+def add_time(
+    parser: argparse._ActionsContainer, name: str, default: float | None, words: str, metavar: str = "TIME"
+) -> None:
+    """An option that takes a duration."""
+    parser.add_argument(name, metavar=metavar, type=seconds, default=default, help=words)
+
+
 def add_change(parser: argparse._ActionsContainer) -> None:
     """``--apply REMEDY`` and ``--patch FILE``."""
-    parser.add_argument(
-        "--apply",
-        metavar="REMEDY",
-        action="append",
-        default=[],
-        help="enable a remedy without an edit: ID or ID=VALUE; may be repeated",
-    )
+    words = "enable a remedy without an edit: ID or ID=VALUE; may be repeated"
+    add_many(parser, "--apply", "REMEDY", words)
     parser.add_argument(
         "--patch",
         metavar="FILE",

@@ -19,14 +19,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "paths", metavar="PATH", nargs="*", type=Path, help="Python files, or folders of them (default: .)"
     )
-    parser.add_argument(
-        "--config",
-        metavar="FILE",
-        action="append",
-        default=[],
-        type=Path,
-        help="a configuration the code reads: YAML, JSON, TOML or mmcv-style Python",
-    )
+    words = "a configuration the code reads: YAML, JSON, TOML or mmcv-style Python"
+    arguments.add_many(parser, "--config", "FILE", words, Path)
     parser.add_argument(
         "--run",
         metavar="RUN",

@@ -38,26 +38,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=[],
         help="files or folders that may change (default: all)",
     )
-    parser.add_argument(
-        "--apply",
-        metavar="REMEDY",
-        action="append",
-        default=[],
-        help="write this remedy, num-workers=4 for instance, instead of what the findings ask for",
-    )
+    words = "write this remedy, num-workers=4 for instance, instead of what the findings ask for"
+    arguments.add_many(parser, "--apply", "REMEDY", words)
     arguments.add_allow(parser, "what the findings' remedies may alter")
     parser.add_argument("--write", action="store_true", help="write the change into the files")
     parser.add_argument("--no-check", action="store_true", help="do not run a patched copy")
     parser.add_argument(
         "--trust", action="store_true", help="run the command of a run that somebody else recorded"
     )
-    parser.add_argument(
-        "--timeout",
-        metavar="SECONDS",
-        type=arguments.seconds,
-        default=120.0,
-        help="how long the check may take (default 120)",
-    )
+    words = "how long the check may take (default 120)"
+    arguments.add_time(parser, "--timeout", 120.0, words, "SECONDS")
     arguments.add_json(parser, "the patch and what is left as JSON")
 
 

@@ -21,13 +21,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default=Path(),
         help="folder of the trainings; runs are written to hotloop-runs in it (default: .)",
     )
-    parser.add_argument(
-        "--timeout",
-        metavar="TIME",
-        type=arguments.seconds,
-        default=3600.0,
-        help="what a tool may take at most (default: 60m)",
-    )
+    arguments.add_time(parser, "--timeout", 3600.0, "what a tool may take at most (default: 60m)")
 
 
 def main(options: argparse.Namespace) -> int:

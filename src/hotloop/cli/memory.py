@@ -41,13 +41,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_steps(run)
     arguments.add_out(run)
     shapes = parser.add_argument_group("without a run, or a run's stages with other numbers")
-    shapes.add_argument(
-        "--stage",
-        metavar="NAME=DTYPE[SHAPE]+...",
-        action="append",
-        default=[],
-        help="a sample after one stage, in order; 2*uint8[720,1280,3] is two of the same",
-    )
+    words = "a sample after one stage, in order; 2*uint8[720,1280,3] is two of the same"
+    arguments.add_many(shapes, "--stage", "NAME=DTYPE[SHAPE]+...", words)
     shapes.add_argument("--num-samples", metavar="N", type=arguments.positive)
     shapes.add_argument("--num-workers", metavar="N", type=arguments.whole, help="per rank")
     shapes.add_argument("--num-ranks", metavar="N", type=arguments.positive, help="on one machine")
@@ -68,7 +63,7 @@ def main(options: argparse.Namespace) -> int:
     if run.is_dir() or run.suffix == ".sqlite":
         if len(options.what) > 1:
             raise UsageError(f"{len(options.what)} runs given", hint="one run has one account")
-        return _with_numbers(run, options, numbers) if numbers else _of_run(run, options)
+        return _of_run(run, options, numbers)
     if len(options.what) == 1 and not shutil.which(options.what[0]):
         raise UsageError(
             f"there is no run folder {options.what[0]}", hint=f"a command follows two dashes: {_USAGE}"
@@ -86,25 +81,21 @@ def _numbers(options: argparse.Namespace) -> dict[str, Any]:
     return {name: value for name in names if (value := getattr(options, name)) is not None}
 
 
-def _with_numbers(run: Path, options: argparse.Namespace, numbers: dict[str, Any]) -> int:
-    """The dataset of a run as it would be with other numbers."""
-    from hotloop.flow.examine import examine, read
+def _of_run(run: Path, options: argparse.Namespace, numbers: dict[str, Any]) -> int:
+    """The account of a run; with other ``numbers`` its dataset as it would be then."""
+    from hotloop.flow.examine import build_report, examine, read
     from hotloop.footprint.account import dataset
 
     seen = examine(read(run))
+    if not numbers:
+        _write_run(build_report(seen), options, sys.stdout)
+        return 0
     found = dataset(seen.recording, seen.lead)
     if found is None or not found.stages:
         raise UsageError(
             f"{run} shows no dataset's stages", hint="record it with 'hotloop memory -- COMMAND'"
         )
     return _of_dataset(dataclasses.replace(found, **numbers), options)
-
-
-def _of_run(run: Path, options: argparse.Namespace) -> int:
-    from hotloop.flow.examine import build_report, examine, read
-
-    _write_run(build_report(examine(read(run))), options, sys.stdout)
-    return 0
 
 
 def _run(options: argparse.Namespace) -> int:

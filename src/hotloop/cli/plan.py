@@ -32,15 +32,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     there.add_argument(
         "--gpus", metavar="N", type=arguments.positive, help="ranks on the machine, one for each GPU"
     )
-    there.add_argument(
-        "--step-time",
-        metavar="T",
-        type=arguments.seconds,
-        help="the step's own time there, without waiting: 12ms",
-    )
+    words = "the step's own time there, without waiting: 12ms"
+    arguments.add_time(there, "--step-time", None, words, "T")
     there.add_argument("--device-memory", metavar="SIZE", help="memory of each GPU there: 24GiB")
     words = "a run of another batch size, precision or model, planned as well: which to choose"
-    parser.add_argument("--beside", metavar="RUN", action="append", default=[], type=Path, help=words)
+    arguments.add_many(parser, "--beside", "RUN", words, Path)
     arguments.add_json(parser, "the plans as JSON")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import sys
-from pathlib import Path
 from typing import Any, TextIO
 
 from hotloop.cli import arguments
@@ -43,20 +42,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--memory-every", metavar="N", type=arguments.positive, help="print a memory line every N steps"
     )
-    parser.add_argument(
-        "--evaluation",
-        metavar="FUNCTION",
-        action="append",
-        default=[],
-        help="count the model's calls in FUNCTION or FILE.py:FUNCTION as evaluation; may be repeated",
-    )
-    parser.add_argument(
-        "--export",
-        metavar="SPEC",
-        action="append",
-        default=[],
-        help="metrics while it runs, such as prometheus=:9400 or jsonl=FILE; see hotloop export",
-    )
+    words = "count the model's calls in FUNCTION or FILE.py:FUNCTION as evaluation; may be repeated"
+    arguments.add_many(parser, "--evaluation", "FUNCTION", words)
+    words = "metrics while it runs, such as prometheus=:9400 or jsonl=FILE; see hotloop export"
+    arguments.add_many(parser, "--export", "SPEC", words)
     parser.add_argument("--quiet", action="store_true", help="no warnings while the command runs")
     arguments.add_json(parser, "report.json; the command's output moves to standard error:")
     arguments.add_command(parser, _USAGE)
@@ -110,7 +99,10 @@ def main(options: argparse.Namespace) -> int:
         report = publish(examination, folder)
     except Exception as error:
         # The command ran and its exit code is what the caller waits for: say what failed and keep both.
-        _say_report_failed(error, folder)
+        say(f"the command ended, but its report could not be made: {told(error)}")
+        if folder.exists():  # the script may have removed it
+            words = f"the recording is kept in {folder}; 'hotloop report {folder}' tries again"
+            print(marked("hint", words), file=sys.stderr)
         exports.close()
         return outcome.exit_code
     _print(report, options.json)
@@ -145,10 +137,3 @@ def _put(stream: TextIO, text: str) -> None:
     except OSError as error:
         silence(stream)
         say(f"the report could not be printed: {error.strerror}")
-
-
-def _say_report_failed(error: Exception, folder: Path) -> None:
-    say(f"the command ended, but its report could not be made: {told(error)}")
-    if folder.exists():  # the script may have removed it
-        words = f"the recording is kept in {folder}; 'hotloop report {folder}' tries again"
-        print(marked("hint", words), file=sys.stderr)

@@ -29,13 +29,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--out", metavar="DIR", type=Path, help="folder of the trials; one that was ended there goes on"
     )
-    parser.add_argument(
-        "--budget",
-        metavar="TIME",
-        type=arguments.seconds,
-        default=600.0,
-        help="for all (default: 10m)",
-    )
+    arguments.add_time(parser, "--budget", 600.0, "for all (default: 10m)")
     arguments.add_allow(parser, "what a remedy may alter")
     parser.add_argument(
         "--sweep", choices=("batch-size",), help="throughput and memory against batch size, instead"

@@ -31,14 +31,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the change may alter: nothing, the last digits, anything (default: what the applied "
         "remedies may, numeric without any)",
     )
-    parser.add_argument(
-        "--baseline",
-        metavar="RUN",
-        action="append",
-        default=[],
-        type=Path,
-        help="another run of BASE's command with another seed; may be repeated",
-    )
+    words = "another run of BASE's command with another seed; may be repeated"
+    arguments.add_many(parser, "--baseline", "RUN", words, Path)
     parser.add_argument("--expect", metavar="FILE", type=Path, help="a checklist, TOML or YAML")
     parser.add_argument(
         "--log",

@@ -29,13 +29,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def _options(parser: argparse.ArgumentParser) -> None:
     arguments.add_out(parser)
-    parser.add_argument(
-        "--budget",
-        metavar="TIME",
-        type=arguments.seconds,
-        default=120.0,
-        help="from the start of the command; half of it is the blocks' in any case (default: 2m)",
-    )
+    words = "from the start of the command; half of it is the blocks' in any case (default: 2m)"
+    arguments.add_time(parser, "--budget", 120.0, words)
     parser.add_argument(
         "--width", metavar="W", type=_width, default=0.03, help="stop at this interval, +- (default: 3%%)"
     )
