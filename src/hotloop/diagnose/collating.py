@@ -53,13 +53,11 @@ def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
     The stack of a forked worker, and of a loader without workers, goes through the line that asks for the
     batch: time in torch's own code (collate) would be laid at its door.
     """
-    asking = {
-        line.statement or line.place for line in steps.lines if line.phase in ("data_wait", "epoch_gap")
-    }
-    own = {(place.file, place.line) for place in asking}
+    asking = [line for line in steps.lines if line.phase in ("data_wait", "epoch_gap")]
+    own = {(line.statement or line.place).at_line for line in asking}
     if steps.source_loop is not None:
-        own.add((steps.source_loop.file, steps.source_loop.line))
-    return tuple(line for line in loader.lines if (line.place.file, line.place.line) not in own)
+        own.add(steps.source_loop.at_line)
+    return tuple(line for line in loader.lines if line.place.at_line not in own)
 
 
 def at_the_loader(steps: Steps) -> list[LineCost]:
@@ -83,13 +81,11 @@ def giving_back_s(steps: Steps) -> float:
 
 def outside_samples(steps: Steps) -> list[LineCost]:
     """The user's lines in the training process that batches waited for, without making samples: a sampler."""
-    making = {
-        (line.place.file, line.place.line) for loader in steps.loaders for line in making_lines(steps, loader)
-    }
+    making = {line.place.at_line for loader in steps.loaders for line in making_lines(steps, loader)}
     return [
         line
         for line in steps.lines
         if line.phase in ("data_wait", "epoch_gap")
         and line.place != line.statement
-        and (line.place.file, line.place.line) not in making
+        and line.place.at_line not in making
     ]

@@ -15,16 +15,13 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from hotloop.diagnose.collating import making_lines, outside_samples
 from hotloop.diagnose.evidence import Evidence
 from hotloop.measure.lines import package_of
 from hotloop.measure.stepping import block_means
-from hotloop.measure.steps import LoaderUse, Steps
+from hotloop.measure.steps import Floats, LoaderUse, Steps
 from hotloop.stats import half_width
-
-Floats = npt.NDArray[np.float64]
 
 #: Phases in which the step itself works: workers run meanwhile.
 BUSY_PHASES = ("transfer", "forward", "backward", "optimizer", "sync", "collective", "logging", "other")

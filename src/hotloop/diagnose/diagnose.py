@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import traceback
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
@@ -179,16 +180,10 @@ def _run(rule: RuleEntry, evidence: Evidence, warn: Callable[[str], None]) -> li
     try:
         return [f for f in rule(evidence) if f.cost_s_per_step > 0 or not rule.costed]
     except Exception as error:  # a broken rule must not hide what the others found
-        place = _last_line(error)
+        at = traceback.extract_tb(error.__traceback__)[-1]
+        place = f"{at.filename}:{at.lineno}"
         warn(f"the rule {rule.id} failed and was left out ({type(error).__name__}: {error}, {place})")
         return []
-
-
-def _last_line(error: BaseException) -> str:
-    trace = error.__traceback__
-    while trace is not None and trace.tb_next is not None:
-        trace = trace.tb_next
-    return f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else "no traceback"
 
 
 def in_framework_names(finding: Finding, steps: Steps) -> Finding:

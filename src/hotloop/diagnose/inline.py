@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from hotloop.diagnose import repeating
+from hotloop.diagnose import groups, repeating
 from hotloop.diagnose.costs import BUSY_PHASES, step_cpu_s
 from hotloop.diagnose.evidence import Evidence, cause, spot
 from hotloop.diagnose.groups import LineGroup, asking, hottest, quoted, sampled_interval, seconds_of
@@ -17,7 +17,7 @@ from hotloop.diagnose.repeating import cheaper
 from hotloop.diagnose.rollouts import ADVICE, acts
 from hotloop.diagnose.series import one_off
 from hotloop.findings import Finding, Place
-from hotloop.measure.steps import LineCost, Steps
+from hotloop.measure.steps import Steps
 from hotloop.units import duration, share
 
 #: Libraries in which a loop waits for what another thread or process makes.
@@ -52,7 +52,8 @@ def inline_input(evidence: Evidence) -> Inline | None:
     if one_off(steps, "data_wait", steps.span_totals["data_wait"]):
         return None
     lines = [line for line in steps.lines if line.role == "input"]
-    total, num_samples = seconds_of(lines), sum(line.num_samples for line in lines)
+    making = groups.grouped(lines)
+    total, num_samples = making.seconds, making.num_samples
     if num_samples < limits.min_samples:
         return None
     hot = hottest(lines, total)
@@ -68,7 +69,7 @@ def inline_input(evidence: Evidence) -> Inline | None:
     rollout = not handed_over and acts(evidence)
     return Inline(
         wait_s=wait,
-        saved_s=min(wait, _saved(evidence, wait, _on_cpu(lines))),
+        saved_s=min(wait, _saved(evidence, wait, making.on_cpu_ratio)),
         num_samples=num_samples,
         statement=asking(line for line in lines if line.statement) or steps.source_loop,
         hot=hot if rollout else dominant,
@@ -76,7 +77,7 @@ def inline_input(evidence: Evidence) -> Inline | None:
         rollout=rollout,
         top=tuple(
             f"{line.place}{quoted(line)} takes {share(line.seconds / total)} of it"
-            for line in sorted(lines, key=lambda line: -line.seconds)[:2]
+            for line in making.lines[:2]
         ),
     )
 
@@ -167,8 +168,3 @@ def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
     make_cpu = wait_s * on_cpu * evidence.got
     cores_full = (make_cpu + step_cpu_s(evidence, busy, wait_s, make_cpu)) / max(1.0, evidence.cores)
     return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))
-
-
-def _on_cpu(lines: list[LineCost]) -> float:
-    total = sum(line.seconds for line in lines)
-    return sum(line.on_cpu_ratio * line.seconds for line in lines) / total if total > 0 else 1.0

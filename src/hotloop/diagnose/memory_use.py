@@ -7,15 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.series import steady_growth
 from hotloop.diagnose.worker_memory import private, shared_since_fork
 from hotloop.findings import Severity
+from hotloop.measure.steps import Floats
 from hotloop.record.recording import Recording
-
-Floats = npt.NDArray[np.float64]
 
 #: Fewer samples than this in the last three fifths show no line.
 _MIN_SAMPLES = 8
@@ -144,7 +142,7 @@ def device_notes(evidence: Evidence) -> list[dict[str, Any]]:
     return [note for note in evidence.notes("memory") if (note.get("device_reserved") or 0) > 0]
 
 
-def note_column(found: list[dict[str, Any]], name: str) -> npt.NDArray[np.float64]:
+def note_column(found: list[dict[str, Any]], name: str) -> Floats:
     """One field of the notes, nan where it is missing; ``t`` in seconds."""
     values = np.array(
         [float(note.get(name, np.nan) if note.get(name) is not None else np.nan) for note in found]

@@ -7,10 +7,8 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.measure.steps import LineCost, Steps
+from hotloop.measure.steps import Floats, LineCost, Steps
 from hotloop.phases import COLUMN, PHASES
-
-Floats = npt.NDArray[np.float64]
 
 #: What happens between steps and has findings of its own.
 BETWEEN = ("startup", "evaluation", "checkpoint", "epoch_gap")

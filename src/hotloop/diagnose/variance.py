@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
-import numpy.typing as npt
 
 from hotloop.diagnose import costs
 from hotloop.diagnose.costs import BUSY_PHASES, Feed
 from hotloop.diagnose.evidence import Evidence
+from hotloop.measure.steps import Floats
 from hotloop.model.simulate import waits
-
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -59,7 +59,9 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
             "Evaluate under torch.no_grad(): every forward builds a graph that nothing asks for, which takes "
             "time and keeps its activations."
         )
-    wait = _loader_wait(steps, limits.evaluation_wait_ratio * seconds)
+    wait = max(_evaluating(steps), key=waited_s, default=None)
+    if wait is not None and waited_s(wait) <= limits.evaluation_wait_ratio * seconds:
+        wait = None  # start-up of workers included, it is not what the evaluation mostly is
     if wait is not None:
         numbers.append(
             f"{duration(waited_s(wait))} of it waiting for its loader{at(wait.where)} "
@@ -161,12 +163,6 @@ def _round_up(value: float) -> int:
 
 def _evaluating(steps: Steps) -> list[LoaderUse]:
     return [loader for loader in steps.loaders if loader.role == "evaluation"]
-
-
-def _loader_wait(steps: Steps, least_s: float) -> LoaderUse | None:
-    """The evaluation loader whose waits (start-up of workers included) dominate the evaluation."""
-    slowest = max(_evaluating(steps), key=waited_s, default=None)
-    return slowest if slowest is not None and waited_s(slowest) > least_s else None
 
 
 def _spread(seconds: list[float], steps: Steps, cost: float) -> tuple[float, float] | None:

@@ -7,11 +7,12 @@ from math import sqrt
 
 import numpy as np
 
-from hotloop.diagnose.costs import THREADED_PHASES, Floats
+from hotloop.diagnose.costs import THREADED_PHASES
 from hotloop.diagnose.evidence import Evidence, cause, rule
 from hotloop.diagnose.facts import batch_shapes
 from hotloop.diagnose.memory_use import run_ratio
 from hotloop.findings import Finding
+from hotloop.measure.steps import Floats
 from hotloop.units import duration
 
 ID = "device/batch-past-the-knee"

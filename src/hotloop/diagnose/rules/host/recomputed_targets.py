@@ -36,7 +36,9 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
     steps = evidence.steps
     hottest = group.hottest
     cost = group.seconds * exposed / steps.num_steps
-    function = group.function if group.function != _loop_function(evidence) else ""
+    function = group.function
+    if steps.source_loop is not None and function == steps.source_loop.function:
+        function = ""  # it stands in the loop itself
     subject = f"{function}()" if function else "Work on the batch"
     named = reachable(hottest.place, function)
     varies = is_random(function_text(evidence, hottest.place))
@@ -59,11 +61,6 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
         remedies=() if varies else ("memoize",),
         data={"random": varies, "nature": group.nature, "function": named},
     )
-
-
-def _loop_function(evidence: Evidence) -> str:
-    loop = evidence.steps.source_loop
-    return loop.function if loop else ""
 
 
 def _advice(varies: bool, named: str | None) -> str:

@@ -10,7 +10,6 @@ from hotloop.diagnose.collating import outside_samples
 from hotloop.diagnose.costs import (
     AS_FAST,
     Feed,
-    Floats,
     feed_of,
     interval,
     offers,
@@ -23,6 +22,7 @@ from hotloop.diagnose.groups import LineGroup, asking, hottest, select
 from hotloop.diagnose.making import beside
 from hotloop.diagnose.rules.input.workers import worker_limit
 from hotloop.findings import Finding, Place
+from hotloop.measure.steps import Floats
 from hotloop.units import duration, share
 
 _NO_WORKERS = (

@@ -9,12 +9,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from hotloop.diagnose.collating import per_sample_lines
-from hotloop.diagnose.costs import Feed, Floats, feed_of
+from hotloop.diagnose.costs import Feed, feed_of
 from hotloop.diagnose.evidence import Evidence, at, rule
 from hotloop.diagnose.groups import LineGroup, hottest
 from hotloop.diagnose.making import of_input, takes, waits
 from hotloop.diagnose.variance import uneven
 from hotloop.findings import Finding
+from hotloop.measure.steps import Floats
 from hotloop.units import duration, share
 
 ID = "input/straggling-samples"
