@@ -14,10 +14,10 @@ from hotloop import foreign
 from hotloop.compare.expectation import Expectation, Limit
 from hotloop.compare.items import Item, passed, unmeasured
 from hotloop.compare.losses import ema, learned_at_least
-from hotloop.compare.run import Floats, Run
+from hotloop.compare.run import Run
 from hotloop.compare.speed import Speed, crowd, per_s, samples_per_s
 from hotloop.errors import UsageError
-from hotloop.measure.steps import span_s
+from hotloop.measure.steps import Floats, span_s
 from hotloop.record.recording import Process
 from hotloop.record.samples import device_peak, resident, sampled
 from hotloop.units import duration, rate, share, size

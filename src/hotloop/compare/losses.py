@@ -19,7 +19,8 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.compare.items import Check
-from hotloop.compare.run import TENSOR_FLOAT, Floats, Trace
+from hotloop.compare.run import TENSOR_FLOAT, Trace
+from hotloop.measure.steps import Floats
 
 #: The course: smoothed losses stay within this part of the loss, and of what the run learned.
 COURSE: Final = 0.02

@@ -17,7 +17,7 @@ from hotloop.foreign import clean
 from hotloop.measure import measure
 from hotloop.measure.measure import main_job
 from hotloop.measure.rebuilt import merge_rebuilt
-from hotloop.measure.steps import Steps
+from hotloop.measure.steps import Floats, Steps
 from hotloop.record import rows as row
 from hotloop.record.read import open_recording
 from hotloop.record.recording import Note, Process, Recording
@@ -27,7 +27,6 @@ _PRECISION_FLAGS: Final = ("matmul_allow_tf32", "cudnn_allow_tf32", "float32_mat
 TENSOR_FLOAT: Final = "TensorFloat-32"
 
 U32 = npt.NDArray[np.uint32]
-Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,11 +15,11 @@ from hotloop.measure.evaluation import NO_REGIONS, Regions
 from hotloop.measure.places import Places, Stack
 from hotloop.measure.spans import HOLDS, Bools, Ints, Lives, Spans, Table, holder
 from hotloop.measure.stepping import Seen, Stepping
+from hotloop.measure.steps import Floats
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 from hotloop.record.recording import Process
 
-Floats = npt.NDArray[np.float64]
 Bytes = npt.NDArray[np.uint8]
 
 #: Steps in which a compile counts as start-up: the first ones always trace.

@@ -12,11 +12,11 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.findings import Place
-from hotloop.measure.attribution import AT_EXIT, LONG_GAP_NS, Bytes, Floats, Gaps, Split
+from hotloop.measure.attribution import AT_EXIT, LONG_GAP_NS, Bytes, Gaps, Split
 from hotloop.measure.loop import Loop, Reading
 from hotloop.measure.places import Frame, Places, Stack
 from hotloop.measure.spans import Ints, Spans, Table, innermost
-from hotloop.measure.steps import LineCost, Nature, Role
+from hotloop.measure.steps import Floats, LineCost, Nature, Role
 from hotloop.phases import COLUMN, PHASES
 from hotloop.record import rows as row
 

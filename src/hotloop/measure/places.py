@@ -9,22 +9,16 @@ from typing import Any
 from hotloop.findings import Place
 from hotloop.record.recording import Note, Process
 from hotloop.source.code import Code, code_of
+from hotloop.source.written import Call
 
 COMPREHENSIONS = frozenset(("<listcomp>", "<genexpr>", "<dictcomp>", "<setcomp>"))
 
 
-@dataclass(frozen=True)
-class Frame:
+class Frame(Call):
     """One user frame: where it is, and which function (by its first line) it belongs to.
 
     ``col`` is the call's column in UTF-8 bytes, -1 unknown: it tells statements on one line apart.
     """
-
-    file: str
-    line: int
-    func: str
-    func_line: int
-    col: int = -1
 
     @property
     def function(self) -> tuple[str, str, int]:

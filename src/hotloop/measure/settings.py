@@ -9,7 +9,7 @@ from typing import Any, Final
 from hotloop.measure.places import places_of
 from hotloop.measure.steps import Configured, LoaderUse, Setting
 from hotloop.record.recording import Note, Process
-from hotloop.source.written import Call, Written, loader_argument, never_equal
+from hotloop.source.written import Written, loader_argument, never_equal
 from hotloop.torch_facts import INTERVAL, LENGTHS
 
 LOADER_SETTINGS: Final = (
@@ -269,8 +269,7 @@ def _written(process: Process, loader: LoaderUse, name: str, in_effect: Any) -> 
     texts = {file: "\n".join(lines) for file, lines in places.sources.items()}
     for note in [*own, *alike]:
         stack = places.sites.get(note.get("via") or note.get("where", 0))
-        frames = [Call(f.file, f.line, f.func, f.func_line, f.col) for f in stack.frames] if stack else []
-        found = loader_argument(texts, frames, name)
+        found = loader_argument(texts, stack.frames if stack else (), name)
         if found is not None and (found.value is None or same(found.value, in_effect)):
             yield found
 
