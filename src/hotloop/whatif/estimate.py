@@ -130,9 +130,7 @@ def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Findi
 
     ``findings`` of the run tell what making targets anew takes.
     """
-    notes = [
-        note for process in recording.ranks for note in process.notes.get("block", ()) if note.get("leads")
-    ]
+    notes = _of_leader(recording, "block")
     baseline = _valid(notes, "baseline")
     if len(baseline) < 2:
         return None
@@ -171,12 +169,11 @@ def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Findi
 
 def interventions(recording: Recording) -> list[Note]:
     """How each intervention went: ``name``, ``status`` ("" where it was in force), ``exact``."""
-    return [
-        note
-        for process in recording.ranks
-        for note in process.notes.get("intervention", ())
-        if note.get("leads")
-    ]
+    return _of_leader(recording, "intervention")
+
+
+def _of_leader(recording: Recording, kind: str) -> list[Note]:
+    return [note for one in recording.ranks for note in one.notes.get(kind, ()) if note.get("leads")]
 
 
 def _valid(notes: Sequence[Note], name: str) -> list[Note]:

@@ -73,10 +73,7 @@ class Block:
 
 def log_ratios(blocks: Iterable[Block], arm: int) -> list[float]:
     """Log of baseline step over the arm's step, for each cycle that has both."""
-    means: dict[tuple[int, int], float] = {}
-    for block in blocks:
-        if block.valid:
-            means[block.cycle, block.arm] = fmean(block.step_ns)
+    means = {(block.cycle, block.arm): fmean(block.step_ns) for block in blocks if block.valid}
     cycles = sorted({cycle for cycle, one in means if one == arm})
     return [log(means[c, 0] / means[c, arm]) for c in cycles if (c, 0) in means]
 

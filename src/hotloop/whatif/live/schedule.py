@@ -100,8 +100,7 @@ class Schedule:
 
     def _decide(self, number: int, at: int, iterator: Any) -> Block:
         """The next block: each cycle has the baseline and every arm still open, every second one reversed."""
-        open_arms = [i for i in self._open_arms() if not self._settled(i)]
-        cycle_arms = [0, *open_arms]
+        cycle_arms = [0, *(i for i in self._open_arms() if not self._settled(i))]
         last = self._next or self._block
         cycle, order = (last.cycle, self._order) if last is not None else (-1, [])
         if not order:
@@ -118,14 +117,11 @@ class Schedule:
     def _settled(self, arm: int) -> bool:
         """Whether an arm's interval is narrow enough."""
         ratios = log_ratios(self._done, arm)
-        if len(ratios) < LEAST_PAIRS:
-            return False
-        return half_width(ratios) <= log(1 + self._plan["width"])
+        return len(ratios) >= LEAST_PAIRS and half_width(ratios) <= log(1 + self._plan["width"])
 
     def _finished(self) -> bool:
-        arms = range(1, len(self._arms))
         spent_s = time.monotonic() - self._begun_s
-        return spent_s > self._budget_s or all(self._arms[i].refused != "" or self._settled(i) for i in arms)
+        return spent_s > self._budget_s or all(map(self._settled, self._open_arms()))
 
     def _stays(self, before: Block | None, after: Block | None) -> bool:
         """Whether two blocks that follow each other are one switch: a burst is taken anew for each."""
