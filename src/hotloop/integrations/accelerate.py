@@ -14,15 +14,7 @@ class HotloopTracker(GeneralTracker):  # type: ignore[misc]
 
     name = "hotloop"
     requires_logging_directory = False
-
-    def __init__(self) -> None:
-        super().__init__()
-        self._found: Verdict | None = None
-
-    @property
-    def tracker(self) -> Verdict | None:
-        """The verdict, after the end of training."""
-        return self._found
+    tracker: Verdict | None = None
 
     def store_init_configuration(self, values: dict[str, Any]) -> None:
         """Nothing: the probe reads configurations itself."""
@@ -32,6 +24,6 @@ class HotloopTracker(GeneralTracker):  # type: ignore[misc]
 
     def finish(self) -> None:
         """Log the verdict."""
-        self._found = verdict()
-        if self._found is not None:
-            print(self._found.words)
+        self.tracker = verdict()
+        if self.tracker is not None:
+            print(self.tracker.words)

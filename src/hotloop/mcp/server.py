@@ -99,7 +99,7 @@ class Tools:
 
     async def report(self, ctx: Context, run: Run, timeout_s: Seconds = 120) -> dict[str, Any]:
         """Verdict and findings of a finished run."""
-        return await self._report(ctx, run, timeout_s)
+        return digest(_json(await self._ask(ctx, ["report", self._run(run), "--json"], timeout_s)))
 
     async def brief(
         self,
@@ -156,10 +156,7 @@ class Tools:
 
     async def findings(self, run: str, ctx: Context) -> dict[str, Any]:
         """The resource of a run."""
-        return await self._report(ctx, run, 120)
-
-    async def _report(self, ctx: Context, run: str, timeout_s: float) -> dict[str, Any]:
-        return digest(_json(await self._ask(ctx, ["report", self._run(run), "--json"], timeout_s)))
+        return await self.report(ctx, run)
 
     async def _launch(self, ctx: Context, words: Sequence[str], cwd: str, timeout_s: float) -> Done:
         where = (self._root / cwd).resolve()
