@@ -18,7 +18,7 @@ from hotloop.measure.settings import same
 from hotloop.record import rows as row
 from hotloop.source.code import Code
 from hotloop.source.flow import loops_around
-from hotloop.source.nodes import Loop, last_name
+from hotloop.source.nodes import last_name
 
 _NAME: Final = "PYTORCH_CUDA_ALLOC_CONF"
 _SETTING: Final = "expandable_segments:True"
@@ -108,21 +108,18 @@ _ONCE: Final = "gc.collect(); gc.freeze() once, behind what makes the data and t
 
 
 def _training_loop(plan: Plan, call: str) -> tuple[Code, ast.AST]:
-    """The outermost loop around the loop over steps. Raises Already where its file has the call."""
-    code, loop = loop_of(plan)
+    """The outermost loop on the run's way to the loop over steps, in front of which is run once. Raises
+    Cannot; Already where the file of the loop over steps has the call.
+    """
+    code, node = loop_of(plan)
     if call in code.text.text:
         raise Already(f"{call} stands in this file already", str(code.path))
-    return _outermost(plan, code, loop)
-
-
-def _outermost(plan: Plan, code: Code, node: Loop) -> tuple[Code, ast.AST]:
-    """The outermost loop on the run's way to a loop, in front of which is run once. Raises Cannot."""
     found: dict[tuple[Frame, ...], tuple[Code, ast.AST]] = {}
     for site in sites_of(plan, row.BACKWARD):
         for at, frame in enumerate(site.frames):
             outer = plan.scene.code(frame.file)
-            call = called(outer, frame)
-            loops = loops_around(outer, call) if call is not None else []
+            ran = called(outer, frame)
+            loops = loops_around(outer, ran) if ran is not None else []
             if loops:
                 found.setdefault(site.frames[:at], (outer, loops[-1]))
                 break

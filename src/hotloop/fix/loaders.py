@@ -195,11 +195,8 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         if entry is None:
             raise
         target = entry
-    if written_down is not None and not isinstance(target, Entry):
-        read = _read(plan, target, name, wanted, written_down)
-    else:
-        read = False
-    if not read:
+    note = None if isinstance(target, Entry) else written_down
+    if note is None or not _read(plan, target, name, wanted, note):
         _compare(target, current)
         others = _beside(plan, target, built)
         for other in others if name in OF_WORKERS and wanted else ():

@@ -71,9 +71,8 @@ def waiting(plan: Plan, code: Code, loop: Loop) -> tuple[list[tuple[ast.Call, in
 
 
 def _call(plan: Plan, site: Site) -> ast.Call | None:
-    frame = site.frames[-1]
     try:
-        return plan.scene.code(frame.file).call_at(frame.line, frame.col, site.end)
+        return plan.scene.call(site)[1]
     except Cannot:
         return None
 
