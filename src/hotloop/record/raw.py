@@ -231,22 +231,22 @@ def sound(rows: npt.NDArray[Any]) -> npt.NDArray[Any]:
 
 def _written(path: Path, offset: int) -> bytes:
     """Bytes from ``offset`` to the last row that was filled: the file is reserved ahead of it."""
-    data = b""
-    if path.is_file():
-        with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            data = file.read(LIMIT * ROW.size)
+    data = _read(path, offset, LIMIT * ROW.size)
     filled = np.flatnonzero(np.frombuffer(data, np.uint8)[ROW.size - 1 :: ROW.size])  # rows with a kind
     return data[: (int(filled[-1]) + 1) * ROW.size] if len(filled) else b""
 
 
 def read_notes(path: Path, offset: int) -> tuple[list[Note], int, int]:
     """Whole lines from byte ``offset``: the notes, the offset behind them, how many were not whole notes."""
-    data = b""
-    if path.is_file():
-        with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
-            file.seek(offset)
-            data = file.read(_NOTES)
+    data = _read(path, offset, _NOTES)
     end = data.rfind(b"\n") + 1
     found = [parse_note(line) for line in data[:end].splitlines()]
     return [note for note, _ in found if note is not None], offset + end, sum(not whole for _, whole in found)
+
+
+def _read(path: Path, offset: int, most: int) -> bytes:
+    if path.is_file():
+        with suppress(FileNotFoundError), path.open("rb", buffering=0) as file:
+            file.seek(offset)
+            return file.read(most)
+    return b""

@@ -17,14 +17,13 @@ from typing import Any, Final
 
 from hotloop.source.code import parsed
 from hotloop.source.effects import in_place
+from hotloop.source.nodes import Function
 
 #: Where making a sample begins; the last two are called by no name.
 _ENTRIES: Final = ("__getitem__", "__getitems__", "__call__", "forward")
 _SAYING: Final = frozenset(["print", "debug", "info", "warning", "error", "write"])
 #: Notes of a process by their kind.
 Notes = Mapping[str, Sequence[Mapping[str, Any]]]
-
-_Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,24 +63,20 @@ def set_by_script(notes: Notes, number: int, names: tuple[str, ...]) -> tuple[st
 def reading_for(notes: Notes, number: int) -> Reading | None:
     """How samples of a loader's dataset are made, by the notes of its process."""
     known = {note.get("id"): note.get("dataset") or {} for note in notes.get("loader", ())}
-    texts = [str(note.get("text") or "") for note in notes.get("source", ())]
+    texts = tuple(str(note.get("text") or "") for note in notes.get("source", ()))
     return reading_of(texts, str(known.get(number, {}).get("inner_class", "")))
 
 
-def reading_of(texts: Iterable[str], class_name: str) -> Reading | None:
-    """How objects of a class of the user's make samples; None where its text is not among these."""
-    return _reading_of(tuple(texts), class_name)
-
-
 @lru_cache(maxsize=16)
-def _reading_of(texts: tuple[str, ...], class_name: str) -> Reading | None:
+def reading_of(texts: tuple[str, ...], class_name: str) -> Reading | None:
+    """How objects of a class of the user's make samples; None where its text is not among these."""
     classes = {node.name: node for text in texts for node in _classes(text)}
     if class_name not in classes:
         return None
-    known: dict[str, list[_Function]] = {}
+    known: dict[str, list[Function]] = {}
     for node in classes.values():
         for one in node.body:
-            if isinstance(one, _Function):
+            if isinstance(one, Function):
                 known.setdefault(one.name, []).append(one)
     lineage, todo = list[str](), [class_name]
     while todo:
@@ -93,7 +88,7 @@ def _reading_of(texts: tuple[str, ...], class_name: str) -> Reading | None:
     if not ahead:
         return None
     ahead += [one for name in _ENTRIES[2:] for one in known.get(name, ())]
-    reached: list[_Function] = []
+    reached: list[Function] = []
     while ahead:
         one = ahead.pop()
         if one not in reached:
@@ -122,11 +117,11 @@ def _read_before_written(uses: Iterable[_Use]) -> Iterator[str]:
             read.add(use.name)
 
 
-def _inherited(name: str, lineage: Iterable[ast.ClassDef]) -> Iterator[_Function]:
+def _inherited(name: str, lineage: Iterable[ast.ClassDef]) -> Iterator[Function]:
     """The method of this name that an object has, and those that it calls by ``super()``."""
     for node in lineage:
         for one in node.body:
-            if isinstance(one, _Function) and one.name == name:
+            if isinstance(one, Function) and one.name == name:
                 yield one
                 if not any(isinstance(node, ast.Name) and node.id == "super" for node in ast.walk(one)):
                     return
