@@ -6,6 +6,7 @@ import os
 import re
 import sys
 from collections.abc import Callable
+from itertools import islice
 from types import CodeType, FrameType
 from typing import Any, Final
 
@@ -301,10 +302,7 @@ def _line_before(code: CodeType, lasti: int) -> int:
 
 
 def _position(code: CodeType, lasti: int) -> tuple[int | None, int | None, int | None, int | None]:
-    for index, position in enumerate(code.co_positions()):
-        if index == lasti // 2:
-            return position
-    return (None, None, None, None)
+    return next(islice(code.co_positions(), lasti // 2, None), (None, None, None, None))
 
 
 def _library_name(code: CodeType) -> str:

@@ -152,7 +152,7 @@ class Window:
         for tensor in _tensors(result):
             node = tensor.grad_fn
             if node is not None and node not in before:
-                node.register_prehook(_prehook(self._fired_guarded, name))
+                node.register_prehook(lambda gradients: self._fired_guarded(name))
                 return
 
     def _note(self, module: Any, name: int) -> None:
@@ -201,13 +201,6 @@ def usable(torch: Any, root: Any) -> bool:
         ):
             return False
     return all(tensor.device.type == "cpu" for tensor in parameters(root))
-
-
-def _prehook(fired: Callable[[int], None], name: int) -> Callable[[Any], None]:
-    def prehook(gradients: Any) -> None:
-        fired(name)
-
-    return prehook
 
 
 def _tensors(value: Any) -> Iterator[Any]:

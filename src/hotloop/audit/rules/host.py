@@ -226,7 +226,6 @@ def _on_host(region: Region, node: ast.expr) -> bool:
 # Python that visits every parameter at every step
 
 
-_READS: Final = ("item", "tolist", "cpu", "numpy")
 _IN_PLACE: Final = ("mul_", "add_", "lerp_", "copy_", "clamp_", "div_", "sub_", "addcmul_", "addcdiv_")
 #: Functions that training itself is made of: visiting parameters there is not an extra.
 _ONCE: Final = ("init", "build", "freeze", "load", "group", "save", "state", "reset")
@@ -301,7 +300,7 @@ def _hit(module: Module, loop: ast.For) -> Hit | None:
 
 def _reads(module: Module, node: ast.AST, names: set[str]) -> bool:
     if isinstance(node, ast.Call):
-        return last_name(node.func) in _READS and chain(node.func).partition(".")[0] in names
+        return last_name(node.func) in _TO_HOST and chain(node.func).partition(".")[0] in names
     if isinstance(node, ast.If):
         mentions = any(one.id in names for one in module.nodes(ast.Name, node.test))
         return mentions and is_tensor(module, node.test, frozenset())
