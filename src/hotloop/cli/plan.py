@@ -92,11 +92,10 @@ def _planned(run: Path, options: argparse.Namespace) -> Planned:
 
 def _machine(options: argparse.Namespace, evidence: Evidence) -> Machine:
     """The machine asked about; what is not said is the run's."""
+    from hotloop.diagnose.memory_use import limit_of
     from hotloop.tune.plans import Machine
 
-    facts = evidence.machine
-    known = [float(facts[name]) for name in ("ram_bytes", "memory_limit_bytes") if facts.get(name)]
-    own = min(known, default=0.0)
+    own = limit_of(evidence.machine) or 0.0
     memory = arguments.size(options.memory, whole_bytes=own) or own
     if not memory:
         raise UsageError("the run does not say how much memory its machine has", hint="give --memory 64GiB")

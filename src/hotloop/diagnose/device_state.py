@@ -29,10 +29,7 @@ def power_ratio(evidence: Evidence) -> float | None:
     """Power drawn over the power limit, of the device that was used most, in the run's second half."""
     used = [(later_mean(evidence, f"gpu{i}_util_ratio") or 0.0, i) for i in range(_MOST_GPUS)]
     index = max(used)[1]
-    drawn, limit = (
-        later_mean(evidence, f"gpu{index}_power_w"),
-        later_mean(evidence, f"gpu{index}_power_limit_w"),
-    )
+    drawn, limit = (later_mean(evidence, f"gpu{index}_{name}") for name in ("power_w", "power_limit_w"))
     return drawn / limit if drawn is not None and limit else None
 
 

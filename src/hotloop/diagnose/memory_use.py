@@ -14,6 +14,7 @@ from hotloop.diagnose.worker_memory import private, shared_since_fork
 from hotloop.findings import Severity
 from hotloop.measure.steps import Floats
 from hotloop.record.recording import Recording
+from hotloop.record.samples import finite
 
 #: Fewer samples than this in the last three fifths show no line.
 _MIN_SAMPLES = 8
@@ -87,9 +88,8 @@ def paced(evidence: Evidence, seconds: Floats) -> Floats:
 
 def limit_of(machine: Mapping[str, Any]) -> float | None:
     """What the run may use: the tighter of the machine's memory and the cgroup's limit."""
-    known = [machine.get(name) for name in ("ram_bytes", "memory_limit_bytes")]
-    found = [float(value) for value in known if value]
-    return min(found) if found else None
+    known = (machine.get(name) for name in ("ram_bytes", "memory_limit_bytes"))
+    return min((float(value) for value in known if value), default=None)
 
 
 def room_bytes(evidence: Evidence) -> float | None:
@@ -100,8 +100,7 @@ def room_bytes(evidence: Evidence) -> float | None:
     ram = evidence.machine.get("ram_bytes")
     if limit and (not ram or limit < ram):
         return float(limit) - peak_of(evidence.recording)
-    available = evidence.recording.system.get("memory_available_bytes")
-    known = available[np.isfinite(available)] if available is not None else np.zeros(0)
+    known = finite(evidence.recording.system.get("memory_available_bytes"))
     return float(known[-1]) if len(known) else None
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.record.recording import Process, Recording
+from hotloop.record.samples import finite
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,8 +99,7 @@ def shared_since_fork(recording: Recording) -> dict[int, float]:
     copied = {one.pid: one.copied_bytes for one in worker_memory(recording)}
     shared = {}
     for worker in (one for process in recording.ranks for one in process.workers if _is_forked(one)):
-        known = private(recording.process_system.get(worker.pid, {}))
-        known = known[np.isfinite(known)]
+        known = finite(private(recording.process_system.get(worker.pid, {})))
         if len(known):
             shared[worker.pid] = max(0.0, float(known[0]) - copied.get(worker.pid, 0.0))
     return shared

@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from hotloop.record.recording import Process, Recording
+from hotloop.record.samples import finite
 
 #: Kinds of memory an optimizer's note tells of, in its order.
 _HELD = ("parameters", "gradients", "optimizer state")
@@ -34,7 +34,7 @@ def device_memory(recording: Recording, process: Process) -> dict[str, Any] | No
     }
     gpus = recording.machine.get("gpus") or ()
     gpu: Mapping[str, Any] = next((one for one in gpus if one.get("visible", True)), {})
-    used = _finite(recording.system.get(f"gpu{gpu.get('index') or 0}_memory_bytes")).max(initial=0.0)
+    used = finite(recording.system.get(f"gpu{gpu.get('index') or 0}_memory_bytes")).max(initial=0.0)
     return _held(
         peak,
         between,
@@ -70,7 +70,7 @@ def host_peak(recording: Recording, process: Process) -> float:
     """The most resident memory of the training process, 0 where it was not noted."""
     notes = process.notes.get("memory", [])
     noted = max(_largest(notes, "VmHWM"), _largest(notes, "host_rss"))
-    sampled = _finite(recording.process_system.get(process.pid, {}).get("rss_bytes"))
+    sampled = finite(recording.process_system.get(process.pid, {}).get("rss_bytes"))
     return max(noted, float(sampled.max(initial=0.0))) if _largest(notes, "host_rss") else 0.0
 
 
@@ -107,12 +107,6 @@ def _known_sizes(process: Process, *, on_device: bool, most: float) -> dict[str,
         sizes[name] = min(sizes[name], max(0.0, most))
         most -= sizes[name]
     return sizes
-
-
-def _finite(values: Any) -> npt.NDArray[np.float64]:
-    """Of a sampled column, if it was sampled, the values that are there."""
-    found: npt.NDArray[np.float64] = np.asarray(() if values is None else values, float)
-    return found[np.isfinite(found)]
 
 
 def _largest(notes: list[Any], name: str) -> float:

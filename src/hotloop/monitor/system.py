@@ -10,6 +10,7 @@ import numpy as np
 from hotloop.foreign import clean
 from hotloop.monitor.follow import Point
 from hotloop.record.recording import Recording
+from hotloop.record.samples import finite
 from hotloop.report import charts as specs
 from hotloop.report import system
 from hotloop.report.values import rounded
@@ -129,8 +130,7 @@ def _each(recording: Recording) -> list[dict[str, Any]]:
 
 def _last(columns: Columns, name: str) -> float | None:
     """The last value that is known, of the last few samples."""
-    values = np.asarray(columns.get(name, ()), float)[-16:]
-    known = values[np.isfinite(values)]
+    known = finite(columns.get(name, ())[-16:])
     return float(known[-1]) if len(known) else None
 
 

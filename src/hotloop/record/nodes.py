@@ -38,15 +38,10 @@ def merged(whole: Recording, read: Sequence[tuple[Mapping[str, Any], Recording]]
     ahead = [int(part.get("ahead_ns") or 0) for part, _ in read]
     if max(map(abs, ahead)) > _MOST_NS:
         raise RecordingError("run.json names a clock that cannot be", hint="merge the runs again")
-    shifts = [max(ahead) - one for one in ahead]
-    start_ns = min(part.start_ns + shift for (_, part), shift in zip(read, shifts, strict=True))
-    moved = [
-        _moved(part, number * PIDS, shift, start_ns)
-        for number, ((_, part), shift) in enumerate(zip(read, shifts, strict=True))
-    ]
-    last_ns = max(
-        part.start_ns + shift + int(part.wall_s * 1e9) for (_, part), shift in zip(read, shifts, strict=True)
-    )
+    placed = [(part, max(ahead) - one) for (_, part), one in zip(read, ahead, strict=True)]
+    start_ns = min(part.start_ns + shift for part, shift in placed)
+    last_ns = max(part.start_ns + shift + int(part.wall_s * 1e9) for part, shift in placed)
+    moved = [_moved(part, number * PIDS, shift, start_ns) for number, (part, shift) in enumerate(placed)]
     codes = [part.exit_code for part in moved]
     by_node: dict[int, list[Recording]] = {}
     for (facts, _), part in zip(read, moved, strict=True):

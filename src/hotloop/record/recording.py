@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from hotloop.record.rows import LONG, ROW_FIELDS
 
-_ROW: Final = np.dtype(ROW_FIELDS)
+ROW_DTYPE: Final = np.dtype(ROW_FIELDS)
 
 #: Rows of one process up to here simply lie in memory (24 MiB); the measurement takes as many at once.
 IN_MEMORY: Final = 1 << 20
@@ -23,16 +23,16 @@ IN_MEMORY: Final = 1 << 20
 
 def empty_rows(num_rows: int, folder: Path | None) -> npt.NDArray[Any]:
     """Room for so many rows: many lie in a file beside the recording, or where other temporary files are."""
-    num_bytes = num_rows * _ROW.itemsize
+    num_bytes = num_rows * ROW_DTYPE.itemsize
     for place in (folder, None) if num_rows > IN_MEMORY else ():
         try:
             with tempfile.TemporaryFile(dir=place) as file:
                 # Reserved before it is mapped: a full disk is an error here and would be SIGBUS later.
                 os.posix_fallocate(file.fileno(), 0, num_bytes)
-                return np.asarray(np.memmap(file, _ROW, "r+", shape=(num_rows,)))
+                return np.asarray(np.memmap(file, ROW_DTYPE, "r+", shape=(num_rows,)))
         except OSError:  # read-only, full
             continue
-    return np.empty(num_rows, _ROW)
+    return np.empty(num_rows, ROW_DTYPE)
 
 
 def in_turn(rows: npt.NDArray[Any], at_once: int = IN_MEMORY // 8) -> Iterator[npt.NDArray[Any]]:
@@ -50,8 +50,6 @@ def release(rows: npt.NDArray[Any]) -> None:
     if base is not None:
         base.madvise(mmap.MADV_DONTNEED)
 
-
-ROW_DTYPE = np.dtype(ROW_FIELDS)
 
 Note = dict[str, Any]
 

@@ -123,6 +123,12 @@ def resident(processes: Sequence[Mapping[str, Any]]) -> Line | None:
     return total(processes, "pss_bytes") or total(processes, "rss_bytes")
 
 
+def finite(column: Any) -> npt.NDArray[np.float64]:
+    """Of a sampled column, if it was sampled, the values that are there."""
+    found: npt.NDArray[np.float64] = np.asarray(() if column is None else column, float)
+    return found[np.isfinite(found)]
+
+
 def at_times(line: Line | None, times: npt.NDArray[Any]) -> npt.NDArray[np.float64]:
     """The values of a line at other times, 0 outside of it."""
     return np.interp(times, *line, left=0.0, right=0.0) if line else np.zeros(len(times))

@@ -17,6 +17,7 @@ from hotloop.diagnose.worker_memory import private, shared_since_fork
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LoaderUse
 from hotloop.record.recording import Process
+from hotloop.record.samples import finite
 from hotloop.units import share, size
 
 Kind = Literal["device", "host", "shared-memory", "killed-worker"]
@@ -114,8 +115,7 @@ def near_limit(evidence: Evidence) -> Iterator[Finding]:
 
 
 def _machine_full(evidence: Evidence, limit: float) -> float:
-    available = evidence.recording.system.get("memory_available_bytes")
-    known = available[np.isfinite(available)] if available is not None else np.zeros(0)
+    known = finite(evidence.recording.system.get("memory_available_bytes"))
     return 1.0 - float(known.min()) / limit if len(known) else 0.0
 
 
@@ -371,8 +371,6 @@ def _last(evidence: Evidence, processes: tuple[Process, ...]) -> float:
     """Private bytes of processes at their last samples together."""
     inherited, total = shared_since_fork(evidence.recording), 0.0
     for process in processes:
-        columns = evidence.recording.process_system.get(process.pid, {})
-        values = private(columns)
-        known = values[np.isfinite(values)]
+        known = finite(private(evidence.recording.process_system.get(process.pid, {})))
         total += max(0.0, float(known[-1]) - inherited.get(process.pid, 0.0)) if len(known) else 0.0
     return total
