@@ -13,7 +13,7 @@ import numpy.typing as npt
 
 from hotloop.measure.evaluation import NO_REGIONS, Regions
 from hotloop.measure.places import Places, Stack
-from hotloop.measure.spans import HOLDS, Bools, Ints, Lives, Spans, Table, holder
+from hotloop.measure.spans import HOLDS, Bools, Intervals, Ints, Lives, Spans, Table, holder
 from hotloop.measure.stepping import Seen, Stepping
 from hotloop.measure.steps import Floats
 from hotloop.phases import COLUMN, PHASES
@@ -88,27 +88,18 @@ def happened(seen: Seen, trained: Bools, evaluates: Bools) -> Bytes:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gaps:
-    """Pieces of time without a row, sorted. ``key`` holds what the step did before and does after (``At``,
-    three bits each), and the kinds of row before and after (five each).
+class Gaps(Intervals):
+    """Pieces of time without a row. ``key`` holds what the step did before and does after (``At``, three bits
+    each), and the kinds of row before and after (five each).
     """
 
-    start: Ints
-    end: Ints
     key: npt.NDArray[np.uint16]
     phase: Bytes  # "other" where samples decide
-
-    def __len__(self) -> int:
-        return len(self.start)
 
     @property
     def open(self) -> Bools:
         """[n] gaps that samples may explain."""
         return np.asarray(self.phase == COLUMN["other"])
-
-    def find(self, times: Ints) -> Ints:
-        """[n] index of the gap that holds a time; -1 outside."""
-        return holder(self.start, self.end, times)
 
 
 def span_phases(seen: Seen, regions: Regions, saves: Regions) -> Bytes:

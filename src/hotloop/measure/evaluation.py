@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hotloop.measure.places import Places, Stack
-from hotloop.measure.spans import Bools, Events, Ints, Lives, Spans, Table, holder
+from hotloop.measure.spans import Bools, Events, Intervals, Ints, Lives, Spans, Table, holder
 from hotloop.measure.stepping import Seen
 from hotloop.record import rows as row
 
@@ -37,18 +37,14 @@ class Untrained:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Regions:
-    """Evaluations, or checkpoints: [start, end) in ns, sorted, disjoint. ``first`` is the span that opened
-    each.
-    """
+class Regions(Intervals):
+    """Evaluations, or checkpoints. ``first`` is the span that opened each."""
 
-    start: Ints
-    end: Ints
     first: Ints
 
     def holds(self, times: Ints) -> Bools:
         """[n] whether a time lies in one."""
-        return np.asarray(holder(self.start, self.end, times) >= 0)
+        return np.asarray(self.of(times) >= 0)
 
 
 _NONE = np.zeros(0, np.int64)

@@ -40,7 +40,7 @@ def read_samples(samples: Table, spans: Spans, phase: Bytes, gaps: Gaps, loop: L
     kind = np.zeros(len(samples), np.uint8)
     found = np.full(len(samples), COLUMN["other"], np.uint8)
     kind[held], found[held] = spans.kind[owner[held]], phase[owner[held]]
-    gap = np.where(held, -1, gaps.find(samples.start))
+    gap = np.where(held, -1, gaps.of(samples.start))
     known = np.flatnonzero(gap >= 0)
     found[known] = gaps.phase[gap[known]]
     in_open = known[gaps.open[gap[known]]]

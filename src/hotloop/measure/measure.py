@@ -298,7 +298,7 @@ def _phase_of(times: Table, spans: Spans, phase: Bytes, sampled: Sampled, gaps: 
     the one taken next in it.
     """
     owner = innermost(spans, times.start)
-    gap = np.where(owner >= 0, -1, gaps.find(times.start))
+    gap = np.where(owner >= 0, -1, gaps.of(times.start))
     found = np.full(len(times), COLUMN["other"], np.uint8)
     found[owner >= 0] = phase[owner[owner >= 0]]
     found[gap >= 0] = gaps.phase[gap[gap >= 0]]

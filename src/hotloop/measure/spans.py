@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.record import rows as row
-from hotloop.record.recording import Process
+from hotloop.record.recording import Process, durations_ns
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -19,6 +19,21 @@ OWNERS = (
     row.FETCH, row.ITER, row.SHUTDOWN, row.FORWARD, row.BACKWARD, row.OPTIMIZER, row.ZERO_GRAD, row.CLIP,
     row.SCALER, row.SYNC, row.TRANSFER, row.COLLECTIVE, row.SAVE, row.LOG, row.SOCKET, row.COMPILE,
 )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class Intervals:
+    """Stretches of time in ns, [start, end), sorted and disjoint."""
+
+    start: Ints
+    end: Ints
+
+    def __len__(self) -> int:
+        return len(self.start)
+
+    def of(self, times: Ints) -> Ints:
+        """[n] index of the one that holds a time; -1 outside."""
+        return holder(self.start, self.end, times)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,13 +106,9 @@ def wall_ns(process: Process) -> int:
 def table(rows: npt.NDArray[Any], origin: int) -> Table:
     """Rows of one process as columns, times counted from ``origin``."""
     start = np.maximum(rows["start"].astype(np.int64) - origin, 0)
-    flags = np.ascontiguousarray(rows["flags"])
-    duration = rows["dur"].astype(np.int64)
-    long = (flags & row.LONG) != 0
-    if long.any():
-        duration[long] *= 1000
-    columns = {name: np.ascontiguousarray(rows[name]) for name in ("kind", "site", "obj", "extra", "value")}
-    return Table(start=start, end=start + duration, flags=flags, **columns)
+    names = ("kind", "flags", "site", "obj", "extra", "value")
+    columns = {name: np.ascontiguousarray(rows[name]) for name in names}
+    return Table(start=start, end=start + durations_ns(rows), **columns)
 
 
 def of_kind(process: Process, *kinds: int, origin: int | None = None) -> Table:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from hotloop.measure.spans import OWNERS, Bools, Events, Ints, Lives, Spans, holder, of_kind
+from hotloop.measure.spans import OWNERS, Bools, Events, Intervals, Ints, Lives, Spans, of_kind
 from hotloop.measure.steps import Floats, Steps
 from hotloop.record import rows as row
 from hotloop.record.recording import Process, release
@@ -29,11 +29,9 @@ BATCHES_PER_UPDATE = 0.05
 
 
 @dataclass(frozen=True, kw_only=True)
-class Stepping:
-    """Step boundaries in ns. ``start[i + 1] == end[i]``; ``span`` runs from the first batch asked for."""
+class Stepping(Intervals):
+    """The steps. ``start[i + 1] == end[i]``; ``span`` runs from the first batch asked for."""
 
-    start: Ints
-    end: Ints
     span: tuple[int, int]
     by_loader: bool
     num_updates: int
@@ -42,13 +40,6 @@ class Stepping:
     ready: (
         int  # before this the process starts up: the span's start, without steps the first batch or forward
     )
-
-    def __len__(self) -> int:
-        return len(self.start)
-
-    def of(self, times: Ints) -> Ints:
-        """[n] step that holds a time; -1 outside."""
-        return holder(self.start, self.end, times)
 
 
 @dataclass(frozen=True, kw_only=True)
