@@ -59,9 +59,7 @@ def at(
     )
 
 
-def at_entry(
-    config: ConfigFile, entry: Entry, severity: Severity, message: str = "", advice: str = ""
-) -> Hit:
+def at_entry(config: ConfigFile, entry: Entry, severity: Severity, message: str, advice: str = "") -> Hit:
     """A hit at the line of a configured value."""
     where = Place(file=config.name, line=entry.line)
     return Hit(where=where, severity=severity, message=message, advice=advice, end_line=entry.line)

@@ -65,13 +65,10 @@ def _is_meant(patch: Patch, note: Note, places: Places, expected: Expected) -> b
     if not expected.frames:
         return True
     stack = places.sites.get(note.get("via") or note.get("where") or 0)
-    return (
-        stack is not None
-        and len(stack.frames) == len(expected.frames)
-        and all(
-            (now.file, now.func) == (was.file, was.func) and now.line in _lines_now(patch, was)
-            for now, was in zip(stack.frames, expected.frames, strict=True)
-        )
+    frames = stack.frames if stack is not None else ()
+    return len(frames) == len(expected.frames) and all(
+        (now.file, now.func) == (was.file, was.func) and now.line in _lines_now(patch, was)
+        for now, was in zip(frames, expected.frames, strict=True)
     )
 
 

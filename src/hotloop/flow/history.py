@@ -11,7 +11,7 @@ from pathlib import Path
 from time import localtime, strftime
 from typing import Any, Final
 
-from hotloop.errors import HotloopError, RecordingError, UsageError
+from hotloop.errors import HotloopError, UsageError
 from hotloop.flow.examine import build_report, examine, read
 from hotloop.foreign import clean
 from hotloop.foreign import read as read_file
@@ -112,16 +112,7 @@ def _entry(path: Path) -> Entry | None:
             half=half,
             change=_change_of(path, report),
         )
-    except (
-        OSError,
-        ValueError,
-        TypeError,
-        KeyError,
-        IndexError,
-        RecursionError,
-        RecordingError,
-        HotloopError,
-    ):
+    except (OSError, ValueError, TypeError, LookupError, RecursionError, HotloopError):
         return None
 
 
