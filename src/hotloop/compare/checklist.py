@@ -6,7 +6,7 @@ import io
 import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -148,7 +148,8 @@ def _gpus(run: Run, column: str) -> list[tuple[int, float]]:
     """Index and mean of a column while it trained, of each visible GPU that was sampled."""
     gpus = run.recording.machine.get("gpus") or []
     shown = [i for i, gpu in enumerate(gpus) if gpu.get("visible", True)]
-    return [(i, mean) for i in shown if (mean := _mean(run, f"gpu{i}_{column}")) is not None]
+    means = ((i, _mean(run, run.recording.system, f"gpu{i}_{column}")) for i in shown)
+    return [(i, mean) for i, mean in means if mean is not None]
 
 
 def _least_of_gpus(run: Run, column: str, by: str = "") -> float | None:
@@ -176,15 +177,8 @@ def _hot_gpu(run: Run) -> float | None:
 
 def _cores(run: Run, processes: Iterable[Process]) -> list[float]:
     """Cores that each process used on average while it trained."""
-    start, end = span_s(run.recording, run.process, run.lead)
-    found = []
-    for process in processes:
-        columns = run.recording.process_system.get(process.pid, {})
-        at, used = columns.get("t_s"), columns.get("cpu_ratio")
-        if at is not None and used is not None:
-            inside = used[(at >= start) & (at <= end) & np.isfinite(used)]
-            found += [float(inside.mean())] if len(inside) >= _LEAST_SAMPLES else []
-    return found
+    found = (_mean(run, columns, "cpu_ratio") for columns in sampled(run.recording, processes))
+    return [mean for mean in found if mean is not None]
 
 
 def _cpu_worker(run: Run) -> float | None:
@@ -230,7 +224,8 @@ _MEASURED: Final[Mapping[str, tuple[Callable[[Run], float | None], Callable[[flo
     ),
     "host_memory": (host_memory, lambda one: f"peak {size(one)}, workers included", "too few samples"),
     "cpu": (
-        lambda run: _mean(run, "cpu_ratio"), lambda one: f"{share(one)} of the machine on average",
+        lambda run: _mean(run, run.recording.system, "cpu_ratio"),
+        lambda one: f"{share(one)} of the machine on average",
         "too few samples while it trained",
     ),
     "cpu_main": (
@@ -243,7 +238,8 @@ _MEASURED: Final[Mapping[str, tuple[Callable[[Run], float | None], Callable[[flo
         "no worker was sampled often enough",
     ),
     "disk_busy": (
-        lambda run: _mean(run, "disk_busy_ratio"), lambda one: f"busy {share(one)} of the time",
+        lambda run: _mean(run, run.recording.system, "disk_busy_ratio"),
+        lambda one: f"busy {share(one)} of the time",
         "the disk was not sampled",
     ),
 }  # fmt: skip
@@ -274,22 +270,20 @@ _JUDGED: Final[Mapping[str, Callable[[Run], Item]]] = {
 }
 
 
-def _mean(run: Run, column: str) -> float | None:
-    values, at = run.recording.system.get(column), run.recording.system.get("t_s")
-    if values is None or at is None:
-        return None
-    start, end = span_s(run.recording, run.process, run.lead)
-    inside = values[(at >= start) & (at <= end) & np.isfinite(values)]
-    return float(inside.mean()) if len(inside) >= _LEAST_SAMPLES else None
+def _mean(run: Run, columns: Mapping[str, Any], column: str) -> float | None:
+    values, at = columns.get(column), columns.get("t_s")
+    inside = None if values is None or at is None else _inside(run, at, values)
+    return None if inside is None else float(inside.mean())
 
 
 def _resident(run: Run) -> Floats | None:
     """Memory of the training processes and their workers over the training span, in bytes."""
-    recording = run.recording
-    line = resident(sampled(recording, recording.processes))
-    if line is None:
-        return None
-    at, held = line
-    start, end = span_s(recording, run.process, run.lead)
-    inside = held[(at >= start) & (at <= end)]
+    line = resident(sampled(run.recording, run.recording.processes))
+    return None if line is None else _inside(run, *line)
+
+
+def _inside(run: Run, at: Floats, values: Floats) -> Floats | None:
+    """Of sampled values those of the training span, where they are enough."""
+    start, end = span_s(run.recording, run.process, run.lead)
+    inside = values[(at >= start) & (at <= end) & np.isfinite(values)]
     return inside if len(inside) >= _LEAST_SAMPLES else None

@@ -157,9 +157,7 @@ class Unread:
                 self._probe.note("unread", loader=loader, steps=state.watched, read=read, unread=unread)
 
     def _may(self, batch: dict[Any, Any]) -> bool:
-        if compiled():
-            return False
-        if not 1 < len(batch) <= MAX_KEYS or not all(type(key) is str for key in batch):
+        if compiled() or not 1 < len(batch) <= MAX_KEYS or not all(type(key) is str for key in batch):
             return False
         if self._allowed is None:
             self._allowed = not self._probe.places.mention(_PARTICULAR, unread=True)
