@@ -83,11 +83,11 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
         "run": str(run),
         "cause": finding["message"],
         "where": where,
-        "code": (code := _code(examination, where)),
+        "code": _code(examination, where, _AROUND),
         "evidence": finding["evidence"],
         "numbers": _numbers(report, finding),
         "advice": finding["advice"],
-        "recipe": _recipe(finding, code, where, told),
+        "recipe": _recipe(finding, _code(examination, where, _NEAR), told),
         "remedies": told,
         "wrong": when_it_is_wrong(finding["id"]).strip(),
         "effect": effect,
@@ -131,15 +131,10 @@ def _where(
 
 
 def _recipe(
-    finding: Mapping[str, Any],
-    code: Mapping[str, Any] | None,
-    where: Mapping[str, Any] | None,
-    told: Sequence[Mapping[str, Any]],
+    finding: Mapping[str, Any], near: Mapping[str, Any] | None, told: Sequence[Mapping[str, Any]]
 ) -> str:
     """What the page of the finding says to write for such code, with the numbers of this run for its own."""
-    at = where["line"] - code["first"] if code and where else 0
-    near = code["lines"][max(0, at - _NEAR) : at + _NEAR + 1] if code else ()
-    text = what_to_do(finding["id"], "\n".join(near))
+    text = what_to_do(finding["id"], "\n".join(near["lines"]) if near else "")
     for name, value in finding["data"].items():
         if isinstance(value, int):
             text = re.sub(rf"\b{re.escape(name)}=\d+\b", f"{name}={value}", text)
@@ -166,18 +161,18 @@ def _same(examination: Examination, effect: Effect) -> list[str]:
     return [_ACTING, *(line for line in _SAME[effect] if "batch" not in line)]
 
 
-def _code(examination: Examination, where: Mapping[str, Any] | None) -> dict[str, Any] | None:
+def _code(examination: Examination, where: Mapping[str, Any] | None, around: int) -> dict[str, Any] | None:
     """The lines around the place as they ran; as they lie on disk where the recording has not got them."""
     if not where:
         return None
     place = Place(file=where["file"], line=where["line"])
-    found = Sources.of(examination.recording).excerpt(place, _AROUND)
+    found = Sources.of(examination.recording).excerpt(place, around)
     if found is None:
         try:
             text = source_text.read(Path(place.file)).text if place.file.endswith(".py") else ""
         except (OSError, ValueError):
             return None
-        found = Sources(lines={place.file: text.splitlines()}).excerpt(place, _AROUND)
+        found = Sources(lines={place.file: text.splitlines()}).excerpt(place, around)
     return found
 
 
