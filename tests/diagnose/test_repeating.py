@@ -94,32 +94,6 @@ def test_the_generator_itself_is_not_named() -> None:
     assert "memoize" not in remedies
 
 
-LOSS = """
-def draw(batch):
-    heat = torch.zeros(64, 64)
-    for y in range(64):
-        heat[y] = batch[y]
-    return heat
-
-def loss(out, batch):
-    return (out - draw(batch)).sum()
-
-def train():
-    for batch in loader:
-        loss(net(batch), batch).backward()
-"""
-
-
-def test_a_loop_in_the_loss_names_the_innermost_that_may_be_kept() -> None:
-    places = [Place(file=TRAIN, line=number, function=of) for number, of in ((9, "loss"), (13, "train"))]
-    hot = line(
-        5, 7.0, file=TRAIN, function="draw", role="forward", phase="forward", nature="python",
-        callers=tuple(places),
-    )  # fmt: skip
-    run = replace(steps({"forward": 0.08}, lines=(hot,)), source_loop=places[-1])
-    assert named(run, {TRAIN: LOSS})["host/python-in-step"] == ("train.py:draw", ("memoize",))
-
-
 SAMPLES = """
 class Images:
     def load(self, path):

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from hotloop.diagnose import repeating
 from hotloop.diagnose.evidence import Evidence, at, cause, in_framework, rule, spot
 from hotloop.diagnose.groups import LineGroup, sampled_interval, without
 from hotloop.diagnose.inline import acting
@@ -82,13 +81,6 @@ def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: f
 def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str, loop: Place | None) -> Finding:
     steps, hottest = evidence.steps, group.hottest
     cost = group.seconds * exposed / steps.num_steps
-    # What depends on the batch alone is the same for the same batch. Whether it does, a trial tells.
-    # What the training loop itself calls is given what the model made, or another thing in each step.
-    trains = steps.source_loop.in_function if steps.source_loop is not None else None
-    first = bool(hottest.callers) and hottest.callers[0].in_function == trains
-    kept = repeating.repeated(evidence, group, None) if group.nature == "python" and not first else ""
-    named = kept.rpartition(",")[2]
-    named = "" if "." in named.rpartition(":")[2] else named  # a method reads weights, too
     share_of_span = share(group.seconds / steps.span_s)
     numbers = [
         f"{duration(group.seconds / steps.num_steps)} per step ({share_of_span}) {where}, "
@@ -114,13 +106,8 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str, l
         cost_s=cost,
         where=loop or hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
-        remedies=_remedies(evidence, group) or repeating.remedies(named),
-        data={
-            "nature": group.nature,
-            "library": hottest.library,
-            **({"besides_s": backward_s} if backward_s else {}),
-            **repeating.data(named),
-        },
+        remedies=_remedies(evidence, group),
+        data={"nature": group.nature, "library": hottest.library, "besides_s": backward_s},
     )
 
 
