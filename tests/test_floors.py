@@ -54,7 +54,7 @@ IN_PROCESS = {
     """,
     "remedy/live": """
         __init__ applying arguments autocast checkpoint checkpointing collecting compiled
-        flags form loader memoize optimizer pace packed persistent results ring rows
+        flags form loader memoize optimizer packed persistent results ring rows
         throttled transfer trial
     """,
     "whatif/live": """

@@ -16,7 +16,6 @@ from torch.utils.data import DataLoader, Dataset, TensorDataset, dataloader
 
 from hotloop.hooks.registry import Hooks
 from hotloop.remedy.live import loader as loader_forms
-from hotloop.remedy.live import pace
 from hotloop.remedy.live.compiled import Compile
 from hotloop.remedy.live.flags import CudnnBenchmark, Tf32
 from hotloop.remedy.live.optimizer import Foreach, FusedOptimizer
@@ -225,9 +224,9 @@ def test_a_cache_ends_where_samples_are_others_when_read_again(
     assert form.changes(loader, loader.__dict__) is not None
     assert form.changes(loader, loader.__dict__) is not None
     (tmp_path / "labels").write_bytes(bytes(range(1, 9)))
-    monkeypatch.setattr(pace, "PART", 1e-9)  # no time for it in an epoch as short
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)  # no time for it in an epoch as short
     assert form.changes(loader, loader.__dict__) is not None
-    monkeypatch.setattr(pace, "PART", 1e9)
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e9)
     assert form.changes(loader, loader.__dict__) is None
     assert form.failed
 

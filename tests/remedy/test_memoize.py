@@ -254,7 +254,7 @@ def asked(function: Callable[[Any], Any], epochs: int = 4, of: int = 20) -> list
 def test_what_comes_again_is_made_once_and_looked_at_now_and_then(
     context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hotloop.remedy.live.pace.PART", 1e-9)  # nothing is computed again
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)  # nothing is computed again
     texts = [f"{number} {number + 1} 7" for number in range(40)]
     wanted = [tokens(text) for text in texts]
     CALLS.clear()
@@ -262,10 +262,10 @@ def test_what_comes_again_is_made_once_and_looked_at_now_and_then(
     assert form.status() == "it was not called in the thread that trains, nor in workers forked from it"
     assert [tokens(text) for _ in range(4) for text in texts] == wanted * 4
     assert len(CALLS) == 40 + 8  # an epoch of forty, and eight held against what was kept
-    monkeypatch.setattr("hotloop.remedy.live.pace.PART", 1e9)
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e9)
     assert [tokens(text) for text in texts] == wanted
     assert len(CALLS) == 40 + 8 + 40
-    monkeypatch.setattr("hotloop.remedy.live.pace.PART", 1e-9)
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)
     assert form.status() == "in effect"
     tokens(texts[0]).clear()  # the script's to write to
     assert tokens(texts[0]) == wanted[0]
@@ -337,7 +337,7 @@ def test_values_of_classes_and_of_other_modules_tell_calls_apart(
 def test_containers_are_told_apart_by_what_they_hold(
     context: Any, kind: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hotloop.remedy.live.pace.PART", 1e-9)  # nothing is computed again
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)  # nothing is computed again
     put(context, "summed")
     for _ in range(4):
         for number in range(12):
@@ -348,7 +348,7 @@ def test_containers_are_told_apart_by_what_they_hold(
 def test_methods_know_their_object_by_what_they_read_of_it(
     context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hotloop.remedy.live.pace.PART", 1e-9)  # nothing is computed again
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)  # nothing is computed again
     form = put(context, "Made.moved")
     one, other = Made(), Made()
     other.shift = 10
@@ -384,7 +384,7 @@ def test_a_table_that_grows_tells_calls_apart(context: Any) -> None:
 
 @pytest.mark.parametrize("name", ["Made.apart", "Made.shared"])
 def test_methods_of_a_class_are_kept(context: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hotloop.remedy.live.pace.PART", 1e-9)  # nothing is computed again
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)  # nothing is computed again
     form = put(context, name)
     asked(getattr(Made, name.rpartition(".")[2]))
     assert form.status() == "in effect"
@@ -396,7 +396,7 @@ def test_another_result_ends_it_and_says_so(context: Any, monkeypatch: pytest.Mo
     form = put(context, "since_lately")
     asked(since_lately)
     LATELY[0] = 1
-    monkeypatch.setattr("hotloop.remedy.live.pace.PART", 1e9)
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e9)
     found = [since_lately(number % 20) for number in range(40)]
     assert form.status() == "it gave another result for the same arguments: kept ones were used until then"
     assert found[-20:] == [[number + 1] for number in range(20)]
@@ -698,7 +698,7 @@ def test_a_sample_that_is_another_when_it_is_checked_ends_it(
         phased(points)
     assert form.status() == "in effect"
     LATELY[0] = 5
-    monkeypatch.setattr("hotloop.remedy.live.pace.PART", 1e9)
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e9)
     for points in batches(8):
         found = phased(points)
     assert torch.equal(found, points + 5)

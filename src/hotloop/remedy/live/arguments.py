@@ -9,7 +9,7 @@ from types import FunctionType
 from typing import Any, Final, NamedTuple
 
 from hotloop.remedy.live import packed
-from hotloop.remedy.live.pace import Pace
+from hotloop.remedy.live.form import Pace
 from hotloop.state.code import global_names
 from hotloop.state.generators import random_states, state_of
 from hotloop.state.snapshot import EXACT, PLAIN, QUICK, Snapshot, generators, snapshot

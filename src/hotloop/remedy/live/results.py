@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from hotloop.remedy.live import packed
 from hotloop.remedy.live.arguments import Arguments, Look, Unfit
-from hotloop.remedy.live.pace import Pace
+from hotloop.remedy.live.form import Pace
 
 #: Bytes before the first record: counters, and from ``_WORDS`` on why it ended.
 _HEAD: Final = 4096

@@ -8,8 +8,8 @@ import sys
 import weakref
 from typing import Any, Final
 
+from hotloop.remedy.live.form import Pace
 from hotloop.remedy.live.loader import LoaderForm, changes_of
-from hotloop.remedy.live.pace import Pace
 from hotloop.state.snapshot import EXACT, snapshot
 
 #: Samples that are read again before an epoch.

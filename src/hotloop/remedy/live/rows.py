@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from hotloop.remedy.live.arguments import Arguments, Look, Unfit
-from hotloop.remedy.live.pace import Pace
+from hotloop.remedy.live.form import Pace
 from hotloop.remedy.live.results import CHANGED
 
 #: Calls whose samples are computed again one by one before anything is given again.
