@@ -15,17 +15,18 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
-    "audit": 3300, "bootstrap": 320, "cli": 2596, "compare": 2117, "diagnose": 8256, "doctor": 516,
-    "feed": 10089, "findings": 700, "fix": 4996, "flow": 3355, "footprint": 593, "hooks": 491,
-    "integrations": 281, "launch": 1514, "logs": 5015, "mcp": 368, "measure": 4053, "model": 786,
-    "modules": 1008, "monitor": 1641, "probe": 6280, "record": 2545, "remedy": 3927, "report": 3118,
-    "source": 2164, "state": 670, "tune": 3932, "whatif": 1769,
+    "audit": 3297, "bootstrap": 320, "cli": 2537, "compare": 2111, "diagnose": 8265, "doctor": 516,
+    "feed": 10089, "findings": 727, "fix": 4986, "flow": 3368, "footprint": 587, "hooks": 491,
+    "integrations": 273, "launch": 1514, "logs": 5015, "mcp": 365, "measure": 4046, "model": 786,
+    "modules": 1008, "monitor": 1641, "probe": 6345, "record": 2544, "remedy": 3939, "report": 3118,
+    "source": 2159, "state": 670, "tune": 3937, "whatif": 1763,
 }  # fmt: skip
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
 #: 1,150 of those that these issues put into its files.
 SINCE = frozenset(
     ["cli/completion.py", "cli/docs.py", "cli/export.py", "cli/history.py", "cli/mcp.py", "cli/merge.py",
-     "cli/remedies.py", "cli/watch.py", "diagnose/rules/cadence/once_more.py", "feed/baking/plain.py",
+     "cli/remedies.py", "cli/watch.py", "diagnose/rules/cadence/once_more.py",
+     "diagnose/rules/device/unused_gradients.py", "feed/baking/plain.py",
      "flow/alerts.py", "flow/course.py", "flow/export.py", "flow/history.py", "flow/load.py",
      "flow/merge.py", "flow/metrics.py", "flow/notebook.py", "flow/on_ray.py", "flow/sure.py",
      "foreign.py", "integrations/__init__.py", "integrations/accelerate.py", "integrations/ignite.py",
@@ -34,12 +35,13 @@ SINCE = frozenset(
      "measure/stacks.py", "monitor/__init__.py", "monitor/app.py", "monitor/diagnosis.py",
      "monitor/follow.py", "monitor/samples.py", "monitor/screen.py", "monitor/snapshot.py",
      "monitor/source.py", "monitor/system.py", "monitor/web.py", "probe/marking.py",
-     "probe/observers/bars.py", "record/clocks.py", "record/glimpse.py", "record/nodes.py",
+     "probe/observers/bars.py", "probe/observers/untrained.py", "record/clocks.py", "record/glimpse.py",
+     "record/nodes.py",
      "record/warned.py", "report/batch.py", "report/comparison_html.py", "report/flame.py",
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_985, 10_000
+HOUSE, ADDED = 69_924, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_997, 140
 
