@@ -17,6 +17,7 @@ GRID = "python benchmarks/recovery/grid.py --out FILE"
 FEED = "python benchmarks/feed/run.py --out FILE"
 PREDICTION = "python benchmarks/prediction.py --out FILE"
 BRIEF = "python benchmarks/brief.py --out FILE"
+BRIEFED = "python benchmarks/recovery/briefed.py --out FILE"
 
 #: What the probe may cost a step, by loop: microseconds, or a share of the step.
 LIMIT_US, LIMIT_SHARE = {"small": 50.0}, 0.01
@@ -261,7 +262,20 @@ def briefs() -> list[str]:
         for row in field(result, "cases")
     ]
     head = ("planted case", "`verify`", "`compare` (95 %)")
-    return ["## From the brief to the proof", "", *block((result, BRIEF), head, rows)]
+    lines = ["## From the brief to the proof", "", *block((result, BRIEF), head, rows)]
+    written = newest("briefed-*.json", BRIEFED)
+    rows = [_briefed(row) for row in field(written, "briefed").values()]
+    lines += [
+        "Changes that agents wrote, with nothing but what hotloop prints, where `tune` leaves most:",
+        "",
+    ]
+    head = ("planted case", "changed to unmodified", "changed to a cure by hand", "`verify`")
+    return [*lines, *block((written, BRIEFED), head, rows)]
+
+
+def _briefed(row: Mapping[str, Any]) -> str:
+    gains = (f"{row[f'briefed_to_{other}']:.2f}x" for other in ("found", "cured"))
+    return f"`{row['case']}` | {' | '.join(gains)} | {row['verdict']}"
 
 
 def _parity(row: Mapping[str, Any]) -> str:

@@ -33,8 +33,9 @@ from results import Results  # noqa: E402
 from run import HOTLOOP, call, launch  # noqa: E402
 
 PATCHES = HERE / "briefed"
-#: What ``hotloop verify`` prints of the results.
-_VERDICT = re.compile(r"^(passed|FAILED|cannot tell)\b.*", re.M)
+#: What ``hotloop verify`` prints last.
+_VERDICT = re.compile(r"^(?:passed|FAILED|cannot tell):.*", re.M)
+_PARITY = re.compile(r"^parity +([\w-]+)", re.M)
 
 
 def main() -> int:
@@ -100,15 +101,17 @@ def try_one(patch: Path, scratch: Path, pairs: int) -> dict[str, Any]:
 
 
 def verdict(scripts: dict[str, Path], effect: str, scratch: Path) -> str:
-    """The first line of ``hotloop verify`` about two recorded runs."""
+    """Parity and verdict of ``hotloop verify`` about two recorded runs."""
     runs = []
     for name in ("found", "briefed"):
         runs.append(str(scratch / f"{name}-evidence"))
         start = [*HOTLOOP, "run", "--evidence", "--out", runs[-1], "--"]
         call([*start, sys.executable, str(scripts[name])], 600)
     done = call([*HOTLOOP, "verify", "--effect", effect, *runs], 600)
-    found = _VERDICT.search(done.stdout)
-    return found[0] if found else f"none: {(done.stdout + done.stderr).strip()[-200:]}"
+    parity, found = _PARITY.search(done.stdout), _VERDICT.findall(done.stdout)
+    if parity is None or not found:
+        return f"none: {(done.stdout + done.stderr).strip()[-200:]}"
+    return f"{found[-1]}; in fact {parity[1]}"
 
 
 if __name__ == "__main__":

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import platform
 import subprocess
 import sys
 from pathlib import Path
@@ -22,6 +24,8 @@ class Results:
         self.sections: dict[str, dict[str, Any]] = {}
         if path is not None and path.exists():
             self.sections = json.loads(path.read_text())
+        machine = {"cores": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()[0]}
+        self.sections.setdefault("machine", machine)
 
     def put(self, section: str, key: str, row: dict[str, Any]) -> None:
         """On disk when this returns."""
