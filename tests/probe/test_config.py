@@ -205,18 +205,17 @@ print(args.num_workers, a["data"]["num_workers"], b["train"]["batch_size"], c["o
     assert "secret" not in json.dumps(observed.notes["config"])
 
 
+UPDATE = """\
+net = torch.nn.Linear(2, 2)
+optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+net(torch.zeros(1, 2)).sum().backward()
+optimizer.step()
+"""
+
+
 def test_a_word_that_overrides_a_key_of_a_file_is_what_was_configured(tmp_path: Path) -> None:
     (tmp_path / "a.yaml").write_text("data:\n  workers: 0\n")
-    script = textwrap.dedent(
-        """
-        import torch, yaml
-        yaml.safe_load(open("a.yaml"))
-        net = torch.nn.Linear(2, 2)
-        optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-        net(torch.zeros(1, 2)).sum().backward()
-        optimizer.step()
-        """
-    )
+    script = f'import torch, yaml\nyaml.safe_load(open("a.yaml"))\n{UPDATE}'
     observed = run_observed(script, "--set", "data.workers=4", "model.workers=3", folder=tmp_path)
     found = [(note["source"], note["key"], note["value"]) for note in observed.notes["config"]]
     assert found == [("yaml", "data.workers", 0), ("argparse", "data.workers", 4)]
@@ -226,7 +225,7 @@ def test_constants_of_configuration_modules_and_classes(tmp_path: Path) -> None:
     (tmp_path / "config.py").write_text(
         "ROOT = '/data'\nNUM_WORKERS = 24\ndata = dict(\n    bs=4,\n)\nlr = 'x'\n"
     )
-    script = """\
+    script = f"""\
 from dataclasses import dataclass
 import torch
 import config
@@ -240,11 +239,7 @@ class TrainConfig:
     num_workers: int = 3
 
 batch_size = 7
-net = torch.nn.Linear(2, 2)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-net(torch.zeros(1, 2)).sum().backward()
-optimizer.step()
-"""
+{UPDATE}"""
     observed = run_observed(script, folder=tmp_path)
     assert observed.returncode == 0, observed.stderr
     found = {(Path(n["file"]).name, n["line"], n["key"]): n["value"] for n in observed.notes["config"]}
@@ -263,14 +258,6 @@ def test_lines_of_python_values() -> None:
     assert line_of(text, "data.val.bs") == 3
     assert line_of(text, "CFG.lr") == 6
     assert line_of(text, "CFG2.a.lr") == 8
-
-
-UPDATE = """\
-net = torch.nn.Linear(2, 2)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-net(torch.zeros(1, 2)).sum().backward()
-optimizer.step()
-"""
 
 
 def test_what_libraries_keep_for_themselves_is_no_configuration(tmp_path: Path) -> None:
