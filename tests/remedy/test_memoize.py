@@ -211,7 +211,8 @@ def a_pair(number: int) -> Pair:
 
 
 @pytest.fixture
-def context() -> Iterator[Any]:
+def context(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
+    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)  # nothing is computed again
     found = Context()
     CALLS.clear()
     LATELY[0] = 0
@@ -254,7 +255,6 @@ def asked(function: Callable[[Any], Any], epochs: int = 4, of: int = 20) -> list
 def test_what_comes_again_is_made_once_and_looked_at_now_and_then(
     context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)  # nothing is computed again
     texts = [f"{number} {number + 1} 7" for number in range(40)]
     wanted = [tokens(text) for text in texts]
     CALLS.clear()
@@ -334,10 +334,7 @@ def test_values_of_classes_and_of_other_modules_tell_calls_apart(
 
 
 @pytest.mark.parametrize("kind", [deque, list, tuple, set, OrderedDict.fromkeys, Counter])
-def test_containers_are_told_apart_by_what_they_hold(
-    context: Any, kind: Callable[[Any], Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)  # nothing is computed again
+def test_containers_are_told_apart_by_what_they_hold(context: Any, kind: Callable[[Any], Any]) -> None:
     put(context, "summed")
     for _ in range(4):
         for number in range(12):
@@ -345,10 +342,7 @@ def test_containers_are_told_apart_by_what_they_hold(
     assert len(CALLS) < 24
 
 
-def test_methods_know_their_object_by_what_they_read_of_it(
-    context: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)  # nothing is computed again
+def test_methods_know_their_object_by_what_they_read_of_it(context: Any) -> None:
     form = put(context, "Made.moved")
     one, other = Made(), Made()
     other.shift = 10
@@ -383,8 +377,7 @@ def test_a_table_that_grows_tells_calls_apart(context: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["Made.apart", "Made.shared"])
-def test_methods_of_a_class_are_kept(context: Any, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)  # nothing is computed again
+def test_methods_of_a_class_are_kept(context: Any, name: str) -> None:
     form = put(context, name)
     asked(getattr(Made, name.rpartition(".")[2]))
     assert form.status() == "in effect"
@@ -449,9 +442,7 @@ def test_named_tuples_and_equal_numbers_of_other_types_are_told_apart(context: A
         assert type(paired(given)[0]) is type(given[0])
 
 
-def test_a_room_that_is_full_before_anything_came_again_ends_it(
-    context: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_room_that_is_full_before_anything_came_again_ends_it(context: Any) -> None:
     form = put(context, "Made.shared")
     form._calls[0]._results.shelf._size = 4096 + 100
     for number in range(20):
