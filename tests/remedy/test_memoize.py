@@ -252,9 +252,7 @@ def asked(function: Callable[[Any], Any], epochs: int = 4, of: int = 20) -> list
     return [function(number) for _ in range(epochs) for number in range(of)]
 
 
-def test_what_comes_again_is_made_once_and_looked_at_now_and_then(
-    context: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_comes_again_is_made_once_and_looked_at_now_and_then(context: Any) -> None:
     texts = [f"{number} {number + 1} 7" for number in range(40)]
     wanted = [tokens(text) for text in texts]
     CALLS.clear()
@@ -262,10 +260,6 @@ def test_what_comes_again_is_made_once_and_looked_at_now_and_then(
     assert form.status() == "it was not called in the thread that trains, nor in workers forked from it"
     assert [tokens(text) for _ in range(4) for text in texts] == wanted * 4
     assert len(CALLS) == 40 + 8  # an epoch of forty, and eight held against what was kept
-    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e9)
-    assert [tokens(text) for text in texts] == wanted
-    assert len(CALLS) == 40 + 8 + 40
-    monkeypatch.setattr("hotloop.remedy.live.form.PART", 1e-9)
     assert form.status() == "in effect"
     tokens(texts[0]).clear()  # the script's to write to
     assert tokens(texts[0]) == wanted[0]
