@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import takewhile
 from typing import TYPE_CHECKING, Any, Final
 
+from hotloop.probe.observers.modules import NAME as MODULES
 from hotloop.probe.observers.modules import unwrapped
 from hotloop.state.modules import named_modules
 
@@ -29,7 +30,11 @@ class Untrained:
         """Look where it is time, and the device can be asked."""
         self._seconds += 1
         probe, torch = self._probe, self._probe.torch
-        due = self._seconds & (self._seconds - 1) == 0 and not self._told and probe.modules is not None
+        due = (
+            self._seconds & (self._seconds - 1) == 0
+            and not self._told
+            and not probe.hooks.switch(MODULES).off
+        )
         if not due or (torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()):
             return
         with torch._C.DisableTorchFunction(), torch.no_grad():
