@@ -55,8 +55,8 @@ def test_a_script_gives_the_same_batches_from_a_bake(tmp_path: Path) -> None:
     train = tmp_path / "train.py"
     train.write_text(dedent(TRAIN).strip() + "\n")
     plain = ran(tmp_path)
-    assert hotloop("run", "--out", "run", "--", sys.executable, "train.py", cwd=tmp_path).returncode == 0
-    done = hotloop("fix", "run", "--apply", "bake", "--no-check", "--write", cwd=tmp_path)
+    assert hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=tmp_path).returncode == 0
+    done = hotloop("fix", "run", "--apply", "bake", "--no-check", "--write", folder=tmp_path)
     assert done.returncode == 0, done.stderr
     assert 'bake(Scans(int(os.environ.get("SIDE", 12))), "scans.baked")' in train.read_text(), done.stderr
     assert [ran(tmp_path).stdout for _ in range(2)] == [plain.stdout] * 2
