@@ -15,7 +15,7 @@ torch.manual_seed(0)
 net, frozen, by_hand = nn.Linear(8, 8), nn.Linear(8, 4).requires_grad_(False), nn.Linear(8, 2)
 forgotten = nn.Sequential(nn.Linear(8, 8).requires_grad_(False), nn.Linear(8, 4))
 optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-for step in range(70):
+for step in range(120):
     optimizer.zero_grad()
     out = net(torch.randn(3, 8))
     sum(judge(out).square().sum() for judge in (frozen, by_hand, forgotten)).backward()
