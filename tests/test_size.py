@@ -15,10 +15,10 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
-    "audit": 3297, "bootstrap": 320, "cli": 2537, "compare": 2111, "diagnose": 8265, "doctor": 516,
-    "feed": 10089, "findings": 727, "fix": 4986, "flow": 3368, "footprint": 587, "hooks": 491,
-    "integrations": 273, "launch": 1514, "logs": 5015, "mcp": 365, "measure": 4046, "model": 786,
-    "modules": 1008, "monitor": 1641, "probe": 6350, "record": 2544, "remedy": 3939, "report": 3118,
+    "audit": 3297, "bootstrap": 320, "cli": 2537, "compare": 2111, "diagnose": 8266, "doctor": 516,
+    "feed": 10089, "findings": 727, "fix": 4986, "flow": 3369, "footprint": 587, "hooks": 491,
+    "integrations": 273, "launch": 1514, "logs": 5015, "mcp": 365, "measure": 4039, "model": 786,
+    "modules": 1008, "monitor": 1641, "probe": 6352, "record": 2544, "remedy": 3939, "report": 3118,
     "source": 2159, "state": 670, "tune": 3937, "whatif": 1763,
 }  # fmt: skip
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
@@ -41,7 +41,7 @@ SINCE = frozenset(
      "report/histogram.py", "report/next.py", "report/remaining.py", "report/waterfall.py",
      "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_924, 10_000
+HOUSE, ADDED = 69_919, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_995, 140
 

@@ -6,8 +6,8 @@ The planted cases that an edit cures and in which ``tune`` by itself stays below
 who had seen neither hotloop's source and pages nor the cures nor the words above each case, had ``hotloop
 run``, ``hotloop brief`` and what those name; what they wrote lies in ``briefed/``, as a patch of the script
 without the words above it. For each case the script as found, with their patch, and as an expert cured it are
-launched in turns; ``hotloop verify`` says whether the patch keeps what the brief told them to keep. Four to
-six launches a case, about a minute.
+launched in turns; ``hotloop verify`` says whether the patch keeps what the brief told them to keep. Eight
+launches a case, about a minute.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ import shutil
 import subprocess
 import sys
 import tempfile
-import time
 from pathlib import Path
 from statistics import geometric_mean, median
 from typing import Any
@@ -96,7 +95,6 @@ def try_one(patch: Path, scratch: Path, pairs: int) -> dict[str, Any]:
         mine, theirs = means["briefed"], means[other]
         row[f"briefed_to_{other}"] = mine / theirs if mine and theirs else None
     row["verdict"] = verdict(scripts, effect, scratch)
-    row["day"] = time.strftime("%Y-%m-%d")
     return row
 
 

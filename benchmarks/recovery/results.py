@@ -21,11 +21,10 @@ class Results:
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
-        self.sections: dict[str, dict[str, Any]] = {}
-        if path is not None and path.exists():
-            self.sections = json.loads(path.read_text())
         machine = {"cores": os.cpu_count(), "python": platform.python_version(), "load": os.getloadavg()[0]}
-        self.sections.setdefault("machine", machine)
+        self.sections: dict[str, dict[str, Any]] = {"machine": machine}
+        if path is not None and path.exists():  # the machine of the rows that are there, where it is known
+            self.sections = json.loads(path.read_text())
 
     def put(self, section: str, key: str, row: dict[str, Any]) -> None:
         """On disk when this returns."""

@@ -76,8 +76,7 @@ def as_counted(evidence: Evidence) -> Steps:
     phases[:, COLUMN["other"]] += phases[:, COLUMN["forward"]] * taken / forward
     phases[:, COLUMN["forward"]] *= 1 - taken / forward
     totals = {**steps.span_totals, "forward": forward - taken, "other": other}
-    facts = {**steps.facts, "python_in_forward": taken / steps.span_s}
-    return replace(steps, span_totals=totals, phases=phases, facts=facts)
+    return replace(steps, span_totals=totals, phases=phases)
 
 
 def class_costs(steps: Steps, filling: FirstPass | None = None, acts: bool = False) -> dict[str, float]:
@@ -106,8 +105,10 @@ def verdict(
     filling: FirstPass | None = None,
     *,
     acts: bool = False,
+    within: float = 0.0,
 ) -> str:
-    """One sentence: what holds the run back and what to do first; ``doubt`` is why it is not sure.
+    """One sentence: what holds the run back and what to do first; ``doubt`` is why it is not sure, ``within``
+    the share of the time that ``as_counted`` took out of forward.
 
     Without a training process (``steps`` None) it is why there is none, where that is known.
     """
@@ -119,8 +120,8 @@ def verdict(
         stood = f"No training step was seen{_stood(steps)}."
         return f"{stood} First: {_lowercase(urgent.message)}" if urgent else stood
     bound = (_ACTS if acts and name == "host" else _BOUND[name]).format(share=units.share(share))
-    if name == "device" and "python_in_forward" in steps.facts:
-        bound += f", another {units.share(steps.facts['python_in_forward'])} to Python loops within forward"
+    if name == "device" and within:
+        bound += f", another {units.share(within)} to Python loops within forward"
     if filling is not None:
         bound += ", the first pass over the data left out"
     if urgent is None:

@@ -39,12 +39,12 @@ def what_to_do(finding_id: str, code: str = "") -> str:
 
 def when_it_is_wrong(finding_id: str) -> str:
     """The page's section of that name in Markdown; empty for none."""
-    return _section(finding_id, "When it is wrong")
+    return _section(finding_id, "When it is wrong").strip()
 
 
 def _section(finding_id: str, title: str) -> str:
     found = re.search(_SECTION.format(title), _text(finding_id), re.M | re.S)
-    return found[1].lstrip("\n") if found else ""
+    return found[1] if found else ""
 
 
 def _text(finding_id: str) -> str:

@@ -89,7 +89,7 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
         "advice": finding["advice"],
         "recipe": _recipe(finding, _code(examination, where, _NEAR), told),
         "remedies": told,
-        "wrong": when_it_is_wrong(finding["id"]).strip(),
+        "wrong": when_it_is_wrong(finding["id"]),
         "effect": effect,
         "same": _same(examination, effect),
         "judge": _judge(run, examination, report, effect),

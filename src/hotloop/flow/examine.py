@@ -88,12 +88,13 @@ def examine(recording: Recording) -> Examination:
     recording = replace(recording, machine=node.machine, system=node.system, ranks=loaded)
     evidence = evidence_of(recording, leads, ranks, Limits())
     findings, acting, counted = diagnose(evidence), acts(evidence), as_counted(evidence)
+    within = counted.share("other") - leads.share("other")
     return Examination(
         recording=recording,
         evidence=evidence,
         findings=findings,
         bottleneck=bottleneck(counted, evidence.first_pass, acts=acting),
-        verdict=verdict(counted, findings, doubt(evidence), evidence.first_pass, acts=acting),
+        verdict=verdict(counted, findings, doubt(evidence), evidence.first_pass, acts=acting, within=within),
     )
 
 

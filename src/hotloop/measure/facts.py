@@ -4,16 +4,16 @@ Keys (a missing note leaves its key out, lists may be empty):
 
 ``torch`` the flags (of the first step, overlaid by those at exit) · ``anomaly`` · ``modules`` ·
 ``optimizers`` · ``autocast`` · ``compile`` · ``ddp`` · ``graph``, ``memory`` (last) · ``profile`` ·
-``exit`` · ``disabled`` · ``warnings`` · ``accelerator`` whether the model or its batches were on one ·
-``checkpoint_read`` whether it read one · ``world_size`` · ``rank`` · ``argv`` · ``python`` · ``env`` ·
-``process`` the whole process note.
+``exit`` · ``untrained`` · ``disabled`` · ``warnings`` · ``accelerator`` whether the model or its batches were
+on one · ``checkpoint_read`` whether it read one · ``world_size`` · ``rank`` · ``argv`` · ``python`` · ``env``
+· ``process`` the whole process note.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -27,6 +27,10 @@ from hotloop.record.recording import Note, Process
 
 _READ = 3  # ``obj`` of a SAVE row
 HOST_DEVICES = ("cpu", "meta")
+#: Kinds of notes of which later ones overlay what earlier ones say.
+_MERGED: Final = (
+    "torch", "anomaly", "autocast", "compile", "ddp", "graph", "memory", "profile", "exit", "untrained",
+)  # fmt: skip
 
 
 def facts_of(process: Process, spans: Spans) -> dict[str, Any]:
@@ -45,18 +49,7 @@ def facts_of(process: Process, spans: Spans) -> dict[str, Any]:
     for key in ("world_size", "argv", "python", "env", "cwd", "local_rank"):
         if key in first:
             facts[key] = first[key]
-    for kind in (
-        "torch",
-        "anomaly",
-        "autocast",
-        "compile",
-        "ddp",
-        "graph",
-        "memory",
-        "profile",
-        "exit",
-        "untrained",
-    ):
+    for kind in _MERGED:
         merged: Note = {}
         for note in process.notes.get(kind, ()):
             merged.update({k: v for k, v in _plain(note).items() if v is not None})

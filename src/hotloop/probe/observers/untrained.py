@@ -67,7 +67,9 @@ class Untrained:
 
 
 def _first(tensor: Any) -> Any:
-    return tensor.detach().reshape(-1)[:_ELEMENTS].tolist()
+    """Of a DTensor those of the part that is here: asking for others would wait for all ranks."""
+    local = getattr(tensor, "_local_tensor", tensor)
+    return local.detach().reshape(-1)[:_ELEMENTS].tolist()
 
 
 def install(probe: Probe) -> None:

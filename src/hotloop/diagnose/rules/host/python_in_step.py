@@ -89,7 +89,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str, l
         f"{hottest.source.strip()}",
         f"{_NATURES[group.nature]}" + (f", in {hottest.library}" if hottest.library else ""),
     ]
-    backward_s = steps.per_step("backward") if where.startswith("inside") else 0.0
+    backward_s = steps.per_step("backward") if hottest.phase in ("forward", "backward") else 0.0
     if backward_s:
         numbers.append(f"what backward does for it is not in it: at most {duration(backward_s)} per step")
     if exposed < 1:
