@@ -270,7 +270,22 @@ def briefs() -> list[str]:
         "",
     ]
     head = ("planted case", "changed to unmodified", "changed to a cure by hand", "`verify`")
-    return [*lines, *block((written, BRIEFED), head, rows)]
+    lines += block((written, BRIEFED), head, rows)
+    lines += ["What tune gave in each of its cases, or what such a change gave where that is more:", ""]
+    both = _both(field(recovery_file(), "cases"), field(written, "briefed"))
+    rows = [f"{name} | {len(known)} | {spread(known, '{:.2f}x')}" for name, known in both.items()]
+    return [*lines, *block(None, ("ratio", "cases", "median", "middle half", "least .. most"), rows)]
+
+
+def _both(cases: Mapping[str, Any], written: Mapping[str, Any]) -> dict[str, list[float]]:
+    """Both ratios of the better one. What a change gave was measured beside the cure, as the ceiling was."""
+    known = [
+        (max(row["tuned_to_cured"], written.get(name, {}).get("briefed_to_cured") or 0.0), row)
+        for name, row in cases.items()
+        if row["tuned_to_cured"] and row["tuned_to_ceiling"]
+    ]
+    ceilings = [best * row["tuned_to_ceiling"] / row["tuned_to_cured"] for best, row in known]
+    return {"to a cure by hand": [best for best, _ in known], "to the measured ceiling": ceilings}
 
 
 def _briefed(row: Mapping[str, Any]) -> str:

@@ -67,6 +67,15 @@ def test_a_second_run_is_exact() -> None:
     assert verdict.speed.ci95[0] < verdict.speed.ratio < verdict.speed.ci95[1]
 
 
+def test_fewer_checkpoints_are_not_the_same() -> None:
+    one = run_of(run("none"))
+    (saved,) = one.trace.checkpoints
+    more = replace(one, traces=(replace(one.trace, checkpoints=({**saved, "path": "first.pt"}, saved)),))
+    assert failed(judge(more, one, effect="numeric")) == {"checkpoint"}
+    assert judge(more, one, effect="semantic").passed
+    assert judge(more, one, effect="numeric", baselines=[one]).passed  # nor does the base itself
+
+
 def test_lower_precision_is_numeric_and_not_exact() -> None:
     assert verify(run("none"), run("bf16"), effect="numeric").parity == "within-noise"
     verdict = verify(run("none"), run("bf16"), effect="numeric")

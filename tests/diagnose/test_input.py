@@ -576,6 +576,10 @@ def test_respawned_workers_are_told_to_stay_and_never_to_grow() -> None:
     assert respawned.cost_s_per_step == pytest.approx((0.09 + 0.06) / 10, rel=0.1)
     assert "persistent_workers=True" in respawned.advice
     assert not {"input/too-few-workers", "input/cold-start"} & set(findings)
+    again = replace(run.loaders[0], id=2, where=Place(file=DATASET, line=83, function="other"))
+    both = found(replace(run, loaders=(run.loaders[0], again)))["input/respawned-workers"]
+    assert "Change data.py:83 too" in both.advice
+    assert any(text.startswith("1 more that train start theirs") for text in both.evidence)
 
 
 def test_what_is_no_dataloader_is_told_nothing_that_only_a_dataloader_has() -> None:

@@ -90,8 +90,10 @@ def test_work_that_comes_every_n_steps_is_told_by_its_function() -> None:
         return found(run)["trend/step-outliers"].message
 
     assert told().startswith("draw_negatives() at train.py:84 takes 599 ms every 50 steps: 7 of 400 steps")
-    wait[73] = 0.6
-    assert told().startswith("8 of 400 steps")
+    wait[73] = 0.6  # one more stands out by chance
+    assert "takes 599 ms every 50 steps: 8 of 400 steps" in told()
+    wait[[90, 120, 215]] = 0.6
+    assert told().startswith("11 of 400 steps")
 
 
 def test_compute_held_up_by_the_machine_is_information() -> None:

@@ -87,12 +87,13 @@ def test_scaled_accumulated_and_logged_values(tmp_path: Path) -> None:
         from torch.utils.tensorboard import SummaryWriter
         torch.manual_seed(0)
         net = nn.Linear(3, 1)
+        other = nn.Linear(3, 3)  # could be trained, and no optimizer has it
         optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
         scaler = torch.amp.GradScaler("cpu", init_scale=1024.0)
         writer = SummaryWriter("tb")
         for step in range(3):
             for _ in range(2):
-                loss = net(torch.ones(2, 3)).square().mean() / 2
+                loss = net(other(torch.ones(2, 3))).square().mean() / 2
                 print(loss.item())
                 scaler.scale(loss).backward()
             scaler.step(optimizer)
@@ -106,7 +107,8 @@ def test_scaled_accumulated_and_logged_values(tmp_path: Path) -> None:
     seen = [torch.tensor(value, dtype=torch.int64).to(torch.int32).view(torch.float32).item()
             for value in crcs(done, "loss")]  # fmt: skip
     assert seen == [float(line) for line in done.stdout.split()]
-    assert len(done.of("content")) == 6  # no loader: what the module was called with
+    assert len(done.of("content")) == 12  # no loader: what both modules were called with
+    assert [note["items"][0][3] for note in done.notes["trained"]] == [[1, 3]]
     metric = done.notes["metric"][-1]
     assert (metric["name"], metric["last"], metric["count"]) == ("val/psnr", 22.0, 3)
     (checkpoint,) = done.notes["checkpoint"]

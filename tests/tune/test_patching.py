@@ -35,13 +35,14 @@ def patches(folder: Path, *roles: str, text: str = TWO, **facts: Any) -> Patches
     return found
 
 
-def test_one_of_two_loaders_is_changed(tmp_path: Path) -> None:
+def test_all_loaders_that_train_are_changed(tmp_path: Path) -> None:
     facts = {"lead": 2, "fed": dict.fromkeys(("num-workers", "prefetch-factor"), 1)}
     arm = tuple(map(catalogue.parse, ("num-workers=4", "prefetch-factor=8")))
     written = patches(tmp_path, "train", "train", "evaluation", **facts).write(arm)
-    assert written.left == ("the other loaders that train, which the launches changed as well",)
+    assert not written.left
     assert [line for line in written.diff.splitlines() if line.startswith("+") and "Loader" in line] == [
-        "+labelled = DataLoader(few, shuffle=True, num_workers=4, prefetch_factor=8)"
+        "+labelled = DataLoader(few, shuffle=True, num_workers=4, prefetch_factor=8)",
+        "+unlabelled = DataLoader(many, shuffle=True, num_workers=4, prefetch_factor=8)",
     ]
 
 

@@ -23,11 +23,24 @@ _UNFINISHED: Final = (".partial", ".part", ".tmp", ".temp")
 _LOADED: Final = Path(__file__).with_name("loaded.py")
 
 
-def checkpoint(base: Run, candidate: Run, *, exact: bool, python: str = "", launched: bool = False) -> Item:
+def checkpoint(
+    base: Run,
+    candidate: Run,
+    *,
+    exact: bool,
+    as_many: bool = False,
+    python: str = "",
+    launched: bool = False,
+) -> Item:
     """The last checkpoint of both; ``exact``: what was computed is the same, so values have to be as well.
 
-    A recording names a Python: started is ``python``, or this one, or any where both were ``launched`` now.
+    ``as_many``: the candidate has to write as many files. A recording names a Python: started is ``python``,
+    or this one, or any where both were ``launched`` now.
     """
+    files = [files_of(run.trace) for run in (base, candidate)]
+    if as_many and all(files) and files[0] != files[1]:  # hotloop.feed.async_save is not seen
+        words = f"the candidate wrote {files[1]:,} files of checkpoints, the base {files[0]:,}"
+        return passed("checkpoint", False, words, files[1], files[0])
     mine, other = _last(base.trace), _last(candidate.trace)
     if mine is None or other is None:
         which = "base" if mine is None else "candidate"
@@ -59,6 +72,11 @@ def checkpoint(base: Run, candidate: Run, *, exact: bool, python: str = "", laun
         said = f"the candidate's has other values in {len(unlike):,} of {total:,} tensors: {unlike[0]!r}"
         return passed("checkpoint", False, said)
     return passed("checkpoint", True, "; ".join([*words, f"{total:,} tensors bit-equal"]))
+
+
+def files_of(trace: Trace) -> int:
+    """How many files of checkpoints were written; one that is written over counts once."""
+    return len({note["path"] for note in trace.checkpoints})
 
 
 def _last(trace: Trace) -> Note | None:

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from hotloop.compare import computed, losses
 from hotloop.compare.checklist import checklist, finite_loss
-from hotloop.compare.checkpoint import checkpoint
+from hotloop.compare.checkpoint import checkpoint, files_of
 from hotloop.compare.expectation import Expectation
 from hotloop.compare.items import Check, Item, Parity, passed, unmeasured
 from hotloop.compare.run import Run, Trace, ended_on_purpose, how_it_failed
@@ -114,7 +114,14 @@ def judge(
             *_patched(candidate),
             *checks,
             finite_loss(candidate),
-            checkpoint(base, candidate, exact=parity == "exact", python=python, launched=launched),
+            checkpoint(
+                base,
+                candidate,
+                exact=parity == "exact",
+                as_many=parity == "exact" and _as_many(base, candidate, baselines, enough),
+                python=python,
+                launched=launched,
+            ),
             *checklist(asked, candidate, pace, log),
         ),
         words=(
@@ -249,6 +256,12 @@ def _completed(base: Run, candidate: Run, enough: Sequence[Parity]) -> Item:
     if ended_on_purpose(base, candidate):
         return passed("completed", True, f"{words}, --steps ended the {'candidate' if b < a else 'base'}")
     return passed("completed", "differs" in enough, words, b, a)
+
+
+def _as_many(base: Run, candidate: Run, baselines: Sequence[Run], enough: Sequence[Parity]) -> bool:
+    """Whether as many checkpoints are to be written: all runs of the base wrote as many, in as many steps."""
+    counts = {files_of(run.trace) for run in (base, *baselines)}
+    return "differs" not in enough and len(counts) == 1 and base.lead.num_steps == candidate.lead.num_steps
 
 
 def _patched(candidate: Run) -> list[Item]:

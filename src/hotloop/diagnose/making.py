@@ -44,11 +44,27 @@ def at_best(feed: Feed, workers: int) -> str:
 
 
 def beside(evidence: Evidence, loader: LoaderUse) -> str:
-    """What else a change of the call that built a loader would change."""
-    more = [one.role for one in evidence.steps.loaders if one.where == loader.where and one.id != loader.id]
-    if not more or loader.where is None:
-        return ""
-    return f" The same call builds {len(more)} more ({', '.join(sorted(set(more)))}), which change with it."
+    """What else a change of the call that built a loader would change, and which calls need the same."""
+    others = [one for one in evidence.steps.loaders if one.where is not None and one.id != loader.id]
+    more = [one.role for one in others if one.where == loader.where]
+    words = ""
+    if more:
+        roles = ", ".join(sorted(set(more)))
+        words = f" The same call builds {len(more)} more ({roles}), which change with it."
+    if places := sorted({spot(one.where) for one in alike(evidence, loader)} - {spot(loader.where)}):
+        words += f" Change {', '.join(places)} too: what is built there trains with as many workers."
+    return words
+
+
+def alike(evidence: Evidence, loader: LoaderUse) -> list[LoaderUse]:
+    """The other loaders that train with as many workers."""
+    workers = loader.settings.get("num_workers")
+    return [
+        one
+        for one in evidence.steps.loaders
+        if one.role == loader.role == "train" and one.id != loader.id and not one.own
+        and one.settings.get("num_workers", -1) == workers
+    ]  # fmt: skip
 
 
 def waits(feed: Feed) -> str:

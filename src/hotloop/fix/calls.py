@@ -32,7 +32,7 @@ def non_blocking(plan: Plan, value: Any) -> None:
     for code, call in made_at(plan, waited, waits, words):
         plan.keyword(code, call, "non_blocking", "True")
     built = plan.scene.loaders
-    if built and not plan.settings.get("pin_memory", built[0].settings.get("pin_memory")):
+    if built and not plan.setting(built[0], "pin_memory"):
         plan.remark("without pin_memory=True non_blocking=True changes nothing: add pin-memory")
 
 

@@ -70,8 +70,8 @@ class Edits:
         self.scene = scene
         self.remedy = ""
         self.left: list[Left] = []
-        self.settings: dict[str, Any] = {}  # loader arguments that this patch gives the driving loader
-        self.beside: dict[tuple[int, str], Any] = {}  # and others, by their id, that the same calls build
+        self.loader: Built | None = None  # that is changed, where it is not the one the remedy is for
+        self._given: dict[tuple[int, str], Any] = {}  # loaders' arguments in this patch, by the loader's id
         self._pending = _Pending()
         self._calls: dict[tuple[Path, int, int], tuple[Code, ast.Call]] = {}
 
@@ -93,22 +93,20 @@ class Edits:
     def attempt(self, remedy: str, words: str, rewrite: Any, value: Any) -> None:
         """Run one rewrite; what cannot be changed is left with its place and the text to write."""
         self.remedy = remedy
-        before = dict(self.settings), dict(self.beside)
         try:
             with self.whole():
                 rewrite(self, value)
         except Cannot as cannot:
-            self.settings, self.beside = before
             self.leave(cannot, words)
 
     @contextmanager
     def whole(self) -> Iterator[None]:
         """All that is changed within, or nothing of it where Cannot is raised."""
-        before = copy.deepcopy(self._pending)
+        before = copy.deepcopy(self._pending), dict(self._given)
         try:
             yield
         except Cannot:
-            self._pending = before
+            self._pending, self._given = before
             raise
 
     def leave(self, cannot: Cannot, write: str) -> None:
@@ -183,16 +181,24 @@ class Edits:
     def change_text(self, text: Text, edit: Edit, says: str) -> None:
         """Other characters in a file that is no code."""
         self.edit(text, edit.start, edit.end, edit.new)
-        line = text.line(edit.start)
-        self.changes.append(Change(remedy=self.remedy, file=str(text.path), line=line, text=says))
+        self._note(text, edit.start, says)
 
     def remark(self, words: str) -> None:
         """Say what a reader of the patch should know."""
-        self._pending.remarks.append(words)
+        if words not in self.remarks:
+            self.remarks.append(words)
+
+    def setting(self, built: Built, name: str) -> Any:
+        """What a loader is given for an argument once this patch is written."""
+        return self._given.get((built.id, name), built.settings.get(name))
+
+    def give(self, built: Built, name: str, value: Any) -> None:
+        """Note what this patch gives a loader for an argument."""
+        self._given[built.id, name] = value
 
     def expect(self, built: Built, name: str, value: Any) -> None:
         """The loader must come out with this setting."""
-        self.settings[name] = value
+        self.give(built, name, value)
         self.expected.append(Expected(note="loader", name=name, value=value, frames=built.site.frames))
 
     def expect_noted(self, note: str, name: str, value: Any) -> None:
@@ -201,8 +207,12 @@ class Edits:
 
     def say(self, code: Code, offset: int, text: str) -> None:
         """Note a change that was made at a character."""
-        line = code.text.line(offset)
-        self.changes.append(Change(remedy=self.remedy, file=str(code.path), line=line, text=text))
+        self._note(code.text, offset, text)
+
+    def _note(self, text: Text, offset: int, says: str) -> None:
+        change = Change(remedy=self.remedy, file=str(text.path), line=text.line(offset), text=says)
+        if change not in self.changes:  # one line may serve several loaders
+            self.changes.append(change)
 
     # -- the result --------------------------------------------------------------------------------------
 

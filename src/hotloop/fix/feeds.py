@@ -7,7 +7,7 @@ import re
 from typing import Any, Final
 
 from hotloop.fix.calls import made_at, sites_of
-from hotloop.fix.loaders import call_of, driving
+from hotloop.fix.loaders import call_of, driving, for_all
 from hotloop.fix.plan import Plan
 from hotloop.fix.scene import Already, Built, Cannot
 from hotloop.fix.waiting import loop_of
@@ -25,8 +25,13 @@ _CONVERTS: Final = frozenset(
 _OPTIONS: Final = frozenset(["dtype", "device"])
 
 
+@for_all
 def ring_loader(plan: Plan, value: Any) -> None:
     """``hotloop.feed.Loader`` in place of ``DataLoader``."""
+    _ring(plan)
+
+
+def _ring(plan: Plan) -> None:
     built = driving(plan)
     code, call, _ = call_of(plan, built)
     name = code.qualified(call.func)
@@ -36,6 +41,7 @@ def ring_loader(plan: Plan, value: Any) -> None:
     plan.expect(built, "class", "hotloop.feed.loader.Loader")
 
 
+@for_all
 def cache_samples(plan: Plan, value: Any) -> None:
     """``hotloop.feed.cached(dataset)``."""
     built, code, dataset = dataset_of(plan)
@@ -49,7 +55,7 @@ def _gathered(plan: Plan, built: Built) -> None:
     """Kept samples gathered to batches, as the live form does: one by one they cost several times that."""
     if "collate_fn" not in built.given:
         try:
-            ring_loader(plan, None)
+            _ring(plan)
         except Cannot as cannot:
             plan.remark(f"{plan.remedy}: torch puts batches together sample by sample, for {cannot.why}")
 
@@ -238,9 +244,9 @@ def device_prefetch(plan: Plan, value: Any) -> None:
     new = f"{imported(plan, code, 'DevicePrefetcher')}({words}, {device})"
     plan.replace(code, given, new, f"{words} → {new}")
     built = plan.scene.loaders
-    if built and not plan.settings.get("pin_memory", built[0].settings.get("pin_memory")):
+    if built and not plan.setting(built[0], "pin_memory"):
         plan.remark("only batches that are pinned are copied while a step computes: add pin-memory")
-    if built and not plan.settings.get("num_workers", built[0].settings.get("num_workers")):
+    if built and not plan.setting(built[0], "num_workers"):
         plan.remark(
             "without workers the next batches are made before the step: what dataset and loop draw from one "
             "generator comes in another order"

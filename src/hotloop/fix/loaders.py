@@ -1,8 +1,10 @@
-"""Arguments of the driving loader: followed to where they are written, changed there."""
+"""Arguments of the loaders that train: followed to where they are written, changed there."""
 
 from __future__ import annotations
 
 import ast
+import functools
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +27,34 @@ _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsD
 _NONE_WITHOUT_WORKERS = ("prefetch_factor", "multiprocessing_context")
 
 
+def for_all(rewrite: Callable[[Plan, Any], None]) -> Callable[[Plan, Any], None]:
+    """The rewrite done to every loader that trains, as the live form does.
+
+    One that cannot be changed, or has another value than the loader the remedy is for, is said and left.
+    """
+
+    @functools.wraps(rewrite)
+    def done(plan: Plan, value: Any) -> None:
+        rewrite(plan, value)
+        lead = driving(plan)
+        trains = plan.scene.roles.get
+        others = [o for o in plan.scene.loaders if o.id != lead.id and trains(o.id) == lead.role == "train"]
+        for plan.loader in others:
+            try:
+                with plan.whole():
+                    rewrite(plan, value)
+            except Already:
+                pass
+            except Cannot as cannot:
+                frame = plan.loader.site.frames[-1]
+                place = f"{Path(frame.file).name}:{frame.line}"
+                plan.remark(f"{plan.remedy}: the loader built at {place} stays as it is: {cannot.why}")
+        plan.loader = None
+
+    return done
+
+
+@for_all
 def setting(plan: Plan, value: Any) -> None:
     """The argument of the remedy's name; ``num_workers=N`` where a configured number never arrived: the code
     is made to read it.
@@ -32,6 +62,7 @@ def setting(plan: Plan, value: Any) -> None:
     _give(plan, plan.remedy.replace("-", "_"), True if plan.remedy == "pin-memory" else value)
 
 
+@for_all
 def no_workers(plan: Plan, value: Any) -> None:
     """``num_workers=0``, without what needs workers."""
     built = driving(plan)
@@ -71,12 +102,14 @@ def evaluation_workers(plan: Plan, value: Any) -> None:
     plan.expected.append(Expected(note="loader", name="num_workers", value=value, frames=frames))
 
 
+@for_all
 def prefetch_factor(plan: Plan, value: Any) -> None:
     """``prefetch_factor=N``."""
     _need_workers(plan, "prefetch_factor")
     _give(plan, "prefetch_factor", value)
 
 
+@for_all
 def persistent_workers(plan: Plan, value: Any) -> None:
     """``persistent_workers=True``."""
     _need_workers(plan, "persistent_workers")
@@ -93,6 +126,7 @@ def persistent_workers(plan: Plan, value: Any) -> None:
     )
 
 
+@for_all
 def in_order_false(plan: Plan, value: Any) -> None:
     """``in_order=False``."""
     _need_workers(plan, "in_order")
@@ -100,14 +134,14 @@ def in_order_false(plan: Plan, value: Any) -> None:
 
 
 def driving(plan: Plan) -> Built:
-    """The loader that feeds training, as the user built it; of several that which the finding speaks of.
+    """The loader that is changed, as the user built it: first that which the finding speaks of.
 
     Raises Cannot.
     """
     loaders = plan.scene.loaders
     if not loaders:
         raise Cannot("the run built no DataLoader in your code")
-    lead = plan.scene.asked_of(plan.remedy)
+    lead = plan.loader or plan.scene.asked_of(plan.remedy)
     if lead is None:
         raise Cannot("the loader that is waited for is not built in your code")
     if _is_plain(plan, lead):
@@ -159,7 +193,7 @@ def _makes(code: Code, call: ast.Call, built: Built) -> bool:
 
 def _need_workers(plan: Plan, name: str) -> None:
     built = driving(plan)
-    if not plan.settings.get("num_workers", built.settings.get("num_workers")):
+    if not plan.setting(built, "num_workers"):
         frame = built.site.frames[-1]
         raise Cannot(f"{name} means nothing without workers: add num-workers", frame.file, frame.line)
 
@@ -167,6 +201,9 @@ def _need_workers(plan: Plan, name: str) -> None:
 def _give(plan: Plan, name: str, value: Any) -> None:
     built = driving(plan)
     current = built.settings.get(name)
+    lead = plan.scene.asked_of(plan.remedy)
+    if plan.loader is not None and lead is not None and not same(current, lead.settings.get(name)):
+        raise Cannot(f"{name} is {current} there")
     try:
         code, call, at, its_name = _holder(plan, built, name, value) or (*call_of(plan, built), name)
     except Cannot:
@@ -200,11 +237,12 @@ def _give(plan: Plan, name: str, value: Any) -> None:
         _compare(target, current)
         others = _beside(plan, target, built)
         for other in others if name in OF_WORKERS and wanted else ():
-            if not plan.beside.get((other.id, "num_workers"), other.settings.get("num_workers")):
+            if not plan.setting(other, "num_workers"):
                 words, write = refused_beside(name, wanted)
                 raise Cannot(words, str(code.path), code.line(call), write=write)
         plan.put(target, name, wanted)
-        plan.beside.update({(other.id, name): wanted for other in others})
+        for other in others:
+            plan.give(other, name, wanted)
         if others:
             plan.remark(f"the same call builds {len(others)} more of this run's loaders")
     plan.expect(built, name, wanted)

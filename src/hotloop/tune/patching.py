@@ -57,16 +57,7 @@ class Patches:
         made = patches.make(self._told, arm)
         root = patches.root_of(made) if made.files else Path.cwd()
         left = [f"{one.remedy}: {one.why or 'by hand'}: {one.write}" for one in made.left]
-        if self._is_of_one and any(one.is_live and one.remedy.id in OF_LOADERS for one in arm):
-            left.append("the other loaders that train, which the launches changed as well")
         return Written(diff=made.diff(root), root=str(root), left=tuple(left), remarks=tuple(made.remarks))
-
-    @property
-    def _is_of_one(self) -> bool:
-        """Whether loaders train beside the one that a patch changes; live forms change all of them."""
-        evidence = self.seen.evidence
-        used = evidence.steps.loaders if evidence is not None else ()
-        return sum(one.role == "train" for one in used) > 1
 
     def in_force(self, arm: Arm) -> InForce | None:
         """The patch of what in an arm has no live form; None where all of it has. Raises UsageError."""

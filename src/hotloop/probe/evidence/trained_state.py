@@ -82,8 +82,9 @@ class TrainedState:
         groups = optimizer.param_groups
         self._stepped.put(optimizer, len(groups))
         self._first = self._first or self._generators()
+        trained = {id(parameter) for group in groups for parameter in group["params"]}
         for module in self._probe.modules.seen() if self._probe.modules is not None else ():
-            if id(module) not in self._watched and any(p.requires_grad for p in parameters(module)):
+            if id(module) not in self._watched and any(id(p) in trained for p in parameters(module)):
                 self._watch(module)
         if not self._holds(groups):
             for owner in [watched.ref() for watched in self._watched.values()]:

@@ -19,7 +19,7 @@ from hotloop.diagnose.costs import (
 )
 from hotloop.diagnose.evidence import Evidence, FirstPass, cause, rule, spot
 from hotloop.diagnose.groups import LineGroup, asking, hottest, select
-from hotloop.diagnose.making import beside
+from hotloop.diagnose.making import alike, beside
 from hotloop.diagnose.rules.input.workers import worker_limit
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Floats
@@ -88,7 +88,9 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
     grows = loader.anew and one_batch_each(loader)  # workers that stay would miss what came since
     if grows:
         without, persistent = True, 0.0
-    cost = max(persistent, alone) if without else persistent
+    others = [one for one in alike(evidence, loader) if not one.settings.get("persistent_workers")]
+    starting = sum(float(one.iter_s[1:].sum() + one.shutdown_s.sum()) for one in others) / steps.num_steps
+    cost = starting + (max(persistent, alone) if without else persistent)
     if cost < evidence.limits.mention_ratio * steps.step_s:
         return
     batches = loader.batches_per_epoch
@@ -108,6 +110,7 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
             f"starting an iterator takes {_mean(loader.iter_s)}, its first batch "
             f"{_mean(loader.first_batch_s)}, stopping it {_mean(loader.shutdown_s)}",
             f"making a batch takes {duration(feed.make_s)}, taking it over {duration(feed.deliver_s)}",
+            *([f"{len(others)} more that train start theirs: {duration(starting)} a step"] if others else []),
             f"predicted for a step: {stay}{duration(steps.step_s - alone)} without workers",
         ],
         cost_s=cost,

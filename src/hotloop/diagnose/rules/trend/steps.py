@@ -22,6 +22,10 @@ from hotloop.units import duration, share
 Indices = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
+#: Of the steps that stand out, and of those of a period.
+_MOSTLY = 0.75
+
+
 @rule("trend/slow-warmup", costed=True)
 def slow_warmup(evidence: Evidence) -> Iterator[Finding]:
     """Price the steps before the steady state; in a short run that is information only."""
@@ -109,9 +113,12 @@ def _hottest(line: LineCost | None, phase: str) -> Iterator[str]:
 
 
 def _every(where: Indices) -> int | None:
-    """The steps between two that stand out, None where it is not the same each time."""
+    """The steps between two that stand out, None where most do not lie so, or most that lie so do not."""
     gaps = np.diff(where)
-    return int(gaps[0]) if len(gaps) >= 3 and (gaps == gaps[0]).all() and gaps[0] > 1 else None
+    every = int(np.bincount(gaps).argmax()) if len(gaps) >= 3 else 1
+    found = np.bincount(where % every).max()  # others stand out by chance
+    due = (where[-1] - where[0]) // every + 1
+    return every if every > 1 and found >= _MOSTLY * max(len(where), due) else None
 
 
 def _work(steps: Steps, line: LineCost | None, where: Indices, seconds: float) -> str:
