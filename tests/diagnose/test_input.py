@@ -256,6 +256,14 @@ def test_busy_workers_that_wait_ask_for_more() -> None:
     assert few.cost_s_per_step == pytest.approx(0.022, rel=0.1)
 
 
+def test_two_loaders_without_workers_are_one_cause() -> None:
+    run = input_run(make_s=0.03, busy_s=0.02, make_on_cpu_ratio=0.02, phases={"data_wait": 0.06})
+    other = replace(run.loaders[0], id=2, where=Place(file=DATASET, line=83, function="other"))
+    single = found(replace(run, loaders=(*run.loaders, other)))["input/single-process"]
+    assert single.cost_s_per_step == pytest.approx(0.06, rel=0.1)
+    assert "Change data.py:83 too" in single.advice
+
+
 def test_full_cores_are_not_told_to_add_workers() -> None:
     """Two workers that compute on two cores: the line is the cause, more workers are not the cure."""
     run = input_run(

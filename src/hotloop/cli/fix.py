@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from hotloop.remedy.catalogue import Applied
 
 
-_USAGE = """hotloop fix [--apply REMEDY]... [--allow EFFECT] [--no-check] [--timeout SECONDS] [--trust]
-                   [--write] [--json] [RUN [PATH]...]"""
+_USAGE = """hotloop fix [--apply REMEDY]... [--allow EFFECT] [--no-check]
+                   [--timeout SECONDS] [--trust] [--write] [--json] [RUN [PATH]...]"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

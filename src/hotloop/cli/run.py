@@ -11,12 +11,10 @@ from hotloop.cli.output import say, silence, takes_color, terminal_width
 from hotloop.errors import UsageError, told
 from hotloop.language import marked, said
 
-_USAGE = (
-    "hotloop run [--out DIR] [--steps N | --until-sure] [--apply REMEDY]... [--patch FILE] [--evidence] "
-    "[--throw-away] "
-    "[--profile] [--memory-every N] [--evaluation FUNCTION]... [--export SPEC]... "
-    "[--quiet] [--json] -- COMMAND..."
-)
+_USAGE = """hotloop run [--out DIR] [--steps N | --until-sure] [--apply REMEDY]...
+                   [--patch FILE] [--evidence] [--throw-away] [--profile]
+                   [--memory-every N] [--evaluation FUNCTION]...
+                   [--export SPEC]... [--quiet] [--json] -- COMMAND..."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -47,7 +45,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "metrics while it runs, such as prometheus=:9400 or jsonl=FILE; see hotloop export"
     arguments.add_many(parser, "--export", "SPEC", words)
     parser.add_argument("--quiet", action="store_true", help="no warnings while the command runs")
-    arguments.add_json(parser, "report.json; the command's output moves to standard error:")
+    arguments.add_json(parser, "the command's own output on standard error, report.json")
     arguments.add_command(parser, _USAGE)
 
 

@@ -109,6 +109,7 @@ def _line(name: str, cells: Sequence[str], width: int) -> str:
 
 def _short(label: str, width: int) -> str:
     name = label.rstrip("/")
+    name = name if len(name) <= width else name.rpartition("/")[2]
     return name if len(name) <= width else f"~{name[-width + 1 :]}"
 
 

@@ -12,6 +12,7 @@ The last term is why sleeping work is hidden by more workers than cores and comp
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -172,6 +173,24 @@ def feed_of(evidence: Evidence) -> Feed | None:
         workers=workers,
         got=got,
         main_got=main_got,
+    )
+
+
+def together(feed: Feed, others: Sequence[LoaderUse], num_steps: int) -> Feed:
+    """The feed of a loader without workers, with others of the kind: making their batches is making as well.
+
+    With workers each would have its own. That these work side by side is not counted.
+    """
+    waits = min(sum(float(one.wait_s.sum()) for one in others) / num_steps, feed.busy_s)
+    computing = waits * feed.computing_ratio * feed.got
+    return replace(
+        feed,
+        busy_s=feed.busy_s - waits,
+        wait_s=feed.wait_s + waits,
+        make_s=feed.make_s + waits,
+        make_cpu_s=feed.make_cpu_s + computing,
+        step_cpu_s=max(0.0, feed.step_cpu_s - computing),
+        deliver_s=feed.deliver_s + sum(deliver_s(one) * len(one.wait_s) for one in others) / num_steps,
     )
 
 
