@@ -219,7 +219,8 @@ def test_what_is_done_to_each_parameter_says_what_would_write_it(
 def test_a_pixel_loop_inside_forward_is_python_in_step() -> None:
     lines = [hot("heat[y, x] = 1.0", 4.8, "draw", phase="forward")]
     measured = run(lines, {"forward": 0.05})
-    assert found(measured)["host/python-in-step"].where == lines[0].place
+    item = found(measured)["host/python-in-step"]
+    assert (item.where, item.data["besides_s"]) == (lines[0].place, measured.per_step("backward"))
     assert bottleneck(as_counted(evidence(measured, sources=SOURCES))) == "host"
 
 

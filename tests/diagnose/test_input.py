@@ -11,7 +11,7 @@ import pytest
 from synthetic import DATASET, TRAIN, evidence, found, input_run, line, loader, on_accelerator, steps
 
 from hotloop.diagnose.bottleneck import bottleneck, verdict
-from hotloop.diagnose.costs import feed_of
+from hotloop.diagnose.costs import feed_of, offers
 from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Place
@@ -254,6 +254,11 @@ def test_busy_workers_that_wait_ask_for_more() -> None:
     assert few.advice.endswith("builds 1 more (evaluation), which change with it.")
     assert few.data["num_workers"] >= 6
     assert few.cost_s_per_step == pytest.approx(0.022, rel=0.1)
+
+
+def test_a_stream_is_offered_neither_workers_nor_a_cache() -> None:
+    stream = loader(settings={"iterable": True})
+    assert offers(stream, "num-workers", "cache-samples", "bake", "prefetch-factor") == ("prefetch-factor",)
 
 
 def test_two_loaders_without_workers_are_one_cause() -> None:

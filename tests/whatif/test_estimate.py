@@ -142,6 +142,7 @@ def test_gains_that_add_overlap_or_mask_each_other(together_s: float, said: str)
         words.render(found).split()
     )
     assert found.rows[-1].words.endswith(said)
+    assert "This is not sure: others ran.\n" in words.render(replace(found, doubt="others ran"))
 
 
 def test_what_was_not_in_force_has_no_ratio() -> None:
