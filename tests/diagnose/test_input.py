@@ -262,11 +262,13 @@ def test_a_stream_is_offered_neither_workers_nor_a_cache() -> None:
 
 
 def test_two_loaders_without_workers_are_one_cause() -> None:
-    run = input_run(make_s=0.03, busy_s=0.02, make_on_cpu_ratio=0.02, phases={"data_wait": 0.06})
+    slow = [line(41, 2.0, on_cpu_ratio=0.01)]
+    run = input_run(make_s=0.03, busy_s=0.02, make_on_cpu_ratio=0.02, phases={"data_wait": 0.06}, lines=slow)
     other = replace(run.loaders[0], id=2, where=Place(file=DATASET, line=83, function="other"))
-    single = found(replace(run, loaders=(*run.loaders, other)))["input/single-process"]
-    assert single.cost_s_per_step == pytest.approx(0.06, rel=0.1)
-    assert "Change data.py:83 too" in single.advice
+    findings = found(replace(run, loaders=(*run.loaders, other)))
+    for name in ("input/single-process", "input/slow-sample"):
+        assert findings[name].cost_s_per_step == pytest.approx(0.06, rel=0.1)
+    assert "Change data.py:83 too" in findings["input/single-process"].advice
 
 
 def test_full_cores_are_not_told_to_add_workers() -> None:

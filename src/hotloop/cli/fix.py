@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 _USAGE = """hotloop fix [--apply REMEDY]... [--allow EFFECT] [--no-check]
-                   [--timeout SECONDS] [--trust] [--write] [--json] [RUN [PATH]...]"""
+                   [--timeout SECONDS] [--trust] [--write] [--json]
+                   [RUN [PATH]...]"""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -18,9 +18,9 @@ from hotloop.units import duration, rate
 if TYPE_CHECKING:
     from hotloop.tune.trial import Trial
 
-_USAGE = """hotloop tune [--budget 10m] [--allow exact|numeric|semantic] [--memory SIZE]
-                    [--sweep batch-size] [--out DIR] [--in-place] [--ray] [--json]
-                    -- COMMAND..."""
+_USAGE = """hotloop tune [--budget 10m] [--allow exact|numeric|semantic]
+                    [--memory SIZE] [--sweep batch-size] [--out DIR] [--in-place]
+                    [--ray] [--json] -- COMMAND..."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

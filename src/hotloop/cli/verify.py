@@ -12,9 +12,10 @@ from hotloop.cli import arguments
 from hotloop.cli.output import terminal_width
 from hotloop.errors import UsageError
 
-_USAGE = """hotloop verify [--effect EFFECT] [--baseline RUN]... [--expect FILE] [--json]
-                      BASE CANDIDATE
-       hotloop verify [--apply REMEDY]... [--patch FILE] [--repeats N] ... -- COMMAND..."""
+_USAGE = """hotloop verify [--effect EFFECT] [--baseline RUN]... [--expect FILE]
+                      [--json] BASE CANDIDATE
+       hotloop verify [--apply REMEDY]... [--patch FILE] [--repeats N] ...
+                      -- COMMAND..."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

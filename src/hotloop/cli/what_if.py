@@ -9,8 +9,8 @@ from hotloop import language
 from hotloop.cli import arguments
 from hotloop.cli.output import say, terminal_width
 
-_USAGE = """hotloop what-if [--budget 2m] [--width 3%] [--go-on] [--throw-away] [--json]
-                       [INTERVENTION]... -- COMMAND..."""
+_USAGE = """hotloop what-if [--budget 2m] [--width 3%] [--go-on] [--throw-away]
+                       [--json] [INTERVENTION]... -- COMMAND..."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

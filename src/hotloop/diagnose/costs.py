@@ -12,7 +12,6 @@ The last term is why sleeping work is hidden by more workers than cores and comp
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -125,7 +124,8 @@ def offers(loader: LoaderUse, *remedies: str) -> tuple[str, ...]:
 
 def feed_of(evidence: Evidence) -> Feed | None:
     """The training loader's feed, None without a DataLoader whose settings are known or without enough
-    steps. Of several it is the one that is waited for most: waits for the others are the step's own work.
+    steps. Of several it is the one that is waited for most, and all that are made without workers beside it:
+    waits for the others are the step's own work.
     """
     steps = evidence.steps
     waited, driving = waited_for(steps), steps.train_loader()
@@ -157,7 +157,7 @@ def feed_of(evidence: Evidence) -> Feed | None:
     make_cpu = make * batches * computing * got
     wait = steps.per_step("data_wait") - excess if filling is None else filling.later_s
     wait = max(0.0, wait - elsewhere)
-    return Feed(
+    feed = Feed(
         loader=replace(loader, lines=making),
         busy_s=busy,
         wait_s=wait,
@@ -174,24 +174,42 @@ def feed_of(evidence: Evidence) -> Feed | None:
         got=got,
         main_got=main_got,
     )
+    return feed if workers else _together(feed, steps)
 
 
-def together(feed: Feed, others: Sequence[LoaderUse], num_steps: int) -> Feed:
-    """The feed of a loader without workers, with others of the kind: making their batches is making as well.
+def _together(feed: Feed, steps: Steps) -> Feed:
+    """The feed with the batches that the training process makes for other loaders, which are made as well.
 
-    With workers each would have its own. That these work side by side is not counted.
+    With workers each loader would have its own. That these work side by side is not counted.
     """
-    waits = min(sum(float(one.wait_s.sum()) for one in others) / num_steps, feed.busy_s)
+    others = [one for one in alike(steps, feed.loader) if not one_batch_each(one)]
+    waits = min(sum(float(one.wait_s.sum()) for one in others) / steps.num_steps, feed.busy_s)
     computing = waits * feed.computing_ratio * feed.got
     return replace(
         feed,
+        loader=replace(
+            feed.loader,
+            lines=(*feed.loader.lines, *(line for one in others for line in making_lines(steps, one))),
+            lines_total_s=feed.loader.lines_total_s + sum(one.lines_total_s for one in others),
+        ),
         busy_s=feed.busy_s - waits,
         wait_s=feed.wait_s + waits,
         make_s=feed.make_s + waits,
         make_cpu_s=feed.make_cpu_s + computing,
         step_cpu_s=max(0.0, feed.step_cpu_s - computing),
-        deliver_s=feed.deliver_s + sum(deliver_s(one) * len(one.wait_s) for one in others) / num_steps,
+        deliver_s=feed.deliver_s + sum(deliver_s(one) * len(one.wait_s) for one in others) / steps.num_steps,
     )
+
+
+def alike(steps: Steps, loader: LoaderUse) -> list[LoaderUse]:
+    """The other loaders that train with as many workers."""
+    workers = loader.settings.get("num_workers")
+    return [
+        one
+        for one in steps.loaders
+        if one.role == loader.role == "train" and one.id != loader.id and not one.own
+        and one.settings.get("num_workers", -1) == workers
+    ]  # fmt: skip
 
 
 def waited_for(steps: Steps) -> LoaderUse | None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from hotloop import units
-from hotloop.diagnose.costs import Feed, phase_interval
+from hotloop.diagnose.costs import Feed, alike, phase_interval
 from hotloop.diagnose.evidence import Evidence, cause, spot
 from hotloop.diagnose.groups import LineGroup
 from hotloop.findings import Finding
@@ -51,20 +51,9 @@ def beside(evidence: Evidence, loader: LoaderUse) -> str:
     if more:
         roles = ", ".join(sorted(set(more)))
         words = f" The same call builds {len(more)} more ({roles}), which change with it."
-    if places := sorted({spot(one.where) for one in alike(evidence, loader)} - {spot(loader.where)}):
+    if places := sorted({spot(one.where) for one in alike(evidence.steps, loader)} - {spot(loader.where)}):
         words += f" Change {', '.join(places)} too: what is built there trains with as many workers."
     return words
-
-
-def alike(evidence: Evidence, loader: LoaderUse) -> list[LoaderUse]:
-    """The other loaders that train with as many workers."""
-    workers = loader.settings.get("num_workers")
-    return [
-        one
-        for one in evidence.steps.loaders
-        if one.role == loader.role == "train" and one.id != loader.id and not one.own
-        and one.settings.get("num_workers", -1) == workers
-    ]  # fmt: skip
 
 
 def waits(feed: Feed) -> str:

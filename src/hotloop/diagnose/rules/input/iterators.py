@@ -10,6 +10,7 @@ from hotloop.diagnose.collating import outside_samples
 from hotloop.diagnose.costs import (
     AS_FAST,
     Feed,
+    alike,
     feed_of,
     interval,
     offers,
@@ -19,7 +20,7 @@ from hotloop.diagnose.costs import (
 )
 from hotloop.diagnose.evidence import Evidence, FirstPass, cause, rule, spot
 from hotloop.diagnose.groups import LineGroup, asking, hottest, select
-from hotloop.diagnose.making import alike, beside
+from hotloop.diagnose.making import beside
 from hotloop.diagnose.rules.input.workers import worker_limit
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Floats
@@ -88,7 +89,7 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
     grows = loader.anew and one_batch_each(loader)  # workers that stay would miss what came since
     if grows:
         without, persistent = True, 0.0
-    others = [one for one in alike(evidence, loader) if not one.settings.get("persistent_workers")]
+    others = [one for one in alike(steps, loader) if not one.settings.get("persistent_workers")]
     starting = sum(float(one.iter_s[1:].sum() + one.shutdown_s.sum()) for one in others) / steps.num_steps
     cost = starting + (max(persistent, alone) if without else persistent)
     if cost < evidence.limits.mention_ratio * steps.step_s:

@@ -6,11 +6,11 @@ import re
 from collections.abc import Iterator
 
 from hotloop.diagnose import repeating
-from hotloop.diagnose.costs import Feed, feed_of, offers, one_batch_each, together
+from hotloop.diagnose.costs import Feed, feed_of, offers, one_batch_each
 from hotloop.diagnose.evidence import Evidence, cause, rule
 from hotloop.diagnose.groups import hottest, sampled_interval, seconds_of
 from hotloop.diagnose.inline import Inline, inline_input
-from hotloop.diagnose.making import alike, at_best, of_making, takes
+from hotloop.diagnose.making import at_best, of_making, takes
 from hotloop.diagnose.rules.input.workers import worker_limit
 from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
@@ -26,8 +26,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     if feed is not None:
         # With an iterator for each batch workers would make others that nobody takes.
         if feed.workers == 0 and not one_batch_each(feed.loader):
-            others = [one for one in alike(evidence, feed.loader) if not one_batch_each(one)]
-            yield from _loader(evidence, together(feed, others, evidence.steps.num_steps))
+            yield from _loader(evidence, feed)
         return
     inline = inline_input(evidence)
     # Batches made in less are not worth handing over from another thread or process.
