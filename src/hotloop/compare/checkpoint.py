@@ -39,8 +39,8 @@ def checkpoint(
     """
     files = [files_of(run.trace) for run in (base, candidate)]
     if as_many and all(files) and files[0] != files[1]:  # hotloop.feed.async_save is not seen
-        words = f"the candidate wrote {files[1]:,} files of checkpoints, the base {files[0]:,}"
-        return passed("checkpoint", False, words, files[1], files[0])
+        said = f"the candidate wrote {files[1]:,} files of checkpoints, the base {files[0]:,}"
+        return passed("checkpoint", False, said, files[1], files[0])
     mine, other = _last(base.trace), _last(candidate.trace)
     if mine is None or other is None:
         which = "base" if mine is None else "candidate"
