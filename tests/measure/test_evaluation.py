@@ -55,6 +55,21 @@ def test_a_forward_without_gradients_in_each_step_is_part_of_the_step(average):
     assert steps.span_totals["forward"] == pytest.approx(1.3, rel=0.1)
 
 
+@pytest.mark.parametrize(("critic", "seconds"), [(2, 0.0), (1, 0.33)])
+def test_a_forward_in_each_step_of_one_optimizer_is_part_of_its_steps(critic, seconds):
+    """A frozen encoder of which a discriminator learns, in one of three steps."""
+    run = Script(dedent(LOOP), sample_ms=0.937)
+    for number in range(99):
+        asked = number % 3 == 0
+        if asked:
+            run.at("call", "ask").forward(10, module=2, grad=False, training=False)
+        run.at("forward").forward(3)
+        run.at("backward").backward(4)
+        run.at("update").update(1, optimizer=critic if asked else 1)
+    found = measure(run.process()).span_totals.get("evaluation", 0.0)
+    assert found == pytest.approx(seconds, rel=0.1)
+
+
 ROLLED = """
     import torch
     def play(policy, env):

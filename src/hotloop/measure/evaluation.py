@@ -17,7 +17,7 @@ from hotloop.measure.spans import Bools, Events, Intervals, Ints, Lives, Spans, 
 from hotloop.measure.stepping import Seen
 from hotloop.record import rows as row
 
-#: A forward without gradients in more of the steps than this is part of the step.
+#: A forward without gradients in more of the steps, or of one optimizer's, than this is part of the step.
 PART_OF_STEP_RATIO = 0.5
 #: With fewer steps a frequency says nothing.
 LEAST_STEPS = 4
@@ -93,11 +93,14 @@ def untrained(seen: Seen, flagged: Bools, named: Bools, acting: set[int]) -> Unt
     asked = np.flatnonzero(forward & ~built & ~fed & models)
     group = (spans.site[asked].astype(np.int64) << 8) | spans.flags[asked]
     begun = spans.start[events.step]
+    kinds = _kinds_of_steps(seen)
     for key in np.unique(group):
         mine = asked[group == key]
         within = mine[in_span[mine]]
-        steps = len(np.unique(stepping.of(spans.start[within])))
-        rare = len(stepping) >= LEAST_STEPS and steps <= PART_OF_STEP_RATIO * len(stepping)
+        here = np.unique(stepping.of(spans.start[within]))
+        rare = len(stepping) >= LEAST_STEPS and all(
+            np.isin(steps, here).mean() <= PART_OF_STEP_RATIO for steps in kinds
+        )
         marked = bool(events.eval_flags[mine].all())
         if len(within) and 2 * served[within].sum() > len(within):
             shows[mine], evaluates[mine] = True, False
@@ -118,6 +121,15 @@ def untrained(seen: Seen, flagged: Bools, named: Bools, acting: set[int]) -> Unt
     return Untrained(
         evaluates=evaluates & (named | ~acts), acts=acts & in_span & ~named, shows=shows & in_span & ~named
     )
+
+
+def _kinds_of_steps(seen: Seen) -> list[Ints]:
+    """All steps, and those of each optimizer: what is done whenever one steps is part of its step."""
+    spans, stepping = seen.spans, seen.stepping
+    stepped = np.flatnonzero(seen.events.step & spans.began(*stepping.span))
+    steps, optimizers = stepping.of(spans.start[stepped]), spans.obj[stepped]
+    each = [np.unique(steps[optimizers == one]) for one in np.unique(optimizers)]
+    return [np.arange(len(stepping)), *each]
 
 
 def named_evaluation(spans: Spans, places: Places, functions: str) -> Bools:
