@@ -60,7 +60,7 @@ def test_a_forward_in_each_step_of_one_optimizer_is_part_of_its_steps(critic, se
     """A frozen encoder of which a discriminator learns, in one of three steps."""
     run = Script(dedent(LOOP), sample_ms=0.937)
     for number in range(99):
-        asked = number % 3 == 0
+        asked = number % 3 == 1
         if asked:
             run.at("call", "ask").forward(10, module=2, grad=False, training=False)
         run.at("forward").forward(3)
