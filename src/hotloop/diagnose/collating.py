@@ -12,6 +12,8 @@ DEFAULT_COLLATE = ("default_collate", "default_convert", "")
 #: From here on a hot line that is not of the collate function by name may be called by it.
 _MOST_OF_MAKING = 0.5
 _MARGIN = 0.1
+#: Phases in which a batch is asked for.
+ASKING = ("data_wait", "epoch_gap")
 #: Shared memory is unmapped and freed about this fast (48 MiB in 4 to 7 ms on crowded cores).
 _FREED_BYTES_PER_S = 10e9
 
@@ -53,17 +55,19 @@ def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
     The stack of a forked worker, and of a loader without workers, goes through the line that asks for the
     batch: time in torch's own code (collate) would be laid at its door.
     """
-    asking = [line for line in steps.lines if line.phase in ("data_wait", "epoch_gap")]
+    asking = [line for line in steps.lines if line.phase in ASKING]
     own = {(line.statement or line.place).at_line for line in asking}
     if steps.source_loop is not None:
         own.add(steps.source_loop.at_line)
     return tuple(line for line in loader.lines if line.place.at_line not in own)
 
 
-def at_the_loader(steps: Steps) -> list[LineCost]:
-    """Lines between the phases at the very line that asks for batches: no cause names what runs there."""
-    asking = {line.place.at_line for line in steps.lines if line.phase in ("data_wait", "epoch_gap")}
-    other = [line for line in steps.lines if line.phase == "other" and not line.library]
+def at_calls(steps: Steps, *phases: str) -> list[LineCost]:
+    """Lines between the phases at the very line that calls for one of these: no cause names what is there."""
+    asking = {line.place.at_line for line in steps.lines if line.phase in phases}
+    other = [
+        line for line in steps.lines if line.phase == "other" and line.library.split(".")[0] in ("", "torch")
+    ]
     return [line for line in other if line.place.at_line in asking]
 
 
@@ -75,7 +79,7 @@ def giving_back_s(steps: Steps) -> float:
     if loader is None or not loader.settings.get("num_workers"):
         return 0.0
     made = [line for line in steps.lines if line.role == "targets" and line.nature != "waiting"]
-    seen = {id(line): line.seconds for line in (*at_the_loader(steps), *made)}
+    seen = {id(line): line.seconds for line in (*at_calls(steps, *ASKING), *made)}
     return min(sum(seen.values()), loader.num_batches * loader.batch_bytes / _FREED_BYTES_PER_S)
 
 
@@ -85,7 +89,5 @@ def outside_samples(steps: Steps) -> list[LineCost]:
     return [
         line
         for line in steps.lines
-        if line.phase in ("data_wait", "epoch_gap")
-        and line.place != line.statement
-        and line.place.at_line not in making
+        if line.phase in ASKING and line.place != line.statement and line.place.at_line not in making
     ]

@@ -6,7 +6,7 @@ import re
 import sys
 from collections import defaultdict
 
-from hotloop.diagnose.collating import at_the_loader
+from hotloop.diagnose.collating import ASKING, at_calls
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.groups import DOMINATES, LineGroup, costliest_first, group_lines, select
 from hotloop.diagnose.source import loops_around
@@ -33,7 +33,8 @@ _SCANS = re.compile(r"isnan|isinf|isfinite|\.norm\(|\.item\(")
 def beside_the_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of lines that run between the phases of a step, costliest first."""
     steps = evidence.steps
-    others = viewer_lines(steps) + collecting_lines(steps) + at_the_loader(steps)
+    calls = at_calls(steps, *ASKING, "backward", "optimizer")
+    others = viewer_lines(steps) + collecting_lines(steps) + calls
     lines = select(
         steps, lambda line: line.phase == "other" and (line.role not in _OTHER_RULES or is_wait(line))
     )

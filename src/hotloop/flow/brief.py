@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -77,6 +78,7 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
         "schema": 1,
         "id": finding["id"],
         "number": number,
+        "severity": finding["severity"],
         "title": ENTRIES[finding["id"]].title if finding["id"] in ENTRIES else "",
         "command": report["command"],
         "cwd": report["cwd"],
@@ -229,6 +231,8 @@ def _judge(
     base = folder if has_evidence else folder.with_name(f"{folder.name}-base")
     changed = folder.with_name(f"{folder.name}-changed")
     a, b = shlex.quote(str(base)), shlex.quote(str(changed))
+    ran = examination.process.first("process").get("executable") if examination.process is not None else None
+    python = f" --python {shlex.quote(str(ran))}" if ran and ran != sys.executable else ""
     steps = []
     if not has_evidence:
         what = "before the change, record what the command computes:"
@@ -239,7 +243,7 @@ def _judge(
             "what": "after the change, record it again:",
             "command": f"hotloop run --evidence --out {b} {command}",
         },
-        {"what": "does it compute the same?", "command": f"hotloop verify --effect {effect} {a} {b}"},
+        {"what": "does it compute the same?", "command": f"hotloop verify --effect {effect}{python} {a} {b}"},
         {"what": "is it faster?", "command": f"hotloop compare {a} {b}"},
         {
             "what": "or judge an edit that is not written yet, both sides launched in turns:",

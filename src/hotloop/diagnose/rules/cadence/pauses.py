@@ -39,12 +39,13 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     every = steps_between(steps, inside)
     free = limits.evaluation_free_ratio
     rest = max(1e-9, steps.span_s - seconds)
-    interval = _round_up(every * seconds / rest * (1 - free) / free) if len(inside) > 1 else None
+    again = len({one.place for one in inside}) < len(inside)  # each at a place of its own has no interval
+    interval = _round_up(every * seconds / rest * (1 - free) / free) if again else None
     numbers = [
         f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
     ]
     if inside:
-        numbers.append(_how_often(inside, every))
+        numbers.append(_how_often(inside, every, again))
         numbers.append(f"one evaluation takes {duration(float(np.mean([e.seconds for e in inside])))}")
     first: list[str] = []  # what comes before evaluating less often
     looping = _python_loop(evidence, seconds)
@@ -72,7 +73,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     alone = _alone(evidence, wait, each_s) if wait is not None else None
     rarer = _rarer(every, interval, steps) + (_waits(wait, best, each_s) if wait is not None else ".")
     first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
-    asked = asked_by(evidence, "evaluation", every) if len(inside) > 1 else None
+    asked = asked_by(evidence, "evaluation", every) if again else None
     if asked is not None:
         where, text = asked
         first.append(f"It is asked for by {text}.")
@@ -81,19 +82,19 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         "cadence/evaluation",
         message=(
             f"Evaluation takes {share(seconds / steps.span_s)} of the training time ({share(free)} would do)"
-            + (f": {_how_often(inside, every)}{at(where)}." if inside else ".")
+            + (f": {_how_often(inside, every, again)}{at(where)}." if inside else ".")
         ),
         advice=" ".join(first),
         numbers=numbers,
         cost_s=cost,
         where=where,
-        severity="info" if len(inside) == 1 else None,  # once is no cadence
+        severity="info" if inside and not again else None,  # once is no cadence
         ci95=_spread([e.seconds for e in inside], steps, cost),
         remedies=(*(["evaluation-workers"] if alone else []), "less-frequent-evaluation"),
         data={
             "effect": "semantic",
             "num_evaluations": len(inside),
-            "steps_between": every if len(inside) > 1 else None,
+            "steps_between": every if again else None,
             "every_nth": max(2, round(interval / every)) if interval else None,
             "builds_graphs": graphs,
             "loader_id": wait.id if wait is not None else None,
@@ -127,8 +128,10 @@ def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
     return group if group.seconds >= evidence.limits.hot_line_ratio * seconds else None
 
 
-def _how_often(inside: list[Interval], every: float) -> str:
-    return f"it runs every {_steps(every)}" if len(inside) > 1 else f"once, after step {inside[0].after_step}"
+def _how_often(inside: list[Interval], every: float, again: bool) -> str:
+    if again:
+        return f"it runs every {_steps(every)}"
+    return "once at each place" if len(inside) > 1 else f"once, after step {inside[0].after_step}"
 
 
 def _steps(every: float) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from hotloop.diagnose.collating import at_the_loader, giving_back_s
+from hotloop.diagnose.collating import ASKING, at_calls, giving_back_s
 from hotloop.diagnose.evidence import Evidence, at, cause, reachable, rule, spot
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select, without
 from hotloop.diagnose.line_kinds import is_random
@@ -21,7 +21,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     """Work in the step whose input is the batch and not the model: the loader could have done it."""
     steps, limits = evidence.steps, evidence.limits
     lines = select(steps, lambda line: line.role == "targets" and line.phase not in ("startup", "evaluation"))
-    loading = at_the_loader(steps)
+    loading = at_calls(steps, *ASKING)
     groups = group_lines(line for line in lines if line not in loading and not is_wait(line))
     returned_s = max(0.0, giving_back_s(steps) - sum(line.seconds for line in loading))
     for group in without(groups, returned_s)[:3]:
