@@ -10,7 +10,7 @@ from typing import Any, Final, Literal, NamedTuple
 
 from hotloop.compare.checklist import host_memory
 from hotloop.compare.run import Run, how_it_failed
-from hotloop.compare.speed import NOT_ALONE, Speed, core_time, crowd, per_s, samples_per_s, speed
+from hotloop.compare.speed import Speed, core_time, crowded, per_s, samples_per_s, speed
 from hotloop.measure.stepping import block_means
 from hotloop.phases import PHASES
 from hotloop.record.samples import device_peak
@@ -179,6 +179,6 @@ def _words(base: Group, candidate: Group) -> tuple[str, ...]:
             f"{label}: one launch of a side; the interval does not hold what the machine did "
             "differently between launches (give several runs a label: a=RUN1 a=RUN2 b=RUN3)"
         )
-    if others := crowd(a, b):
-        words.append(f"{label}: {others}: {NOT_ALONE}")
+    if others := crowded(a, b):
+        words.append(f"{label}: {others}")
     return tuple(words)

@@ -42,13 +42,14 @@ def content(base: Trace, candidate: Trace) -> Check:
     pairs = _pairs(base, candidate)
     total = sum(min(a.num_batches, b.num_batches) for a, b in pairs)
     differ: list[tuple[int, str]] = []
+    what = "batches" if pairs and pairs[0][0].loader else "calls of the module"
     for name, mine, other in (
         (n, crc, b.leaves[n]) for a, b in pairs for n, crc in a.leaves.items() if n in b.leaves
     ):
         count = min(len(mine), len(other))
         wrong = np.flatnonzero(mine[:count] != other[:count])
         if len(wrong):
-            differ.append((int(wrong[0]) + 1, f"{name!r} differs in {len(wrong):,} of {count:,} batches"))
+            differ.append((int(wrong[0]) + 1, f"{name!r} differs in {len(wrong):,} of {count:,} {what}"))
     if differ:
         at = min(at for at, _ in differ)
         words = "; ".join(words for _, words in differ[:3])
@@ -59,7 +60,6 @@ def content(base: Trace, candidate: Trace) -> Check:
     if missing := [name for name, unread in gone if not unread]:
         words = f"{', '.join(missing)} not in the candidate's batches: whether anything read it is not known"
         return Check(outcome="not-measured", words=words)
-    what = "batches" if pairs[0][0].loader else "inputs of the module"
     without = f"; without {', '.join(name for name, _ in gone)}, which nothing read" if gone else ""
     return Check(outcome="equal", words=f"the same values, {total:,} {what}{without}")
 

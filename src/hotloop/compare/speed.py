@@ -18,6 +18,7 @@ from hotloop.compare.run import Run
 from hotloop.measure.stepping import block_means
 from hotloop.measure.steps import Steps, core_time_got, others_cores, span_s
 from hotloop.stats import standard_error, t95, welch
+from hotloop.units import duration
 
 #: Part of the machine that others may use before a ratio of two launches is in doubt.
 _CROWDED = 0.1
@@ -26,6 +27,8 @@ ONE_LAUNCH = (
     "one launch of each: the interval does not hold what the machine did differently between them; "
     "repeat the launches (--repeats) where it is shared"
 )
+#: Fewer samples of a process say nothing.
+_LEAST_SAMPLES = 3
 NOT_ALONE = "the ratio is not that of the change alone"
 
 
@@ -80,6 +83,29 @@ def crowd(*runs: Run) -> str:
     if max(busy, default=0.0) < _CROWDED * cores:
         return ""
     return f"others kept {' and '.join(f'{one:.1f}' for one in busy)} of {cores:g} cores busy meanwhile"
+
+
+def crowded(base: Run, candidate: Run) -> str:
+    """What others did meanwhile, and what they cannot stretch: the core time of both training threads."""
+    if not (others := crowd(base, candidate)):
+        return ""
+    before, after = map(_computed_s, (base, candidate))
+    beside = ""
+    if before and after:
+        spent = f"{duration(before)} and {duration(after)} a step"
+        beside = f"; the training threads computed {spent}, a ratio of {before / after:.2f}"
+    return f"{others}: {NOT_ALONE}{beside}"
+
+
+def _computed_s(run: Run) -> float:
+    """Seconds per step that the training thread had a core; 0 where too little was sampled."""
+    columns = run.recording.process_system.get(run.lead.pid, {})
+    start, end = span_s(run.recording, run.process, run.lead)
+    at = np.asarray(columns.get("t_s", ()), float)
+    inside = (at >= start) & (at <= end)
+    if inside.sum() < _LEAST_SAMPLES or "main_cpu_s" not in columns:
+        return 0.0
+    return float(np.ptp(columns["main_cpu_s"][inside]) / np.ptp(at[inside])) * run.lead.step_s
 
 
 def core_time(run: Run) -> float:

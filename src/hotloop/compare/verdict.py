@@ -13,7 +13,7 @@ from hotloop.compare.checkpoint import checkpoint, files_of
 from hotloop.compare.expectation import Expectation
 from hotloop.compare.items import Check, Item, Parity, passed, unmeasured
 from hotloop.compare.run import Run, Trace, ended_on_purpose, how_it_failed
-from hotloop.compare.speed import NOT_ALONE, Speed, crowd, speed
+from hotloop.compare.speed import Speed, crowded, speed
 from hotloop.errors import UsageError
 
 Effect = Literal["exact", "numeric", "semantic"]
@@ -291,8 +291,8 @@ def _in_force(name: str, works: Sequence[str], words: str, idle: Sequence[str]) 
 
 def _words(base: Run, candidate: Run, pace: Speed) -> list[str]:
     words = [pace.words] if pace.words and pace.ratio is not None else []
-    if others := crowd(base, candidate):
-        words.append(f"{others}: {NOT_ALONE}")
+    if others := crowded(base, candidate):
+        words.append(others)
     if base.command != candidate.command:
         words.append(f"the commands differ: {base.command} and {candidate.command}")
     if base.recording.machine.get("hostname") != candidate.recording.machine.get("hostname"):

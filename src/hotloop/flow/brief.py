@@ -235,7 +235,7 @@ def _judge(
     python = f" --python {shlex.quote(str(ran))}" if ran and ran != sys.executable else ""
     steps = []
     if not has_evidence:
-        what = "before the change, record what the command computes:"
+        what = "before the change, record what the command computes (this run was without --evidence):"
         steps.append({"what": what, "command": f"hotloop run --evidence --out {a} {command}"})
     return [
         *steps,
