@@ -11,14 +11,12 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.running import hotloop
+from tests.running import SRC, hotloop
 
 from hotloop.cli import demo, run
 from hotloop.cli.arguments import run_of
 from hotloop.cli.main import main
 from hotloop.cli.output import folded, status
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 
 @pytest.mark.parametrize(
@@ -40,6 +38,7 @@ def test_bad_input_is_one_clear_error_and_exit_2(arguments: list[str], words: st
     done = hotloop(*arguments, folder=tmp_path)
     assert (done.returncode, done.stdout) == (2, ""), done.stderr
     assert words in done.stderr and "Traceback" not in done.stderr
+    assert not any(tmp_path.glob("*/*"))  # no run folder
 
 
 def test_a_run_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:

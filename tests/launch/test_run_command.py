@@ -11,11 +11,10 @@ from pathlib import Path
 from textwrap import dedent
 
 import pytest
+from tests.running import SRC
 
 from hotloop.errors import UsageError
 from hotloop.launch.command import Outcome, observed_environment, run_command
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 
 def run(*command: str, tmp_path: Path, **options: object) -> Outcome:
@@ -57,17 +56,6 @@ def outcome_of(process: subprocess.Popen[str]) -> tuple[list[str], list[object]]
 def until_ready(process: subprocess.Popen[str]) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
-
-
-def test_the_exit_code_is_the_commands_own(tmp_path: Path) -> None:
-    outcome = run("sh", "-c", "exit 3", tmp_path=tmp_path)
-    assert (outcome.exit_code, outcome.interrupted) == (3, False)
-    assert 0 < outcome.wall_s < 60
-
-
-def test_a_command_killed_by_a_signal_gives_what_a_shell_gives(tmp_path: Path) -> None:
-    outcome = run("sh", "-c", "kill -9 $$", tmp_path=tmp_path)
-    assert outcome.exit_code == 137
 
 
 def at_a_terminal(tmp_path: Path, command: str) -> tuple[int, int]:

@@ -86,13 +86,6 @@ def test_a_read_only_working_folder_and_no_shared_memory(tmp_path: Path) -> None
     assert kept.num_backwards == 8
 
 
-def test_a_command_that_does_not_start_leaves_no_folder(tmp_path: Path) -> None:
-    done = whole.run(["no-such-command-here"], folder=tmp_path)
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.startswith("error: command not found: no-such-command-here\nhint: ")
-    assert list(tmp_path.iterdir()) == []
-
-
 @needs_mount
 def test_a_folder_named_by_the_user_that_cannot_be_written_is_an_error_before_anything_runs(
     tmp_path: Path,

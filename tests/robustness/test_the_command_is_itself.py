@@ -131,13 +131,6 @@ def test_sigterm_to_hotloop_lets_the_script_end_by_itself(tmp_path: Path) -> Non
     assert (tmp_path / "run" / "report.json").exists()
 
 
-def test_a_command_that_never_reaches_torch_gets_a_report_that_says_so(tmp_path: Path) -> None:
-    done = whole.run(["sh", "-c", "echo hello; exit 4"], folder=tmp_path)
-    assert (done.returncode, done.stdout) == (4, "hello\n")
-    assert "torch" in done.stderr
-    assert (done.folder / "report.json").exists()
-
-
 @pytest.fixture(scope="module")
 def both(tmp_path_factory: pytest.TempPathFactory) -> tuple[subprocess.CompletedProcess[str], whole.Done]:
     """A script that asks torch's own tools about itself, without hotloop and with it."""

@@ -61,25 +61,6 @@ SCRIPTS: dict[str, tuple[str, str, int]] = {
         "8 8\n",
         16,
     ),
-    "trains in a thread": (
-        """
-        import threading
-        thread = threading.Thread(target=epoch); thread.start(); thread.join(); print("joined")
-        """,
-        "joined\n",
-        8,
-    ),
-    "forks": (
-        """
-        epoch()
-        pid = os.fork()
-        if pid == 0:
-            epoch(); os._exit(7)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])); epoch()
-        """,
-        "7\n",
-        24,
-    ),
     "execs": (
         """
         if len(sys.argv) == 1:
@@ -191,17 +172,6 @@ def test_an_unusual_script_runs_as_it_would(tmp_path: Path, name: str) -> None:
     assert done.returncode == 0
     assert "Traceback" not in done.stderr
     assert done.num_backwards >= num_backwards
-
-
-def test_the_users_own_sitecustomize_runs_as_before(tmp_path: Path) -> None:
-    own = tmp_path / "site"
-    own.mkdir()
-    (own / "sitecustomize.py").write_text("import builtins, os; builtins.mine = os.path.basename(__file__)\n")
-    path = whole.script(tmp_path, "epoch(); import sitecustomize; print(mine, sitecustomize.__file__)\n")
-    env = {"PYTHONPATH": f"{whole.SRC}:{own}"}
-    done = whole.run([sys.executable, str(path)], folder=tmp_path, env=env)
-    assert done.stdout == f"sitecustomize.py {own / 'sitecustomize.py'}\n"
-    assert done.num_backwards == 8
 
 
 def test_an_isolated_interpreter_trains_and_hotloop_says_that_it_saw_nothing(tmp_path: Path) -> None:
