@@ -6,8 +6,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.logs.written import analyzed
 
-from hotloop.logs.analyze import Analysis, analyze
 from hotloop.logs.averages import judged, reconstructed
 from hotloop.logs.pauses import segments
 
@@ -87,7 +87,7 @@ def test_one_epoch_over_all_time_is_told_in_whole_numbers_and_its_rate_comes_bac
     """Twelve epochs of the tcn_state workload as found, on a busy machine: 12 x 108 samples in 22 s."""
     printed = (42, 24, 17, 14, 11, 10, 8, 7, 6, 6, 5, 5)
     lines = [f"Epoch {k}/12 loss 0.2 | Throughput: {r} samples/s\n" for k, r in enumerate(printed, 1)]
-    done = written(tmp_path, lines)
+    done = analyzed(tmp_path, lines)
     (finding,) = done.findings
     assert finding.id == "trend/misleading-metric" and "one epoch over all the time" in finding.message
     assert finding.data["rate"] == pytest.approx(12 * 108 / 22, rel=0.2)
@@ -98,11 +98,11 @@ def test_one_epoch_over_all_time_on_a_machine_whose_load_changes_is_no_decay(tmp
     """The same workload while others came and went: epochs took up to five times as long as others."""
     printed = (663, 349, 230, 167, 100, 84, 76, 71, 67, 63, 60, 57, 55, 53, 51, 49, 46, 45)
     lines = [f"Epoch {k}/18 loss 0.2 | Throughput: {r} samples/s\n" for k, r in enumerate(printed, 1)]
-    assert written(tmp_path, lines).findings == ()  # a fall, or how the number is made: not to be told
+    assert analyzed(tmp_path, lines).findings == ()  # a fall, or how the number is made: not to be told
     rng = np.random.default_rng(0)
     slower = 32 * 50 / np.sort(np.linspace(1, 8, 18) * np.exp(rng.normal(0, 0.05, 18)))
     real = [f"Epoch {k}/18 loss 0.2 | Throughput: {r:.0f} samples/s\n" for k, r in enumerate(slower, 1)]
-    assert [finding.id for finding in written(tmp_path, real).findings] == ["trend/throughput-decay"]
+    assert [finding.id for finding in analyzed(tmp_path, real).findings] == ["trend/throughput-decay"]
 
 
 @pytest.mark.parametrize("last", [3.0, 5.0, 6.0])
@@ -120,30 +120,6 @@ def test_the_rate_behind_an_average_comes_back() -> None:
     assert np.nanmedian(now[55:]) == pytest.approx(80, rel=0.03)
 
 
-def written(folder: Path, lines: list[str]) -> Analysis:
-    path = folder / "train.log"
-    path.write_text("".join(lines))
-    return analyze([path])
-
-
-def test_a_fall_from_2052_to_539_samples_per_second(tmp_path: Path) -> None:
-    rates = noisy([(80, 2052.0), (120, 539.0)], 0.05)
-    lines = [
-        f"Epoch {i // 50 + 1} | Step {i % 50 * 10}/500 | Throughput: {r:.1f} samples/s\n"
-        for i, r in enumerate(rates)
-    ]
-    done = written(tmp_path, lines)
-    (change,) = done.parts[0].changes
-    assert change.before == pytest.approx(2052, rel=0.03)
-    assert change.after == pytest.approx(539, rel=0.03)
-    assert change.step == 800
-    assert change.line == 81
-    (finding,) = done.findings
-    assert (finding.id, finding.severity) == ("trend/throughput-decay", "high")
-    assert finding.where is not None
-    assert finding.where.line == 81
-
-
 def test_a_dataset_over_elapsed_time_is_no_decay(tmp_path: Path) -> None:
     """What the guide's script prints: the size of the epoch over the time since its start."""
     rng = np.random.default_rng(0)
@@ -155,7 +131,7 @@ def test_a_dataset_over_elapsed_time_is_no_decay(tmp_path: Path) -> None:
             lines.append(
                 f"Epoch {epoch} [{i * 10}/200] loss 0.5 throughput: {20_000 / elapsed:.1f} samples/s\n"
             )
-    done = written(tmp_path, lines)
+    done = analyzed(tmp_path, lines)
     assert [finding.id for finding in done.findings] == ["trend/misleading-metric"]
     assert done.findings[0].data["kind"] == "constant-numerator"
     assert done.findings[0].data["rate"] == pytest.approx(500, rel=0.05)
@@ -170,7 +146,7 @@ def test_a_cumulative_average_over_a_real_fall_shows_the_fall(tmp_path: Path) ->
         minutes, seconds = divmod(int(now), 60)
         clock = f"2024-01-01 {minutes // 60:02d}:{minutes % 60:02d}:{seconds:02d}"
         lines.append(f"{clock} step {count} throughput: {count * 32 / now:.2f} samples/s\n")
-    done = written(tmp_path, lines)
+    done = analyzed(tmp_path, lines)
     assert {finding.id for finding in done.findings} == {"trend/misleading-metric", "trend/throughput-decay"}
     (change,) = done.parts[0].changes
     assert (change.before, change.after) == (pytest.approx(32, rel=0.02), pytest.approx(8, rel=0.02))
@@ -185,13 +161,13 @@ def test_time_since_the_start_is_no_step_time(tmp_path: Path) -> None:
                 + f"epoch {i // per_epoch} step {i * 10} loss 2.1 time {1.25 * (i % per_epoch + 1):.2f}s\n"
                 for i in range(200)
             ]
-            done = written(tmp_path, lines)
+            done = analyzed(tmp_path, lines)
             assert done.findings == ()
             assert done.parts[0].throughput[-1].rate == pytest.approx(8.0, rel=0.05)
 
 
 def test_epochs_that_print_the_time_since_the_start(tmp_path: Path) -> None:
-    done = written(tmp_path, [f"Epoch {i}/40 - train_loss: 2.1 - time: {60.0 * i}s\n" for i in range(1, 41)])
+    done = analyzed(tmp_path, [f"Epoch {i}/40 - train_loss: 2.1 - time: {60.0 * i}s\n" for i in range(1, 41)])
     assert (done.findings, done.parts[0].throughput) == ((), ())
 
 
@@ -201,7 +177,7 @@ def test_steps_that_take_longer_and_longer_are_a_fall(tmp_path: Path) -> None:
         now += 10 * 0.1 * i
         lines.append(f"2024-01-01 {now // 3600:02.0f}:{now % 3600 // 60:02.0f}:{int(now % 60):02d} "
                      f"step {i * 10} loss 2.1 time {0.1 * i:.2f}s\n")  # fmt: skip
-    assert "trend/throughput-decay" in [finding.id for finding in written(tmp_path, lines).findings]
+    assert "trend/throughput-decay" in [finding.id for finding in analyzed(tmp_path, lines).findings]
 
 
 def test_seconds_between_two_prints_are_shared_by_their_steps(tmp_path: Path) -> None:
@@ -209,7 +185,7 @@ def test_seconds_between_two_prints_are_shared_by_their_steps(tmp_path: Path) ->
         f"2024-01-01 00:{i * 12 // 60:02d}:{i * 12 % 60:02d} step {i * 100} loss 2.1 time 12.{i % 5}s\n"
         for i in range(1, 200)
     ]
-    done = written(tmp_path, lines)
+    done = analyzed(tmp_path, lines)
     assert done.findings == ()
     assert done.parts[0].throughput[0].rate == pytest.approx(100 / 12, rel=0.05)
 
@@ -220,11 +196,11 @@ def test_milliseconds_without_a_unit_are_told_by_the_clock(tmp_path: Path) -> No
         f"time {250 + i % 5}.1 data {20 + i % 3}.5\n"
         for i in range(1, 200)
     ]
-    part = written(tmp_path, lines).parts[0]
+    part = analyzed(tmp_path, lines).parts[0]
     assert part.throughput[0].rate == pytest.approx(4.0, rel=0.05)
 
 
 def test_a_resumed_run_has_the_steps_it_says(tmp_path: Path) -> None:
     counts = [*range(0, 1000, 10), *range(800, 2000, 10)]
-    points = written(tmp_path, [f"step {n} loss 2.1 time 0.25s\n" for n in counts]).parts[0].throughput
+    points = analyzed(tmp_path, [f"step {n} loss 2.1 time 0.25s\n" for n in counts]).parts[0].throughput
     assert [point.step for point in points] == counts

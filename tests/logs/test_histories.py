@@ -7,15 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from tests.logs.written import a_run, csv, wandb
+from tests.logs.written import a_run, analyzed, csv, wandb
 
-from hotloop.logs.analyze import Analysis, analyze
-
-
-def written(folder: Path, text: str, name: str) -> Analysis:
-    path = folder / name
-    path.write_text(text)
-    return analyze([path])
+from hotloop.logs.analyze import analyze
 
 
 def events(folder: Path) -> Path:
@@ -70,14 +64,14 @@ def test_evaluation_records_are_no_steps(tmp_path: Path) -> None:
     for i in range(100):
         rows.append({"_step": i, "_timestamp": 1.7e9 + i, "train/loss": 1.0})
         rows.append({"_step": i, "_timestamp": 1.7e9 + i, "val/loss": float("nan")})
-    done = written(tmp_path, "\n".join(map(json.dumps, rows)), "history.jsonl")
+    done = analyzed(tmp_path, "\n".join(map(json.dumps, rows)), "history.jsonl")
     assert done.findings == ()
     assert done.parts[0].throughput[-1].rate == pytest.approx(1.0, rel=0.05)
 
 
 def test_numbers_that_json_has_not(tmp_path: Path) -> None:
     rows = [json.dumps({"step": i, "loss": "NaN" if i == 30 else 1.0}) for i in range(60)]
-    done = written(tmp_path, "\n".join(rows), "history.jsonl")
+    done = analyzed(tmp_path, "\n".join(rows), "history.jsonl")
     assert done.findings[0].data == {"count": 1, "first_step": 30.0, "first_line": 31}
 
 
@@ -85,7 +79,7 @@ def test_trainer_state(tmp_path: Path) -> None:
     history = [
         {"epoch": i / 10, "step": i * 500, "loss": float("inf") if i > 7 else 1.0} for i in range(1, 10)
     ]
-    done = written(
+    done = analyzed(
         tmp_path, json.dumps({"best_metric": None, "log_history": history}, indent=2), "trainer_state.json"
     )
     assert done.parts[0].source.kind == "JSON history"
@@ -100,7 +94,7 @@ def test_long_histories_are_thinned_and_say_the_same(tmp_path: Path) -> None:
         head = rows[0].splitlines()[:-1]
         body = [row.splitlines()[-1] for row in rows]
         text = "\n".join([*head, *(body[i * len(body) // 100_000] for i in range(100_000))])
-        part = written(tmp_path, text, name).parts[0]
+        part = analyzed(tmp_path, text, name).parts[0]
         assert part.source.lines == 100_000 + len(head)
         phases = {phase.name: phase.s_per_step for phase in part.phases}
         assert phases["data_wait"] == pytest.approx(0.5, rel=0.05)
@@ -119,7 +113,7 @@ def test_nvidia_smi_with_units_by_gpu(tmp_path: Path) -> None:
         for i in range(60)
         for gpu in range(2)
     )
-    done = written(tmp_path, text, "gpu_usage.csv")
+    done = analyzed(tmp_path, text, "gpu_usage.csv")
     part = done.parts[0]
     assert part.source.kind == "nvidia-smi csv"
     data = part.sections[-1].data

@@ -6,16 +6,8 @@ import io
 from pathlib import Path
 
 import pytest
+from tests.logs.written import analyzed
 from tqdm import tqdm
-
-from hotloop.logs.analyze import analyze
-from hotloop.logs.log import Part
-
-
-def part_of(folder: Path, text: str) -> Part:
-    path = folder / "train.err"
-    path.write_text(text, encoding="utf-8", newline="")
-    return analyze([path]).parts[0]
 
 
 def bar(count: int, total: int, elapsed: float, desc: str = "", postfix: str = "") -> str:
@@ -28,7 +20,7 @@ def test_a_bar_that_really_ran(tmp_path: Path) -> None:
     out = io.StringIO()
     for _ in tqdm(range(60), file=out, mininterval=0, miniters=1, desc="Epoch 0"):
         pass
-    part = part_of(tmp_path, out.getvalue())
+    (part,) = analyzed(tmp_path, out.getvalue()).parts
     assert part.source.kind == "tqdm log"
     assert part.throughput[-1].unit == "steps/s"
     assert part.throughput[-1].step == 60
@@ -39,16 +31,16 @@ def test_the_rate_comes_from_counts_and_clock_over_epochs(tmp_path: Path) -> Non
     for epoch in range(3):
         speed = 10.0 if epoch < 2 else 4.0
         text += "".join(bar(n, 1000, n / speed, f"Epoch {epoch}") for n in range(0, 1001, 5)) + "\n"
-    part = part_of(tmp_path, text)
+    (part,) = analyzed(tmp_path, text).parts
     (change,) = part.changes
     assert (change.before, change.after) == (pytest.approx(10, rel=0.02), pytest.approx(4, rel=0.02))
     assert change.step == pytest.approx(2000, abs=60)
 
 
 def test_seconds_per_step_are_a_rate_too(tmp_path: Path) -> None:
-    part = part_of(tmp_path, "".join(bar(n, 8, n * 0.5) for n in range(1, 9)))
+    (part,) = analyzed(tmp_path, "".join(bar(n, 8, n * 0.5) for n in range(1, 9))).parts
     assert part.throughput[-1].rate == pytest.approx(2.0, rel=0.02)
-    slow = part_of(tmp_path, "".join(bar(n, 8, n * 1.4) for n in range(1, 6)))
+    (slow,) = analyzed(tmp_path, "".join(bar(n, 8, n * 1.4) for n in range(1, 6))).parts
     assert slow.throughput[-1].rate == pytest.approx(1 / 1.4, rel=0.02)
 
 
@@ -57,7 +49,7 @@ def test_validation_bars_are_evaluation(tmp_path: Path) -> None:
     for epoch in range(2):
         text += "".join(bar(n, 100, n / 2, f"Epoch {epoch}") for n in range(0, 101, 2)) + "\n"
         text += "".join(bar(n, 20, n * 1.0, "Validation") for n in range(21)) + "\n"
-    part = part_of(tmp_path, text)
+    (part,) = analyzed(tmp_path, text).parts
     assert [finding.id for finding in part.findings] == ["cadence/evaluation"]
     assert part.findings[0].data == {"count": 2, "seconds": 40.0}
     assert part.throughput[-1].rate == pytest.approx(2.0, rel=0.05)
@@ -68,7 +60,7 @@ def test_lightning_and_its_loss(tmp_path: Path) -> None:
         bar(n, 500, n / 5, "Epoch 3", f"v_num=0, train_loss={'nan' if n > 400 else 0.5}")
         for n in range(0, 501, 5)
     )
-    part = part_of(tmp_path, text)
+    (part,) = analyzed(tmp_path, text).parts
     assert part.source.kind == "Lightning log"
     assert part.findings[0].id == "numerics/non-finite-loss"
     assert part.findings[0].data["first_step"] == 405
@@ -82,7 +74,7 @@ def test_ultralytics_epochs_and_validation(tmp_path: Path) -> None:
             text += bar(n, 50, n / 5)[1:]
         text += "\n                 Class     Images  Instances      Box(P          R      mAP50  mAP50-95): "
         text += bar(10, 10, 8.0)[1:] + "\n"
-    part = part_of(tmp_path, text)
+    (part,) = analyzed(tmp_path, text).parts
     assert part.source.kind == "Ultralytics log"
     assert part.throughput[-1].rate == pytest.approx(5.0, rel=0.05)
     assert part.findings[0].data == {"count": 3, "seconds": 24.0}
@@ -95,7 +87,7 @@ def test_hugging_face_prints_between_its_bars(tmp_path: Path) -> None:
         if n % 100 == 0:
             row = {"loss": round(3 / n, 4), "grad_norm": 1.2, "learning_rate": 5e-05, "epoch": n / 500}
             text += f"\n{row}\n"
-    part = part_of(tmp_path, text)
+    (part,) = analyzed(tmp_path, text).parts
     assert part.source.kind == "Hugging Face Trainer log"
     assert part.throughput[-1].rate == pytest.approx(2.0, rel=0.05)
     assert part.findings == ()
@@ -110,7 +102,7 @@ def test_lines_that_name_an_evaluation_tell_its_steps_and_the_bar_its_time(tmp_p
             seconds += 40
             text += f"\n[ITER {n}] Evaluating val: L1 0.0709 PSNR 18.03\n"
             text += f"[ITER {n}] Evaluating test: L1 0.0668 PSNR 18.48\n"
-    part = part_of(tmp_path, text)
+    (part,) = analyzed(tmp_path, text).parts
     assert "6 evaluations, every 1,000 steps" in part.source.recognized[0]
     (finding,) = (one for one in part.findings if one.id == "cadence/evaluation")
     assert finding.data == {"count": 5, "seconds": 200.0}  # nothing follows the last
@@ -121,6 +113,6 @@ def test_bars_in_a_bar_make_no_pauses(tmp_path: Path) -> None:
     for epoch in range(5):
         text += bar(epoch, 5, epoch * 100, "Epochs") + "\n"
         text += "".join(bar(n, 100, n, "train") for n in range(0, 101, 5)) + "\n"
-    part = part_of(tmp_path, text)
+    (part,) = analyzed(tmp_path, text).parts
     assert part.sections == ()
     assert part.findings == ()

@@ -2,23 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
-from tests.logs.written import FORMATS, STEPS, a_run, key_value
+from tests.logs.written import FORMATS, STEPS, a_run, analyzed, key_value
 
 from hotloop.logs.analyze import Analysis, analyze
 from hotloop.logs.log import Part
-
-
-def analyzed(folder: Path, text: str | bytes | Iterable[str], name: str = "train.log") -> Analysis:
-    path = folder / name
-    if isinstance(text, bytes):
-        path.write_bytes(text)
-    else:
-        path.write_bytes((text if isinstance(text, str) else "".join(text)).encode())
-    return analyze([path])
 
 
 def the_part(analysis: Analysis) -> Part:
@@ -55,7 +45,7 @@ def test_a_change_is_found_at_its_step_with_what_changed_along(name: str, tmp_pa
     assert change.before / change.after == pytest.approx(4.0, rel=0.05)
     assert 1400 < change.step <= 1480
     assert any("data time goes from" in words for words in change.along)
-    assert "trend/throughput-decay" in ids(done)
+    assert ("trend/throughput-decay", "high") in [(found.id, found.severity) for found in done.findings]
 
 
 def test_a_steady_log_has_no_change_and_no_finding(tmp_path: Path) -> None:

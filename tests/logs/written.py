@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
+
+from hotloop.logs.analyze import Analysis, analyze
 
 STEPS = 1000
 EVERY = 20
@@ -23,6 +26,13 @@ class Line:
     data: float
     loss: float
     now: float
+
+
+def analyzed(folder: Path, text: str | bytes | Iterable[str], name: str = "train.log") -> Analysis:
+    """What hotloop says about a file with this text."""
+    path = folder / name
+    path.write_bytes(text if isinstance(text, bytes) else "".join(text).encode())
+    return analyze([path])
 
 
 def a_run(*, epochs: int = 2, slow_from: int | None = None, noise: float = 0.02) -> Iterator[Line]:
