@@ -17,7 +17,6 @@ from tests.record import crafted
 
 from hotloop.record import rows as r
 from hotloop.record.recording import ROW_DTYPE
-from hotloop.record.store import Store
 
 TRAIN = """
 import os, time, torch
@@ -64,8 +63,7 @@ def training(folder: Path, name: str, *words: str) -> Iterator[Path]:
 
 def long(folder: Path, num_steps: int) -> Path:
     """The recording, while it goes on, of so many steps of half a millisecond."""
-    store = Store(folder)
-    store.begin(["python", "train.py"], {"cores": 2})
+    store = crafted.begun(folder)
     iterator = {"kind": "iterator", "id": 0, "loader": 1, "workers": []}
     crafted.write(store.raw_dir, crafted.gone_pid(), steps=0, rows=[(r.ITER, 2_000, 5_000)], notes=[iterator])
     rows = np.zeros((num_steps, len(crafted.STEP)), ROW_DTYPE)

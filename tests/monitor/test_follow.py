@@ -26,7 +26,6 @@ from hotloop.record.read import open_recording
 from hotloop.record.recording import ROW_DTYPE
 from hotloop.record.samples import SystemFile
 from hotloop.record.schema import CHUNK_ROWS
-from hotloop.record.store import Store
 
 
 def test_a_look_at_a_long_run_reads_its_end_and_little_else(tmp_path: Path) -> None:
@@ -56,8 +55,7 @@ def test_what_notes_say_of_loaders_long_gone_is_forgotten() -> None:
 
 
 def test_nothing_is_missed_or_counted_twice_while_rows_move_into_the_store(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.begin(["python", "train.py"], {"cores": 2})
+    store = crafted.begun(tmp_path)
     writer = crafted.write(store.raw_dir, crafted.own_pid(), steps=0, close=False)
     follower = Follower(tmp_path)
     at = 1_000
@@ -83,8 +81,7 @@ def test_nothing_is_missed_or_counted_twice_while_rows_move_into_the_store(tmp_p
 
 def test_workers_that_are_long_gone_are_not_kept(tmp_path: Path) -> None:
     folder = long(tmp_path / "run", 200_000)
-    store = Store(folder)
-    store.begin(["python", "train.py"], {"cores": 2})
+    store = crafted.begun(folder)
     for number in range(3):
         crafted.write(store.raw_dir, crafted.gone_pid(), 2_000 + number, role="worker", steps=1)
     store.finish(crafted.Ended(end_ns=10**11))
@@ -99,15 +96,12 @@ def test_workers_that_are_long_gone_are_not_kept(tmp_path: Path) -> None:
 
 
 def test_a_change_of_speed_is_marked(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.begin(["python", "train.py"], {"cores": 2})
     at, rows = 10**9, []
     for number in range(12_000):
         for kind, duration in crafted.STEP:
             rows.append((kind, at, duration))
             at += duration * (1 if number < 8_000 else 2)
-    crafted.write(store.raw_dir, crafted.gone_pid(), steps=0, rows=rows)
-    store.finish(crafted.Ended(end_ns=at))
+    crafted.finished(tmp_path, end_ns=at, steps=0, rows=rows)
     watched = Watched(tmp_path, report_of)
     found = watched.snapshot()
     (change,) = found["speed"]["changes"]
@@ -124,24 +118,20 @@ def test_a_folder_that_holds_no_run_is_refused(tmp_path: Path) -> None:
 
 
 def test_steps_are_those_of_the_report_where_gradients_are_accumulated(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.begin(["python", "train.py"], {"cores": 2})
     at, rows = 10**9, [(r.ITER, 10**9 - 10_000, 5_000)]
     for number in range(800):
         for kind, duration in crafted.STEP[: 4 if number % 4 == 3 else 3]:
             rows.append((kind, at, duration))
             at += duration + 1_000
     iterator = {"kind": "iterator", "id": 0, "loader": 1, "workers": []}
-    crafted.write(store.raw_dir, crafted.gone_pid(), steps=0, rows=rows, notes=[iterator])
-    store.finish(crafted.Ended(end_ns=at))
+    crafted.finished(tmp_path, end_ns=at, steps=0, rows=rows, notes=[iterator])
     (*_, last) = states(tmp_path, report_of)
     assert last["steps"] == {"count": 800, "exact": True, "quiet_s": None}
     assert last["last"] and last["diagnosis"]["num_steps"] == 800
 
 
 def test_start_up_is_no_time_of_steps(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.begin(["python", "train.py"], {"cores": 2})
+    store = crafted.begun(tmp_path)
     at, rows = 10**9, [(r.FORWARD, 1_000, 5_000), (r.ITER, 10**9 - 10_000, 5_000)]
     for _ in range(1_000):
         for kind, duration in crafted.STEP:
@@ -164,8 +154,7 @@ def test_start_up_is_no_time_of_steps(tmp_path: Path) -> None:
 def test_rows_that_a_killed_launcher_left_and_nobody_keeps_are_reckoned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    store = Store(tmp_path)
-    store.begin(["python", "train.py"], {"cores": 2})
+    store = crafted.begun(tmp_path)
     crafted.write(store.raw_dir, crafted.gone_pid(), steps=40_000)
     monkeypatch.setattr(follow, "MOST_ROWS", 1 << 10)
     monkeypatch.setattr(raw, "LIMIT", 1 << 13)
@@ -177,8 +166,7 @@ def test_rows_that_a_killed_launcher_left_and_nobody_keeps_are_reckoned(
 
 
 def test_a_diagnosis_without_steps_is_not_kept_once_steps_are_there(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.begin(["python", "train.py"], {"cores": 2})
+    store = crafted.begun(tmp_path)
     writer = crafted.write(store.raw_dir, crafted.own_pid(), steps=0, close=False)
     for number in range(2_000):  # much before the first step
         writer.row(r.SYNC, 1_000 + number, 1)

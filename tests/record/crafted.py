@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from hotloop.record import rows as r
+from hotloop.record.store import Store
 from hotloop.record.writer import Writer
 
 #: One training step of a plain loop: kind, duration in ns.
@@ -64,6 +65,21 @@ def write(
     if close:
         writer.close()
     return writer
+
+
+def begun(folder: Path) -> Store:
+    """A run folder of a command that goes on."""
+    store = Store(folder)
+    store.begin(["python", "train.py"], {"cores": 2})
+    return store
+
+
+def finished(folder: Path, *, end_ns: int = Ended.end_ns, steps: int = 5, **written: Any) -> Path:
+    """A run folder of one process that ended, with what ``write`` is given."""
+    store = begun(folder)
+    write(store.raw_dir, gone_pid(), steps=steps, **written)
+    store.finish(Ended(end_ns=end_ns))
+    return folder
 
 
 def own_pid() -> int:

@@ -14,7 +14,6 @@ import pytest
 from hotloop.record import rows as r
 from hotloop.record.read import open_recording
 from hotloop.record.recording import ROW_DTYPE
-from hotloop.record.store import Store
 
 #: One step of the synthetic run: kind, duration (ns), value, object, flags.
 STEP = (
@@ -45,8 +44,7 @@ print(examination.ranks[0].num_steps, int(peak) * 1024)
 
 def recorded(folder: Path, num_steps: int) -> Path:
     """The recording of a plain loop of so many steps of half a millisecond."""
-    store = Store(folder)
-    store.begin(["python", "train.py"], {"cores": 2})
+    store = crafted.begun(folder)
     pid = crafted.gone_pid()
     notes = [
         {"kind": "loader", "id": 1, "where": 0, "class": "DataLoader", "batch_size": 8, "num_workers": 0},

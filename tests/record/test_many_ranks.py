@@ -12,7 +12,6 @@ from hotloop.flow.examine import build_report, examine
 from hotloop.record import rows as r
 from hotloop.record.read import open_recording
 from hotloop.record.recording import Later
-from hotloop.record.store import Store
 from hotloop.report import json
 
 
@@ -20,8 +19,7 @@ from hotloop.report import json
 def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Three ranks of 200 steps, each with an iterator that only its row tells of."""
     folder = tmp_path_factory.mktemp("run")
-    store = Store(folder)
-    store.begin(["torchrun", "train.py"], {"cores": 2.0})
+    store = crafted.begun(folder)
     for rank in range(3):
         about = {"rank": rank, "world_size": 3, "argv": ["train.py"]}
         writer = crafted.write(store.raw_dir, crafted.gone_pid(), 1_000, steps=200, close=False, **about)
@@ -60,8 +58,7 @@ def test_of_many_ranks_those_that_stand_out_are_read_whole(
     for name, value in {"_WHOLE_ROWS": 0, "_GLIMPSE": 100, "_WHOLE_RANKS": 2}.items():
         monkeypatch.setattr(f"hotloop.flow.examine.{name}", value)
     monkeypatch.setattr("hotloop.record.schema.CHUNK_ROWS", 32)
-    store = Store(tmp_path / "run")
-    store.begin(["torchrun", "train.py"], {"cores": 2.0})
+    store = crafted.begun(tmp_path / "run")
     for rank in range(9):  # with pids that no process has
         crafted.write(store.raw_dir, 5_000_000 + rank, 1_000, steps=200, rank=rank, world_size=9)
     store.finish(crafted.Ended(start_ns=1_000))

@@ -38,12 +38,6 @@ def test_rows_come_back_as_written_and_reading_goes_on_where_it_stopped(tmp_path
     writer.close()
 
 
-def test_more_rows_than_one_window_of_the_writer(tmp_path: Path) -> None:
-    crafted.write(tmp_path, 5, steps=10_000)
-    found, _ = raw.read_rows(rows_of(tmp_path), 0, live=False)
-    assert len(found) == 40_000
-
-
 @pytest.mark.parametrize("live", [False, True])
 def test_rows_are_found_behind_a_piece_that_a_signal_handler_left_with_one(
     tmp_path: Path, live: bool
@@ -100,18 +94,6 @@ def test_notes_of_whole_lines_are_read_and_a_torn_one_waits_for_its_end(tmp_path
         file.write(b',"t":3}\n')
     notes, _, bad = raw.read_notes(path, at)
     assert ([note["note"] for note in notes], bad) == (["c"], 0)
-
-
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(cut=st.integers(0, 30 * ROW.size), live=st.booleans())
-def test_rows_cut_at_any_byte_are_the_whole_rows_before_the_cut(tmp_path: Path, cut: int, live: bool) -> None:
-    whole = b"".join(ROW.pack(i, 5, 0, 0, 0, 0, 0, 1 + i % 5) for i in range(30))
-    path = tmp_path / "1-1.rows"
-    path.write_bytes(whole[:cut])
-    found, at = raw.read_rows(path, 0, live=live)
-    num = max(0, cut // ROW.size - live)
-    assert found.tobytes() == whole[: num * ROW.size]
-    assert at == num * ROW.size
 
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

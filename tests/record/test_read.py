@@ -26,14 +26,6 @@ from hotloop.record.store import Store
 TESTS = Path(__file__).parent
 
 
-def finished(folder: Path, steps: int = 5) -> Path:
-    store = Store(folder)
-    store.begin(["python", "train.py"], {"cores": 2})
-    crafted.write(store.raw_dir, crafted.gone_pid(), steps=steps)
-    store.finish(crafted.Ended())
-    return folder
-
-
 def killed(folder: Path, *, take_in: bool = True, steps: int = 5) -> tuple[Path, int]:
     """A run whose launcher was killed: part of it in SQLite with its journal, the rest in raw files."""
     code = f"""
@@ -44,9 +36,7 @@ from time import perf_counter_ns
 import crafted
 from hotloop.record import rows as r
 from hotloop.record.fields import parse_note
-from hotloop.record.store import Store
-store = Store(Path({str(folder)!r}))
-store.begin(["python", "train.py"], {{"cores": 2}})
+store = crafted.begun(Path({str(folder)!r}))
 writer = crafted.write(store.raw_dir, os.getpid(), steps=600 if {take_in} else 0, close=False)
 if {take_in}:
     store.take_in()
@@ -67,7 +57,7 @@ def rows_of(recording: Recording) -> int:
 
 
 def test_a_finished_run_says_what_was_run_and_how_it_ended(tmp_path: Path) -> None:
-    recording = open_recording(finished(tmp_path))
+    recording = open_recording(crafted.finished(tmp_path))
     assert recording.command == ("python", "train.py")
     assert (recording.exit_code, recording.complete) == (0, True)
     assert recording.wall_s == pytest.approx(5.0, abs=1e-5)
@@ -85,7 +75,7 @@ def test_an_outer_row_comes_before_the_rows_inside_it(tmp_path: Path) -> None:
 
 
 def test_one_file_opens_alone(tmp_path: Path) -> None:
-    finished(tmp_path / "run")
+    crafted.finished(tmp_path / "run")
     alone = shutil.copy(tmp_path / "run" / "rank-0.sqlite", tmp_path / "sent.sqlite")
     assert rows_of(open_recording(Path(alone))) == 20
     assert rows_of(open_recording(tmp_path / "run" / "rank-0.sqlite")) == 20
@@ -112,8 +102,7 @@ def test_what_a_killed_launcher_left_is_read_every_time(tmp_path: Path, take_in:
 
 
 def test_a_run_that_goes_on_is_read_without_disturbing_it(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.begin(["python", "train.py"], {})
+    store = crafted.begun(tmp_path)
     writer = crafted.write(store.raw_dir, crafted.own_pid(), steps=600, close=False)
     store.take_in()
     for _ in range(3):
@@ -155,7 +144,7 @@ def test_raw_files_cut_at_any_byte_open(
 def test_a_file_cut_at_any_byte_opens_or_is_named(tmp_path: Path, cut: float) -> None:
     whole = tmp_path / "whole"
     if not whole.exists():
-        finished(whole, steps=3000)
+        crafted.finished(whole, steps=3000)
     data = (whole / "rank-0.sqlite").read_bytes()
     cut_file = tmp_path / "cut.sqlite"
     cut_file.write_bytes(data[: int(cut * len(data))])
@@ -180,7 +169,7 @@ def test_empty_foreign_and_missing_folders_are_named_with_a_way_out(tmp_path: Pa
 
 
 def test_a_newer_recording_says_upgrade(tmp_path: Path) -> None:
-    finished(tmp_path)
+    crafted.finished(tmp_path)
     run = json.loads((tmp_path / "run.json").read_text())
     (tmp_path / "run.json").write_text(json.dumps({**run, "schema": 99}))
     with pytest.raises(RecordingError, match="newer") as caught:
@@ -190,7 +179,7 @@ def test_a_newer_recording_says_upgrade(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", ["{", "[]", "", '{"schema": "x"}'])
 def test_a_damaged_run_file_is_named(tmp_path: Path, text: str) -> None:
-    finished(tmp_path)
+    crafted.finished(tmp_path)
     (tmp_path / "run.json").write_text(text)
     with pytest.raises(RecordingError, match=r"run\.json"):
         open_recording(tmp_path)
@@ -206,7 +195,7 @@ def test_a_file_that_was_only_begun_is_no_obstacle(tmp_path: Path) -> None:
 
 
 def test_one_damaged_rank_among_others_is_a_warning_and_alone_an_error(tmp_path: Path) -> None:
-    finished(tmp_path)
+    crafted.finished(tmp_path)
     (tmp_path / "rank-1.sqlite").write_bytes(b"junk" * 1000)
     recording = open_recording(tmp_path)
     assert rows_of(recording) == 20
@@ -217,7 +206,7 @@ def test_one_damaged_rank_among_others_is_a_warning_and_alone_an_error(tmp_path:
 
 
 def test_damaged_system_samples_are_a_warning_and_the_steps_remain(tmp_path: Path) -> None:
-    finished(tmp_path)
+    crafted.finished(tmp_path)
     (tmp_path / "system.sqlite").write_bytes(b"junk" * 1000)
     recording = open_recording(tmp_path)
     assert rows_of(recording) == 20
@@ -238,8 +227,7 @@ def test_rows_are_sorted_in_runs_as_they_would_be_at_once(late: list[int], at_on
 
 
 def test_iterators_that_were_not_noted_are_like_the_one_before_of_their_loader(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.begin(["python", "train.py"], {"cores": 2})
+    store = crafted.begun(tmp_path)
     writer = crafted.write(store.raw_dir, crafted.gone_pid(), close=False)
     for number, loader, batches in (
         (1, 1, 5),
@@ -268,7 +256,7 @@ def test_iterators_that_were_not_noted_are_like_the_one_before_of_their_loader(t
 
 @pytest.mark.parametrize("name", ["run.json", "rank-0.sqlite", "rank-0.sqlite-wal", "raw/5-5.rows"])
 def test_pipes_in_the_place_of_files_keep_nobody_waiting(tmp_path: Path, name: str) -> None:
-    finished(tmp_path)
+    crafted.finished(tmp_path)
     (tmp_path / name).unlink(missing_ok=True)
     (tmp_path / name).parent.mkdir(exist_ok=True)
     os.mkfifo(tmp_path / name)
@@ -308,7 +296,7 @@ def test_a_field_of_a_note_has_its_type_or_is_none(kind: str, data: st.DataObjec
 
 
 def test_a_field_of_the_run_that_is_damaged_is_a_warning(tmp_path: Path) -> None:
-    finished(tmp_path)
+    crafted.finished(tmp_path)
     run = json.loads((tmp_path / "run.json").read_text())
     spoiled = {"command": 7, "machine": {"cores": "many", "ram_bytes": 8}, "wall_s": [], "warnings": {}}
     (tmp_path / "run.json").write_text(json.dumps({**run, **spoiled}))
@@ -323,8 +311,7 @@ def test_a_field_of_the_run_that_is_damaged_is_a_warning(tmp_path: Path) -> None
 
 
 def test_workers_have_no_workers(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.begin(["python", "train.py"], {"cores": 2})
+    store = crafted.begun(tmp_path)
     crafted.write(store.raw_dir, 4_000_000, steps=3)
     for number in range(24):  # each that held those before it made 2^24 of them
         about = {"role": "worker", "ppid": 4_000_000, "parent_main_pid": 4_000_000}

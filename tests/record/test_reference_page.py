@@ -11,8 +11,6 @@ import crafted
 import numpy as np
 import pytest
 
-from hotloop.record.store import Store
-
 PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "recording.md").read_text(
     encoding="utf-8"
 )
@@ -21,8 +19,7 @@ PAGE = (Path(__file__).resolve().parents[2] / "docs" / "reference" / "recording.
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("run")
-    store = Store(path)
-    store.begin(["python", "train.py"], {})
+    store = crafted.begun(path)
     notes = [{"kind": "loader", "id": 1, "num_workers": 2, "batch_size": 8}]
     pid = crafted.gone_pid()
     crafted.write(store.raw_dir, pid, notes=notes)

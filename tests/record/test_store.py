@@ -12,13 +12,6 @@ import pytest
 from hotloop.errors import UsageError
 from hotloop.record import rows as r
 from hotloop.record.read import open_recording
-from hotloop.record.store import Store
-
-
-def begun(folder: Path) -> Store:
-    store = Store(folder)
-    store.begin(["python", "train.py"], {"cores": 2})
-    return store
 
 
 def query(path: Path, sql: str) -> list[tuple[object, ...]]:
@@ -29,7 +22,7 @@ def query(path: Path, sql: str) -> list[tuple[object, ...]]:
 
 
 def test_a_run_ends_as_plain_files_without_anything_raw(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     crafted.write(store.raw_dir, crafted.gone_pid(), steps=5)
     store.take_in()
     store.finish(crafted.Ended(exit_code=3, start_ns=1_000, end_ns=2_000_001_000))
@@ -41,7 +34,7 @@ def test_a_run_ends_as_plain_files_without_anything_raw(tmp_path: Path) -> None:
 
 
 def test_nothing_is_taken_twice_over_many_ticks_and_nothing_is_lost(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     writer = crafted.write(store.raw_dir, crafted.own_pid(), steps=0, close=False)
     at = 1_000
     for tick in range(30):
@@ -59,7 +52,7 @@ def test_nothing_is_taken_twice_over_many_ticks_and_nothing_is_lost(tmp_path: Pa
 
 
 def test_the_raw_files_of_a_process_go_as_soon_as_it_has_ended(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     main = crafted.write(store.raw_dir, crafted.own_pid(), steps=600, close=False)
     crafted.write(store.raw_dir, crafted.gone_pid(), 2_000, role="worker", ppid=crafted.own_pid(), steps=1)
     for _ in range(2):
@@ -74,7 +67,7 @@ def test_the_raw_files_of_a_process_go_as_soon_as_it_has_ended(tmp_path: Path) -
 
 
 def test_a_process_that_ends_quietly_after_the_last_tick_leaves_nothing_raw(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     process = subprocess.Popen(["sleep", "100"])
     crafted.write(store.raw_dir, process.pid, steps=600)
     for _ in range(3):
@@ -86,7 +79,7 @@ def test_a_process_that_ends_quietly_after_the_last_tick_leaves_nothing_raw(tmp_
 
 
 def test_a_process_whose_pid_means_nothing_here_is_followed_while_it_writes(tmp_path: Path) -> None:
-    store = begun(tmp_path)  # a container inside the command has pids of its own
+    store = crafted.begun(tmp_path)  # a container inside the command has pids of its own
     writer = crafted.write(store.raw_dir, crafted.gone_pid(), steps=600, close=False)
     for tick in range(4):
         store.take_in()
@@ -100,7 +93,7 @@ def test_a_process_whose_pid_means_nothing_here_is_followed_while_it_writes(tmp_
 
 
 def test_space_of_rows_already_stored_is_given_back_while_the_run_goes_on(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     writer = crafted.write(store.raw_dir, crafted.own_pid(), steps=40_000, close=False)
     (path,) = store.raw_dir.glob("*.rows")
     before = path.stat().st_blocks * 512
@@ -117,7 +110,7 @@ def test_space_of_rows_already_stored_is_given_back_while_the_run_goes_on(tmp_pa
 
 
 def test_the_commands_own_process_ends_when_the_launcher_saw_it_end(tmp_path: Path) -> None:
-    store, pid = begun(tmp_path), crafted.gone_pid()
+    store, pid = crafted.begun(tmp_path), crafted.gone_pid()
     crafted.write(store.raw_dir, pid)
     store.take_in()
     store.finish(crafted.Ended(pid=pid, end_ns=1 << 60))
@@ -125,7 +118,7 @@ def test_the_commands_own_process_ends_when_the_launcher_saw_it_end(tmp_path: Pa
 
 
 def test_two_training_processes_of_one_rank_get_two_files(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     for start in (1_000, 9_000_000_000):
         crafted.write(store.raw_dir, crafted.gone_pid(), start)
         store.take_in()
@@ -134,7 +127,7 @@ def test_two_training_processes_of_one_rank_get_two_files(tmp_path: Path) -> Non
 
 
 def test_an_agent_that_only_imported_torch_is_kept_apart_and_is_no_rank(tmp_path: Path) -> None:
-    store, agent = begun(tmp_path), crafted.gone_pid()
+    store, agent = crafted.begun(tmp_path), crafted.gone_pid()
     crafted.write(store.raw_dir, agent, steps=0, rows=[(r.SAMPLE, 5, 10), (r.LOG, 5, 10)])
     store.take_in()
     crafted.write(store.raw_dir, crafted.gone_pid(), 2_000, ppid=agent, rank=0)
@@ -147,7 +140,7 @@ def test_an_agent_that_only_imported_torch_is_kept_apart_and_is_no_rank(tmp_path
 
 
 def test_a_process_that_comes_to_work_late_ends_under_its_ranks_name(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     samples = [(r.SAMPLE, at, 10) for at in range(60_000)]  # more than is held back for a silent process
     writer = crafted.write(store.raw_dir, crafted.own_pid(), steps=0, rows=samples, close=False)
     store.take_in()
@@ -161,7 +154,7 @@ def test_a_process_that_comes_to_work_late_ends_under_its_ranks_name(tmp_path: P
 
 
 def test_traces_of_the_profiler_move_beside_the_report(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     crafted.write(store.raw_dir, crafted.gone_pid())
     (store.raw_dir / "7.trace.json").write_text("{}")
     store.finish(crafted.Ended())
@@ -169,7 +162,7 @@ def test_traces_of_the_profiler_move_beside_the_report(tmp_path: Path) -> None:
 
 
 def test_a_training_process_that_outlives_the_command_is_named(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     writer = crafted.write(store.raw_dir, crafted.own_pid(), close=False)
     assert store.living_pids == ()
     store.take_in()
@@ -184,14 +177,14 @@ def test_a_training_process_that_outlives_the_command_is_named(tmp_path: Path) -
 
 
 def test_facts_learned_later_are_part_of_the_machine(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     store.add_machine(gpus=[{"name": "g"}])
     store.finish(crafted.Ended())
     assert open_recording(tmp_path).machine == {"cores": 2, "gpus": [{"name": "g"}]}
 
 
 def test_system_samples_come_back_as_columns_in_seconds_since_the_start(tmp_path: Path) -> None:
-    store = begun(tmp_path)
+    store = crafted.begun(tmp_path)
     origin = json.loads((tmp_path / "run.json").read_text())["start_ns"]
     for tick in range(4):
         at = origin + 1_500_000 + tick * 500_000_000
@@ -209,5 +202,5 @@ def test_system_samples_come_back_as_columns_in_seconds_since_the_start(tmp_path
 def test_a_folder_that_cannot_be_made_is_named_with_a_way_out(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(UsageError, match="file") as caught:
-        begun(tmp_path / "file" / "run")
+        crafted.begun(tmp_path / "file" / "run")
     assert caught.value.hint and "--out" in caught.value.hint

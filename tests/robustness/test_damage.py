@@ -6,6 +6,7 @@ import gzip
 import json
 import os
 import shutil
+import subprocess
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,8 +14,6 @@ from typing import Any
 import pytest
 from tests.record import crafted
 from tests.running import hotloop
-
-from hotloop.record.store import Store
 
 SECONDS = 20
 READERS = ("report it", "memory it", "plan it", "audit --run it")
@@ -109,9 +108,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
         instead("raw/999999999999999999-5.notes", text('{"note":"process","pid":1}\n')),
         READERS[:1],
     ),
-    "no fifo": (instead("run.json", os.mkfifo), READERS[:1]),
     "no device": (instead("run.json", to("/dev/zero")), READERS[:1]),
-    "rows of a fifo": (instead("raw/5-5.rows", os.mkfifo), READERS[:1]),
     "a database that is a device": (instead("rank-0.sqlite", to("/dev/zero")), READERS[:1]),
     "deep json": (instead("run.json", text("[" * 100_000)), READERS[:1]),
     "links to each other": (loops, ("audit it",)),
@@ -150,12 +147,7 @@ DAMAGE: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("whole") / "it"
-    store = Store(folder)
-    store.begin(["python", "train.py"], {"cpu_count": 2})
-    crafted.write(store.raw_dir, crafted.gone_pid(), steps=300)
-    store.finish(crafted.Ended())
-    return folder
+    return crafted.finished(tmp_path_factory.mktemp("whole") / "it", steps=300)
 
 
 @pytest.mark.parametrize("name", DAMAGE)
@@ -173,6 +165,4 @@ def test_damage_ends_in_words(name: str, whole: Path, tmp_path: Path) -> None:
             )
     finally:
         if name == "deep folders":
-            import subprocess
-
             subprocess.run(["rm", "-rf", str(tmp_path / "it")], check=True)
