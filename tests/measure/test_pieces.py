@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import sys
 from dataclasses import replace
+from functools import cache
 
 import numpy as np
 import pytest
-from tests.scenarios.loops import SCENARIOS, Scenario, epochs_with_evaluation, plain
+from tests.scenarios.loops import SCENARIOS, epochs_with_evaluation, plain
 
 from hotloop.measure import measure
 from hotloop.measure.steps import Steps
@@ -24,14 +25,15 @@ LONG = {
 }
 
 
-def both(scenario: Scenario) -> tuple[Steps, Steps]:
-    process = scenario.process
+@cache
+def both(name: str) -> tuple[Steps, Steps]:
+    process = LONG[name]().process
     return measure(process), measure(process, at_once=len(process.rows) // 3)
 
 
 @pytest.mark.parametrize("name", LONG)
 def test_steps_and_phases_are_the_same(name: str) -> None:
-    whole, parts = both(LONG[name]())
+    whole, parts = both(name)
     np.testing.assert_array_equal(parts.start_s, whole.start_s)
     np.testing.assert_array_equal(parts.end_s, whole.end_s)
     np.testing.assert_array_equal(parts.samples, whole.samples)
@@ -44,7 +46,7 @@ def test_steps_and_phases_are_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("name", LONG)
 def test_all_time_is_in_the_totals_once(name: str) -> None:
-    whole, parts = both(LONG[name]())
+    whole, parts = both(name)
     assert parts.wall_s == whole.wall_s
     assert parts.span == whole.span
     assert sum(parts.totals.values()) + parts.unaccounted_s == pytest.approx(parts.wall_s, rel=1e-9)
@@ -54,7 +56,7 @@ def test_all_time_is_in_the_totals_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", LONG)
 def test_what_is_counted_is_counted_once(name: str) -> None:
-    whole, parts = both(LONG[name]())
+    whole, parts = both(name)
     assert parts.num_updates == whole.num_updates
     assert parts.num_epochs == whole.num_epochs
     assert parts.evaluations == whole.evaluations
@@ -72,7 +74,7 @@ def test_what_is_counted_is_counted_once(name: str) -> None:
 
 @pytest.mark.parametrize("name", LONG)
 def test_loaders_are_the_same(name: str) -> None:
-    whole, parts = both(LONG[name]())
+    whole, parts = both(name)
     assert [one.id for one in parts.loaders] == [one.id for one in whole.loaders]
     for one, other in zip(parts.loaders, whole.loaders, strict=True):
         assert (one.role, one.num_batches, one.num_iterators) == (
@@ -98,7 +100,7 @@ def test_loaders_are_the_same(name: str) -> None:
 def test_a_long_run_is_cut_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
     made, known = [], measuring._measure
     monkeypatch.setattr(measuring, "_measure", lambda piece, *rest: made.append(piece) or known(piece, *rest))
-    both(LONG["many epochs"]())
+    both.__wrapped__("many epochs")
     assert len(made) >= 3
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
+from tests.measure.test_properties import holds
 from tests.scenarios.loops import SCENARIOS
 
 from hotloop.measure import measure
@@ -19,13 +19,5 @@ def test_scenario_is_measured_as_built(name):
         assert steps.num_updates == scenario.num_updates
     for phase, milliseconds in scenario.span_ms.items():
         assert steps.span_totals[phase] * 1e3 == pytest.approx(milliseconds, rel=0.06, abs=2), phase
-
-
-@pytest.mark.parametrize("name", SCENARIOS)
-def test_every_second_is_in_one_phase(name):
-    steps = measure(SCENARIOS[name]().process)
-    assert (steps.phases >= 0).all()
-    np.testing.assert_allclose(steps.phases.sum(axis=1), steps.end_s - steps.start_s, rtol=1e-9, atol=1e-12)
-    assert sum(steps.totals.values()) + steps.unaccounted_s == pytest.approx(steps.wall_s, rel=1e-9)
-    assert sum(steps.span_totals.values()) == pytest.approx(steps.span_s, rel=1e-9)
+    holds(steps)
     assert steps.unaccounted_s <= 0.02
