@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
+import gc
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from multiprocessing import active_children
 
 import psutil
+import pytest
 
 
 def running() -> set[int]:
     """Pids of child processes that run, multiprocessing's own helper left out."""
     active_children()  # reaps
     return {child.pid for child in psutil.Process().children() if _runs(child)}
+
+
+@pytest.fixture(autouse=True)
+def nothing_is_left() -> Iterator[None]:
+    own = running()
+    yield
+    gc.collect()
+    wait_until(lambda: running() <= own)
 
 
 def _runs(child: psutil.Process) -> bool:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gc
 import resource
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +10,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from leftovers import running, wait_until
+from leftovers import nothing_is_left, running, wait_until  # noqa: F401 - a fixture
 from loader_datasets import Everything, Stream, assert_same
 from torch.utils.data import DataLoader, Dataset, RandomSampler, TensorDataset
 
@@ -60,19 +58,6 @@ class Numbers(Dataset[Any]):
         return {"int": index, "row": torch.full((300,), index)}
 
 
-def num_running() -> int:
-    """Child processes that run."""
-    return len(running())
-
-
-@pytest.fixture(autouse=True)
-def _nothing_is_left() -> Iterator[None]:
-    before = num_running()
-    yield
-    gc.collect()
-    wait_until(lambda: num_running() <= before)
-
-
 some_settings = st.one_of(
     st.builds(Setting, st.just("process"), st.integers(1, 4), st.integers(1, 3)), st.just(INLINE)
 )
@@ -103,12 +88,12 @@ def test_order_and_content_whatever_is_wanted_and_when(
 def test_workers_are_added_and_ended_while_it_runs() -> None:
     sizer = Scripted((10, Setting("process", 4, 1)), (30, Setting("process", 2, 1)))
     loader = scripted(Numbers(400), sizer, batch_size=4)
-    before = num_running()
+    before = len(running())
     seen = []
     for number, _ in enumerate(loader):
-        seen.append(num_running() - before)
+        seen.append(len(running()) - before)
         if number == 90:
-            wait_until(lambda: num_running() - before == 2)
+            wait_until(lambda: len(running()) - before == 2)
     assert seen[0] == 1
     assert max(seen) == 4
     assert {fed.num_workers for fed in sizer.fed} >= {1, 2}

@@ -17,15 +17,15 @@ from typing import Any
 
 import pytest
 from bake_datasets import Images, Killed, Telling
+from cache_samples import in_child, status_of
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from test_bake import MEMORY, contents, described
+from tests.running import SRC
 
 from hotloop.feed import Baked, BakeError, DamagedBakeError, bake
 from hotloop.feed.baking import crew as parts
 from hotloop.feed.baking import folder as folders
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 
 @pytest.fixture
@@ -33,27 +33,6 @@ def place() -> Iterator[Path]:
     """A folder in memory: syncing costs nothing there."""
     with tempfile.TemporaryDirectory(dir=MEMORY) as folder:
         yield Path(folder)
-
-
-def forked(function: Callable[[], Any], *, own_session: bool = False) -> int:
-    """Run a function in a forked process; its pid."""
-    pid = os.fork()
-    if pid:
-        return pid
-    code = 1
-    try:
-        if own_session:
-            os.setsid()
-        with contextlib.suppress(BakeError):
-            function()
-            code = 0
-    finally:
-        os._exit(code)
-
-
-def exit_of(pid: int) -> int:
-    """The exit code of a child, or minus the signal that ended it."""
-    return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
 
 
 def kill_at_event(number: int, work: Callable[[], Any]) -> None:
@@ -88,7 +67,7 @@ def kill_everywhere(work: Callable[[], Any], after: Callable[[], None]) -> int:
     """Kill ``work`` before each of its file operations in turn; the number of kills."""
     number = 1
     while True:
-        code = exit_of(forked(lambda number=number: kill_at_event(number, work)))  # type: ignore[misc]
+        code = status_of(in_child(lambda number=number: kill_at_event(number, work)))  # type: ignore[misc]
         if code == 0:
             return number - 1
         assert code == -signal.SIGKILL
@@ -152,11 +131,11 @@ def test_killed_with_its_workers_it_goes_on_where_it_was(place: Path, at: int, g
     told, tell = os.pipe()
     wait, go_on = os.pipe()
     dataset = Telling(at, tell, wait)
-    pid = forked(lambda: bake(dataset, out, num_workers=2), own_session=True)
+    pid = in_child(lambda: (os.setsid(), bake(dataset, out, num_workers=2)))
     worker = os.pidfd_open(int.from_bytes(os.read(told, 4), "little"))
     kept = whole_parts(out)
     (os.killpg if group else os.kill)(pid, signal.SIGKILL)
-    assert exit_of(pid) == -signal.SIGKILL
+    assert status_of(pid) == -signal.SIGKILL
     os.write(go_on, b"....")  # what was not killed goes on, and finds that its parent is gone
     baked = bake(dataset, out, num_workers=0)
     assert whole_parts(out) == 0
@@ -182,7 +161,7 @@ def test_of_two_jobs_one_works_and_the_other_says_that_it_waits(place: Path) -> 
     wait, go_on = os.pipe()
     words, say = os.pipe()
     dataset = Telling(40, tell, wait)
-    first = forked(lambda: bake(dataset, out, num_workers=1))
+    first = in_child(lambda: bake(dataset, out, num_workers=1))
     os.read(told, 4)
 
     def wait_and_open() -> None:
@@ -192,10 +171,10 @@ def test_of_two_jobs_one_works_and_the_other_says_that_it_waits(place: Path) -> 
         parts.write_part = None  # type: ignore[assignment]
         bake(counting, out, num_workers=0)
 
-    second = forked(wait_and_open)
+    second = in_child(wait_and_open)
     assert b"another process bakes" in os.read(words, 4096)
     os.write(go_on, b".")
-    assert (exit_of(first), exit_of(second)) == (0, 0)
+    assert (status_of(first), status_of(second)) == (0, 0)
     assert len(Baked(out, verify="full")) == 96
     for descriptor in (told, tell, wait, go_on, words, say):
         os.close(descriptor)

@@ -19,23 +19,14 @@ from typing import Any
 import psutil
 import pytest
 import torch
-from leftovers import running, wait_until
+from leftovers import nothing_is_left  # noqa: F401 - a fixture
 from loader_datasets import Everything, Large
+from tests.running import SRC
 from torch.utils.data import Dataset
 
 from hotloop.feed import Loader, WorkerError
 
-SRC = Path(__file__).resolve().parents[2] / "src"
-
 pytestmark = pytest.mark.filterwarnings("ignore:This DataLoader will create:UserWarning")
-
-
-@pytest.fixture(autouse=True)
-def _no_process_is_left() -> Any:
-    own = running()
-    yield
-    gc.collect()
-    wait_until(lambda: running() <= own)
 
 
 class Breaks(Dataset[Any]):
