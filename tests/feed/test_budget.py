@@ -77,6 +77,8 @@ def test_cgroup_v1(machine: Machine, inside: bool) -> None:
     machine.write(f"{cpu}/cpu.cfs_period_us", "100000\n")
     assert budget.usable_memory_bytes(root=machine.root) == 12 * GIB
     assert budget.usable_cores(root=machine.root, world=1) == 0.5
+    machine.write(f"{cpu}/cpu.cfs_quota_us", "-1\n")  # no quota
+    assert budget.usable_cores(root=machine.root, world=1) >= 1
 
 
 def test_cores_are_bounded_by_the_quota_of_any_ancestor(machine: Machine) -> None:

@@ -20,25 +20,6 @@ def test_facts_are_plain_json_and_name_the_parts_the_rules_read() -> None:
     assert isinstance(found["gpus"], list)
 
 
-@pytest.mark.parametrize(
-    ("files", "cores"),
-    [
-        ({"cpu.max": "150000 100000"}, 1.5),
-        ({"cpu.max": "max 100000"}, None),
-        ({"cpu.cfs_quota_us": "50000", "cpu.cfs_period_us": "100000"}, 0.5),
-        ({"cpu.cfs_quota_us": "-1", "cpu.cfs_period_us": "100000"}, None),
-        ({}, None),
-    ],
-)
-def test_quotas_of_both_cgroup_versions(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], cores: float | None
-) -> None:
-    for name, text in files.items():
-        (tmp_path / name).write_text(text + "\n")
-    monkeypatch.setattr(cgroups, "folders", lambda controller, root: [tmp_path / "none", tmp_path])
-    assert cgroups.cpu_quota() == cores
-
-
 def test_the_tightest_memory_limit_counts_and_no_limit_is_none(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
