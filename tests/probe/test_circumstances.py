@@ -55,19 +55,6 @@ except BaseException as error: print(type(error).__name__, error); raise
     assert len(done.of("loss")) == 9 or len(done.of("loss")) == 8
 
 
-def test_a_failing_observer_is_switched_off_and_said_once(tmp_path: Path) -> None:
-    body = """
-from hotloop.probe.install import current
-current().modules._known = None
-train(DataLoader(data, batch_size=16)); print("trained")
-"""
-    done = run(body, tmp_path)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "trained\n", "")
-    assert [note["observer"] for note in done.notes["disabled"]] == ["observers.modules"]
-    assert "modules.py" in done.notes["disabled"][0]["place"]
-    assert len(done.of("forward")) == 0 and len(done.of("backward")) == 4
-
-
 def test_an_exception_ends_the_run_as_it_would(tmp_path: Path) -> None:
     body = """
 class Broken(torch.nn.Module):

@@ -281,6 +281,7 @@ def test_an_observer_that_fails_is_switched_off_and_training_goes_on(pure: str, 
     assert (run.stdout, run.stderr) == ("through\n", "")
     [note] = run.notes["disabled"]
     assert note["observer"] == "observers.modules" and note["error"] == "LookupError: not now"
+    assert note["place"]
     assert (len(run.of("forward")), len(run.of("backward")), len(run.of("optimizer"))) == (2, 4, 4)
 
 

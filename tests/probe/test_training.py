@@ -157,34 +157,6 @@ def test_notes_describe_the_objects(observed: Observed) -> None:
     assert len(observed.with_role("worker")) == 4
 
 
-POSTS = """
-import http.client, http.server, threading, torch
-class Sink(http.server.BaseHTTPRequestHandler):
-    def do_POST(self):
-        self.rfile.read(int(self.headers["Content-Length"]))
-        self.send_response(204)
-        self.end_headers()
-    def log_message(self, *args):
-        pass
-server = http.server.HTTPServer(("127.0.0.1", 0), Sink)
-threading.Thread(target=server.serve_forever, daemon=True).start()
-net = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
-for step in range(5):
-    net(torch.ones(2, 4)).square().mean().backward()
-    optimizer.step()
-    connection = http.client.HTTPConnection("127.0.0.1", server.server_port)
-    connection.request("POST", "/", b"{}")
-    print(connection.getresponse().status)
-"""
-
-
-def test_a_request_to_an_http_server_is_not_recorded_as_serving_one(tmp_path: Path) -> None:
-    observed = run_observed(POSTS, folder=tmp_path)
-    assert observed.stdout.split() == ["204"] * 5, observed.stderr
-    assert observed.of("socket") == []
-
-
 FRAMEWORK = """
 from torch.utils.data import DataLoader
 
