@@ -12,11 +12,11 @@ import pytest
 from audit_examples import ALL, bad
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.running import hotloop
 
 from hotloop.audit.audit import Audit, audit
 from hotloop.audit.program import Machine
 from hotloop.audit.render import as_github, as_json, as_sarif
-from hotloop.errors import UsageError
 from hotloop.report import audit as text
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -221,7 +221,7 @@ def test_a_file_name_that_is_not_text_can_be_shown(tmp_path: Path) -> None:
     Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.py")).write_text(
         STEP.format(line="torch.cuda.empty_cache()")
     )
-    done = hotloop("--json", ".", cwd=tmp_path)
+    done = hotloop("audit", "--json", ".", folder=tmp_path)
     assert {finding["file"] for finding in json.loads(done.stdout)["findings"]} == {"\\xff.py"}
 
 
@@ -229,11 +229,6 @@ def test_expressions_of_thousands_of_terms_are_no_trouble(tmp_path: Path) -> Non
     line = "if " + " + ".join(["loss"] * 900) + " > 1:\n            print(loss)"
     done = audited(tmp_path, a=STEP.format(line=line))
     assert (done.num_files, done.skipped) == (1, [])
-
-
-def test_a_missing_path_is_the_users_mistake(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="does not exist"):
-        audit([tmp_path / "nowhere"])
 
 
 @pytest.mark.parametrize(
@@ -359,27 +354,20 @@ def test_any_mixture_of_lines_is_audited_without_an_error(
         render(done)
 
 
-def hotloop(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, "-m", "hotloop", "audit", *arguments]
-    return subprocess.run(
-        command, capture_output=True, text=True, cwd=cwd, env={"PYTHONPATH": str(ROOT / "src")}, check=False
-    )
-
-
 def test_the_command_line_and_its_exit_codes(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(bad("memory/empty-cache-in-step"))
-    plain = hotloop("train.py", cwd=tmp_path)
+    plain = hotloop("audit", "train.py", folder=tmp_path)
     assert plain.returncode == 0
     assert "medium  memory/empty-cache-in-step  train.py:14" in plain.stdout
     assert "\x1b" not in plain.stdout
-    assert hotloop("--fail-on", "medium", cwd=tmp_path).returncode == 1
-    assert hotloop("--fail-on", "high", cwd=tmp_path).returncode == 0
-    assert hotloop("nowhere", cwd=tmp_path).returncode == 2
-    assert hotloop("--cores", "none", cwd=tmp_path).returncode == 2
-    written = hotloop("--json", "--sarif", "out.sarif", cwd=tmp_path)
+    assert hotloop("audit", "--fail-on", "medium", folder=tmp_path).returncode == 1
+    assert hotloop("audit", "--fail-on", "high", folder=tmp_path).returncode == 0
+    assert hotloop("audit", "nowhere", folder=tmp_path).returncode == 2
+    assert hotloop("audit", "--cores", "none", folder=tmp_path).returncode == 2
+    written = hotloop("audit", "--json", "--sarif", "out.sarif", folder=tmp_path)
     assert json.loads(written.stdout)["findings"]
     assert json.loads((tmp_path / "out.sarif").read_text())["runs"]
-    unwritable = hotloop("--sarif", "no/such/folder/out.sarif", cwd=tmp_path)
+    unwritable = hotloop("audit", "--sarif", "no/such/folder/out.sarif", folder=tmp_path)
     assert unwritable.returncode == 2
     assert "Traceback" not in unwritable.stderr
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 from pathlib import Path
+
+from tests.running import hotloop
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -17,12 +17,5 @@ def test_the_guide_shows_what_the_audit_prints(tmp_path: Path) -> None:
     assert script is not None
     assert shown is not None
     (tmp_path / "train.py").write_text(script[1])
-    done = subprocess.run(
-        [sys.executable, "-m", "hotloop", "audit", *shown[1].split()],
-        capture_output=True,
-        text=True,
-        cwd=tmp_path,
-        env={"PYTHONPATH": str(ROOT / "src")},
-        check=True,
-    )
-    assert done.stdout == shown[2]
+    done = hotloop("audit", *shown[1].split(), folder=tmp_path)
+    assert (done.returncode, done.stdout) == (0, shown[2])

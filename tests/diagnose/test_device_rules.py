@@ -154,17 +154,15 @@ def test_tf32_off_only_where_float32_products_are_the_work() -> None:
 CONV = {**NET, "has_conv": True, "conv_ndim": 2, "channels_last": False}
 
 
-def batches(*shapes: list[int]) -> dict[str, Any]:
-    return {"batch": [{"fields": [{"path": "x", "shape": shape}]} for shape in shapes]}
+def shapes(*of: list[int]) -> dict[str, Any]:
+    return {"batch": [{"loader": 1, "fields": [{"path": "0", "shape": shape}]} for shape in of]}
 
 
 def test_cudnn_benchmark_needs_one_shape() -> None:
     measured = on_device(facts={"modules": [CONV]})
-    same = batches([32, 3, 64, 64], [32, 3, 64, 64], [7, 3, 64, 64])
+    same = shapes([32, 3, 64, 64], [32, 3, 64, 64], [7, 3, 64, 64])
     assert "device/cudnn-benchmark-off" in found(measured, notes=same)
-    assert "device/cudnn-benchmark-off" not in found(
-        measured, notes=batches([32, 3, 64, 64], [32, 3, 80, 64])
-    )
+    assert "device/cudnn-benchmark-off" not in found(measured, notes=shapes([32, 3, 64, 64], [32, 3, 80, 64]))
     assert "device/cudnn-benchmark-off" not in found(measured)  # no batch was noted
 
 
@@ -179,7 +177,7 @@ def test_channels_last_is_for_half_precision_convolutions() -> None:
 
 def test_deterministic_algorithms_take_the_place_of_benchmarking() -> None:
     measured = on_device(facts={"modules": [CONV], "torch": {**FLAGS, "deterministic_algorithms": True}})
-    items = found(measured, notes=batches([32, 3, 64, 64]))
+    items = found(measured, notes=shapes([32, 3, 64, 64]))
     assert "device/deterministic-on" in items
     assert "device/cudnn-benchmark-off" not in items
 
@@ -342,10 +340,6 @@ def sized(seconds_of_16: float, *, last: int = 16, epochs: int = 12) -> Steps:
     size = np.tile([64.0] * 5 + [float(last)], epochs)
     use = loader(settings={"batch_size": 64})
     return steps({"forward": seconds}, num_steps=6 * epochs, samples=size, loaders=(use,))
-
-
-def shapes(*of: list[int]) -> dict[str, Any]:
-    return {"batch": [{"loader": 1, "fields": [{"path": "0", "shape": shape}]} for shape in of]}
 
 
 def test_a_batch_past_the_knee_is_told_by_the_last_batch_of_each_epoch() -> None:

@@ -35,8 +35,3 @@ def test_the_snippets_and_the_session_run(tmp_path: Path) -> None:
     error = re.search(r"what the dataset was before: (.*)", text)
     assert error is not None
     assert error[1] in stale.stderr
-
-
-def test_the_pages_it_names_are_there() -> None:
-    for target in re.findall(r"\]\(([^)#]+)\)", GUIDE.read_text()):
-        assert (GUIDE.parent / target).exists(), target

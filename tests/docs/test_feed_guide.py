@@ -42,9 +42,3 @@ def test_the_snippets_run(page: Path, tmp_path: Path) -> None:
 def test_the_feeding_guide_runs_and_names_the_dead_key(tmp_path: Path) -> None:
     said = run(PAGES[0], tmp_path)
     assert "PREFETCH_FACTORS is no setting of feeding; did you mean PREFETCH_FACTOR?" in said
-
-
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
-def test_the_pages_it_names_are_there(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", page.read_text()):
-        assert (page.parent / target).exists(), target

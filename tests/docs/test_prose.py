@@ -66,6 +66,12 @@ def test_a_page_is_plain(path: Path) -> None:
         assert not faults(path)
 
 
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_pages_it_names_are_there(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+        assert (path.parent / target).exists(), target
+
+
 @pytest.mark.parametrize(
     ("page", "words"),
     [("docs/guides/fix.md", 1500), ("docs/guides/tune.md", 1200), ("docs/guides/what-if.md", 1200),

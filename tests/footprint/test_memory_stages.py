@@ -17,15 +17,6 @@ def video(**fields: int) -> Dataset:
     return Dataset(stages=stages, num_samples=2222, num_workers=36, num_ranks=3, **fields)
 
 
-def test_the_guides_frame_dataset_and_worst_case() -> None:
-    live, stored = video().stages
-    assert f"{live.sample_bytes / 2**20:.2f}" == "133.59"
-    assert f"{live.sample_bytes * 2222 / 2**30:.0f}" == "290"
-    assert video().num_processes == 108
-    assert f"{live.sample_bytes * 2222 * 108 / 2**40:.0f}" == "31"
-    assert f"{stored.sample_bytes * 2222 / GB:.1f}" == "17.9"
-
-
 @pytest.mark.parametrize(
     ("text", "num_bytes"),
     [

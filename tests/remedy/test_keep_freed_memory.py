@@ -64,7 +64,3 @@ def test_what_the_environment_chose_stays(tmp_path: Path, monkeypatch: pytest.Mo
 )
 def test_who_chooses_the_heap(environ: dict[str, str], words: str) -> None:
     assert heap_chosen(environ) == words
-
-
-def test_it_is_exact() -> None:
-    assert catalogue.get(NAME).effect == "exact"
