@@ -6,40 +6,18 @@ import json
 import shlex
 import sys
 from pathlib import Path
-from textwrap import dedent
 from typing import Any
 
 import pytest
 from tests.running import hotloop
+from tests.waiting import waiting
 
 from hotloop import load
 from hotloop.flow import brief as brief_of
 from hotloop.flow.brief import brief
 from hotloop.report.html import brief as render
 
-SCRIPT = dedent(
-    """
-    import time, torch
-    from torch.utils.data import DataLoader, Dataset
-
-    class Slow(Dataset):
-        def __len__(self):
-            return 128
-        def __getitem__(self, i):
-            time.sleep(0.02)
-            return torch.full((8,), i / 128), torch.tensor([i / 128])
-
-    torch.manual_seed(0)
-    torch.set_num_threads(1)
-    model = torch.nn.Linear(8, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    for x, y in DataLoader(Slow(), batch_size=2, shuffle=True):
-        loss = (model(x) - y).square().mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    """
-)
+SCRIPT = waiting(128, 0.02)
 
 
 def test_a_program_reads_a_run_as_the_report_says_it(project: Path) -> None:
@@ -68,8 +46,7 @@ def found(project: Path) -> dict[str, Any]:
 
 
 def test_a_brief_of_random_samples_names_no_cache(tmp_path: Path) -> None:
-    text = SCRIPT.replace("(8,), i / 128)", "(8,), i / 128) + torch.randn(8)").replace("128\n", "40\n", 1)
-    (tmp_path / "train.py").write_text(text)
+    (tmp_path / "train.py").write_text(waiting(40, 0.02, draws=True))
     hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=tmp_path)
     document = brief(tmp_path / "run", "input/slow-sample")
     assert "cache-samples" not in [one["id"] for one in document["remedies"]]

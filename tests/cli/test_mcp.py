@@ -17,6 +17,7 @@ from typing import Any
 import anyio
 import pytest
 from tests.running import SRC
+from tests.waiting import waiting
 
 from hotloop.cli.main import parser_of
 from hotloop.findings.pages import named
@@ -26,24 +27,7 @@ mcp = pytest.importorskip("mcp")
 from mcp.client.client import Client  # noqa: E402
 from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
 
-SCRIPT = """
-import time, torch
-class Data(torch.utils.data.Dataset):
-    def __len__(self): return 160
-    def __getitem__(self, index):
-        time.sleep(0.004)
-        return torch.full((8,), index / 160), torch.tensor([1.0])
-if __name__ == "__main__":
-    torch.manual_seed(0)
-    model = torch.nn.Linear(8, 1)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-    loader = torch.utils.data.DataLoader(Data(), batch_size=8)
-    for inputs, targets in loader:
-        loss = ((model(inputs) - targets) ** 2).mean()
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-"""
+SCRIPT = waiting(160, 0.004, batch_size=8)
 SLEEPING = """
 import os, time
 with open("pid", "w") as file:
@@ -82,7 +66,7 @@ def test_an_agent_diagnoses_writes_the_recipe_and_proves_it(tmp_path: Path) -> N
         assert base["bottleneck"] == "input" and base["run_folder"] == str(tmp_path / "hotloop-runs" / "base")
         (at,) = (i for i, one in enumerate(base["findings"], 1) if one["id"] == "input/single-process")
         brief = await call(client, "brief", run="base", finding=str(at))
-        assert "num_workers=" in brief and "batch_size=8)" in brief
+        assert "num_workers=" in brief and "batch_size=8, " in brief
 
         copy = tmp_path / "copy"  # the agent: it writes the recipe into a copy
         copy.mkdir()

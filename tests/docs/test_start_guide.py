@@ -10,23 +10,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from tests.waiting import waiting
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs/guides/start.md").read_text()
 ROWS = dict(re.findall(r"^\| ([^|]+?) \| `(hotloop run [^`]+)`", GUIDE, flags=re.M))
 
-SCRIPT = """
-import sys
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-net = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
-for epoch in range(3):
-    for (x,) in DataLoader(TensorDataset(torch.ones(256, 8)), batch_size=8):
-        net(x).mean().backward()
-        optimizer.step()
-        optimizer.zero_grad()
-"""
+SCRIPT = waiting(192, 0)
 
 
 @pytest.mark.parametrize(

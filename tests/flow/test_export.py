@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from tests.waiting import waiting
 
 from hotloop.cli.main import main
 from hotloop.errors import UsageError
@@ -19,18 +20,7 @@ from hotloop.flow.export import _MOST_WAITING, Live, Prometheus, export, made
 from hotloop.flow.metrics import METRICS, Point
 from hotloop.flow.observe import new_run_folder, observe
 
-SCRIPT = """
-import time, torch
-from torch.utils.data import DataLoader, TensorDataset
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-for (batch,) in DataLoader(TensorDataset(torch.ones(1600, 4)), batch_size=16):
-    loss = model(batch).square().mean()
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    time.sleep(0.015)
-"""
+SCRIPT = waiting(1600, 0.001, batch_size=16)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,8 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.running import hotloop
+from tests.running import SRC, hotloop
+from tests.waiting import waiting
 
 from hotloop.flow.examine import examine, read
 from hotloop.flow.observe import new_run_folder, observe
@@ -18,29 +19,7 @@ from hotloop.flow.tune import draws
 from hotloop.launch.guard import Guard, free_memory
 from hotloop.launch.throwaway import Refused, prepare
 
-SRC = Path(__file__).resolve().parents[2] / "src"
-
-SCRIPT = """
-import sys, time, torch
-from torch.utils.data import DataLoader, Dataset
-
-class Slow(Dataset):
-    def __len__(self):
-        return 64
-    def __getitem__(self, i):
-        time.sleep(0.03)
-        return torch.full((8,), i / 96) + torch.randn(8), torch.tensor([i / 96])
-
-torch.manual_seed(0)
-torch.set_num_threads(1)
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-loader = DataLoader(Slow(), batch_size=2, shuffle=True)
-for x, y in loader:
-    loss = (model(x) - y).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+SCRIPT = f"""{waiting(64, 0.03, draws=True)}
     with open("train.log", "a") as log:
         log.write("a step\\n")
 torch.save(model.state_dict(), "model.pt")
@@ -155,7 +134,7 @@ def test_bad_input_leaves_nothing_behind(project: Path, words: list[str], told: 
 
 
 def test_a_run_that_hangs_is_ended_with_all_its_processes() -> None:
-    run = waiting("import subprocess; subprocess.Popen(['sleep', '600'])")
+    run = begun("import subprocess; subprocess.Popen(['sleep', '600'])")
     guard = Guard(timeout_s=0.0)
     while not guard.why:
         guard.look(run.pid)
@@ -166,7 +145,7 @@ def test_a_run_that_hangs_is_ended_with_all_its_processes() -> None:
 
 
 def test_a_slow_start_is_not_interrupted_before_it_shows_steps() -> None:
-    run, guard = waiting(), Guard(timeout_s=600.0, stop_s=0.0)
+    run, guard = begun(), Guard(timeout_s=600.0, stop_s=0.0)
     guard.look(run.pid)
     assert not guard.stopped and run.poll() is None
     guard.steps = 1
@@ -177,7 +156,7 @@ def test_a_slow_start_is_not_interrupted_before_it_shows_steps() -> None:
 
 
 def test_a_run_over_its_memory_is_ended_with_the_reason() -> None:
-    run, guard = waiting(), Guard(timeout_s=600.0, most_bytes=1e6)
+    run, guard = begun(), Guard(timeout_s=600.0, most_bytes=1e6)
     while not guard.why:
         guard.look(run.pid)
     assert run.wait(60) == -9
@@ -187,7 +166,7 @@ def test_a_run_over_its_memory_is_ended_with_the_reason() -> None:
     assert 0 < free < total
 
 
-def waiting(first: str = "") -> subprocess.Popen[str]:
+def begun(first: str = "") -> subprocess.Popen[str]:
     """A process that has begun and does not end."""
     code = f"{first}\nimport sys; print(flush=True); sys.stdin.read()"
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
@@ -197,16 +176,8 @@ def waiting(first: str = "") -> subprocess.Popen[str]:
     return run
 
 
-EVALUATES = """
-import time, torch
-from torch.utils.data import DataLoader, Dataset
-
-class Slow(Dataset):
-    def __len__(self):
-        return 72
-    def __getitem__(self, i):
-        time.sleep(0.015)
-        return torch.full((8,), i / 96), torch.tensor([i / 96])
+EVALUATES = f"""
+step = 0
 
 def evaluate(model):
     model.eval()
@@ -215,17 +186,7 @@ def evaluate(model):
             time.sleep(0.03)
             model(torch.zeros(4, 8))
     model.train()
-
-torch.manual_seed(0)
-torch.set_num_threads(1)
-model = torch.nn.Linear(8, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.01)
-step = 0
-for x, y in DataLoader(Slow(), batch_size=2, shuffle=True):
-    loss = (model(x) - y).square().mean()
-    optimizer.zero_grad()
-    loss.backward()
-    optimizer.step()
+{waiting(72, 0.015)}
     step += 1
     if step % 4 == 0:
         evaluate(model)
