@@ -8,8 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-
-SRC = Path(__file__).resolve().parents[2] / "src"
+from tests.running import SRC
 
 
 def hotloop(*arguments: str, stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:

@@ -16,10 +16,9 @@ from typing import Any
 
 import pytest
 from tests import running
+from tests.running import SRC
 
 from hotloop.cli.main import main
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 LOOP = """
     import os, sys, time, torch

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-SRC = Path(__file__).resolve().parents[2] / "src"
+from tests.running import SRC
 
 #: Only what torch and numpy bring may be imported besides the standard library and hotloop.
 SCRIPT = """

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 import torch
+from tests.running import SRC
 
 from hotloop.feed import async_save, saving, wait_for_saves
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 
 class Gate:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from golden import patch_of
+from tests.fix.golden import patch_of
 
 from hotloop.fix.patch import Patch
 

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-import sys
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from golden import patch_of
+from tests.fix.golden import patch_of
 
 REWRITTEN = {
     "of lists": "torch.stack([torch.tensor(row, dtype=torch.float32) for row in [[1, 2], [3, 4]]])",

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import struct
-import sys
 from pathlib import Path
 from textwrap import dedent
 
@@ -16,9 +15,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests import running
-
-sys.path.insert(0, str(Path(__file__).parent))
-from golden import patch_of, scene_of
+from tests.fix.golden import patch_of, scene_of
 
 from hotloop.findings import Finding
 from hotloop.fix.patch import from_findings

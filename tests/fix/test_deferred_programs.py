@@ -9,16 +9,13 @@ from __future__ import annotations
 import contextlib
 import io
 import random
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from golden import patch_of
+from tests.fix.golden import patch_of
 
 NAMES = ("a", "b", "c")
 READS = {

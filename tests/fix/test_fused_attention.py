@@ -9,9 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parent))
-from golden import case_of, names, patch_of, scene_of
+from tests.fix.golden import case_of, names, patch_of, scene_of
 
 from hotloop.findings import Place
 from hotloop.fix.patch import Patch

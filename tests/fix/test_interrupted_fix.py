@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import pytest
-
-sys.path.insert(0, str(Path(__file__).parent))
-from golden import case_of, patch_of
+from tests.fix.golden import case_of, patch_of
 
 from hotloop.fix import patch as patches
 

@@ -10,6 +10,7 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from tests.running import SRC
 
 from hotloop.errors import UsageError
 from hotloop.launch import throwaway as room
@@ -17,8 +18,6 @@ from hotloop.launch import throwaway as scratches
 from hotloop.launch.command import Outcome, run_command
 from hotloop.launch.guard import Guard
 from hotloop.launch.throwaway import Refused, Throwaway, prepare
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 TRAINING = """
 import json, os, shutil, sys

@@ -11,12 +11,11 @@ from pathlib import Path
 from textwrap import dedent
 
 from tests import running
+from tests.running import SRC
 
 from hotloop.record.read import open_recording
 from hotloop.record.recording import Recording
 from hotloop.record.rows import BACKWARD
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 #: Stands for ``folder/run``.
 DEFAULT = Path("run")

@@ -20,8 +20,6 @@ from hotloop.tune.calibrate import OTHERS, calibrate
 from hotloop.tune.plans import Machine, make
 from hotloop.tune.plans.batch import Planned, chosen
 
-SRC = Path(__file__).resolve().parents[2] / "src"
-
 pytestmark = pytest.mark.alone  # what it measures is time
 
 SCRIPT = """
@@ -236,7 +234,7 @@ def test_a_machine_that_cannot_be_is_refused(
 def test_the_guides_python_runs(
     run: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    guide = (SRC.parent / "docs" / "guides" / "plan.md").read_text()
+    guide = (running.SRC.parent / "docs" / "guides" / "plan.md").read_text()
     monkeypatch.chdir(run.parent)
     exec(guide.partition("```python\n")[2].partition("```")[0], {})
     assert "Prediction(s_per_step=" in capsys.readouterr().out

@@ -14,11 +14,10 @@ from typing import Any
 
 import pytest
 from tests import running
+from tests.running import SRC
 
 from hotloop.cli.main import main
 from hotloop.record.read import open_recording
-
-SRC = Path(__file__).resolve().parents[2] / "src"
 
 #: A sample takes 5 ms of waiting, a step 15 ms; batches of four: 35 ms without workers, 20 with one.
 SCRIPT = """
@@ -269,7 +268,6 @@ def test_a_command_that_shows_no_steps_while_it_runs_is_not_asked_for_more_time(
     [
         (["free-data"], "no command to run"),
         (["free-data", "--"], "no command to run"),
-        (["free-dta", "--", "true"], "no intervention 'free-dta'"),
         (["bake", "--", "true"], "cannot be applied to a running script"),
         (["persistent-workers", "--", "true"], "cannot be switched on and off within a run"),
     ],
