@@ -6,7 +6,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -112,7 +111,7 @@ def run(kind: str, *, evidence: bool = True, number: int = 0) -> Path:
     return out
 
 
-@contextmanager
+@pytest.fixture(autouse=True, scope="module")
 def asked_once() -> Iterator[None]:
     """What a Python says of a checkpoint is asked once per file: every answer takes an import of torch."""
     known: dict[Any, dict[str, Any]] = {}

@@ -3,26 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.compare.planted_runs import asked_once, run
+from tests.compare.planted_runs import asked_once, run  # noqa: F401 - a fixture
 
 from hotloop.compare.checkpoint import checkpoint
 from hotloop.compare.items import Item
 from hotloop.compare.run import Run, run_of
 
 Change = Callable[[dict[str, Any]], dict[str, Any]]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _each_checkpoint_is_loaded_once() -> Iterator[None]:
-    with asked_once():
-        yield
 
 
 def rewritten(one: Run, path: Path, change: Change, later_s: float = 0.0) -> Run:

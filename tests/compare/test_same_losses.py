@@ -6,19 +6,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from tests.compare.test_losses import trace
 
 from hotloop.compare.losses import same_losses
-from hotloop.compare.run import Floats, Trace
+from hotloop.compare.run import Trace
 
 COURSE = 1 + 2 * np.exp(-0.1 * np.arange(32.0))
-
-
-def trace(losses: Floats, *, recorded: bool = True) -> Trace:
-    values = losses.astype(np.float32)
-    return Trace(
-        rank=0, recorded=recorded, losses=values.astype(np.float64), loaders=(), precision=("float32",),
-        exact=values.view(np.uint32).astype(np.uint64),
-    )  # fmt: skip
 
 
 def rounded(size: float) -> Trace:
@@ -64,7 +57,7 @@ def test_noise_of_the_run_as_found_is_allowed() -> None:
 
 
 @pytest.mark.parametrize(
-    "candidate", [None, trace(COURSE[:4]), trace(COURSE, recorded=False), trace(np.ones(32))]
+    "candidate", [None, trace(COURSE[:4]), replace(BASE, recorded=False), trace(np.ones(32))]
 )
 def test_where_losses_are_missing_nothing_is_told(candidate: Trace | None) -> None:
     base = BASE if candidate is None or len(set(candidate.losses)) > 1 else candidate

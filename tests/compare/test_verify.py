@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
-from tests.compare.planted_runs import ROOT, asked_once, command, hotloop, run
+from tests.compare.planted_runs import ROOT, asked_once, command, hotloop, run  # noqa: F401 - a fixture
 
 from hotloop.compare import expectation, words
 from hotloop.compare.checklist import checklist, host_memory_stable
@@ -20,12 +20,6 @@ from hotloop.compare.verdict import Verdict, judge
 from hotloop.errors import UsageError
 from hotloop.measure.steps import span_s
 from hotloop.record.recording import Note
-
-
-@pytest.fixture(autouse=True, scope="module")
-def _each_checkpoint_is_loaded_once() -> Iterator[None]:
-    with asked_once():
-        yield
 
 
 def verify(

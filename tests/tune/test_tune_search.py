@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable
-from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,8 @@ from typing import Any
 import numpy as np
 import pytest
 from known_pipelines import pipeline
-from tuning_bench import STEPS, Scenario, finding, launcher, tune
+from tests.compare.test_losses import trace
+from tuning_bench import STEPS, Scenario, finding, launcher, search, tune
 
 from hotloop.compare.run import Trace
 from hotloop.errors import CheckFailed, UsageError
@@ -27,7 +27,6 @@ from hotloop.tune.journal import NAME, Journal, subject
 from hotloop.tune.outcome import render, to_json
 from hotloop.tune.patching import Patches
 from hotloop.tune.ratios import pooled, unpaired
-from hotloop.tune.search import Search
 from hotloop.tune.sweep import render as render_sweep
 from hotloop.tune.sweep import sweep
 from hotloop.tune.sweep import to_json as sweep_json
@@ -163,8 +162,7 @@ def test_few_long_launches_are_enough_for_a_large_gain(tmp_path: Path, budget_s:
 
     scenario.run = long  # type: ignore[method-assign]
     here.bench, here.budget_s = scenario.bench(), budget_s
-    with closing(here.journal):
-        tuned = Search(launcher=here).run()
+    tuned = search(here)
     assert [str(one) for one in tuned.best] == ["num-workers=4"]
     assert scenario.launched == ["unmodified", "num-workers=4", "num-workers=4", "unmodified"][: pairs + 2]
     assert tuned.confirmed == (pairs > 1)
@@ -173,11 +171,7 @@ def test_few_long_launches_are_enough_for_a_large_gain(tmp_path: Path, budget_s:
 
 
 def losses(factor: float = 1.0) -> Trace:
-    values = (factor * np.exp(-0.1 * np.arange(32.0))).astype(np.float32)
-    return Trace(
-        rank=0, recorded=True, losses=values.astype(np.float64), loaders=(),
-        exact=values.view(np.uint32).astype(np.uint64),
-    )  # fmt: skip
+    return trace(factor * np.exp(-0.1 * np.arange(32.0)))
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.01])
@@ -200,6 +194,19 @@ def test_a_patch_whose_losses_are_others_is_never_recommended(
     assert ("the patched run has other losses than the unmodified run" in words) is not same
 
 
+def evidenced(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
+    """The launches whose losses are recorded."""
+    seen: list[Request] = []
+    run = Scenario.run
+
+    def noted(self: Scenario, request: Request) -> Ran:
+        seen.extend([request] if request.evidence else [])
+        return run(self, request)
+
+    monkeypatch.setattr(Scenario, "run", noted)
+    return seen
+
+
 def rewriting(
     gain: float, monkeypatch: pytest.MonkeyPatch, **traces: Trace
 ) -> tuple[Scenario, list[Request]]:
@@ -208,15 +215,7 @@ def rewriting(
     monkeypatch.setattr(Patches, "in_force", lambda self, arm: None)
     loop = finding("host/python-in-step", "foreach-loop", cost_s=0.02)
     told = {name.replace("_", " "): trace for name, trace in traces.items()}
-    scenario, proofs = Scenario(factors(foreach_loop=gain), (loop,), traces=told), []
-    run = Scenario.run
-
-    def noted(self: Scenario, request: Request) -> Ran:
-        proofs.extend([request] if request.evidence else [])
-        return run(self, request)
-
-    monkeypatch.setattr(Scenario, "run", noted)
-    return scenario, proofs
+    return Scenario(factors(foreach_loop=gain), (loop,), traces=told), evidenced(monkeypatch)
 
 
 @pytest.mark.parametrize(("gains", "proven"), [([1.3, 0.87, 1.3, 0.9, 1.0], False), ([1.1], True)])
@@ -249,8 +248,7 @@ def test_what_no_proof_was_done_for_is_not_recommended(
         return replace(ran, ended_for=f"was not done after {request.timeout_s:.1f} s")
 
     here.bench = replace(scenario.bench(), run=ends)
-    with closing(here.journal):
-        tuned = Search(launcher=here).run()
+    tuned = search(here)
     assert tuned.best == () and len(proofs) == 1, "the other side's would show nothing"
     assert proofs[0].timeout_s <= 15.0, "so long as the budget, and a little"
     words = " ".join(render(tuned, ["train"], None, tmp_path).split())
@@ -258,19 +256,6 @@ def test_what_no_proof_was_done_for_is_not_recommended(
     assert "has the losses of the unmodified run was not shown: " in words
     assert ("the budget is spent" in words) is (budget_s == 0)
     assert not any(key.startswith("proof/") for key in here.journal.trials), "a larger budget does it"
-
-
-def evidenced(monkeypatch: pytest.MonkeyPatch) -> list[Request]:
-    """The launches whose losses are recorded."""
-    seen: list[Request] = []
-    run = Scenario.run
-
-    def noted(self: Scenario, request: Request) -> Ran:
-        seen.extend([request] if request.evidence else [])
-        return run(self, request)
-
-    monkeypatch.setattr(Scenario, "run", noted)
-    return seen
 
 
 SAME, OTHERS = losses(), losses(1.01)
@@ -339,8 +324,7 @@ def test_what_is_at_fault_only_beside_another_is_found(
         factors(num_workers=2.0, persistent_workers=1.3, no_workers=1.0), (SLOW, staying), traces=traces
     )
     here = launcher(scenario, tmp_path)
-    with closing(here.journal):
-        tuned = Search(launcher=here).run()
+    tuned = search(here)
     assert {str(one) for one in tuned.best} == {"num-workers=4"} and tuned.refused == ("persistent-workers",)
     again = [key for key in here.journal.trials if key.startswith("confirm-1/")]
     assert any(key.endswith("/unmodified") for key in again), "beside launches of its own time"
@@ -610,8 +594,7 @@ def test_a_budget_that_has_no_room_for_a_single_arm_says_what_would(tmp_path: Pa
         return found
 
     here.first = slow  # type: ignore[method-assign]
-    with closing(here.journal):
-        tuned = Search(launcher=here).run()
+    tuned = search(here)
     assert here.journal.trials.keys() == {"first"}
     assert tuned.needs is not None and tuned.needs.name == "num-workers=4"
     assert ("num-workers=4", "no room in the budget") in [(one.remedy, one.why) for one in tuned.left_out]

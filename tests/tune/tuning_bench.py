@@ -131,7 +131,10 @@ def launcher(scenario: Scenario, folder: Path, *, budget_s: float = 600.0, **lim
     )
 
 
-def tune(scenario: Scenario, folder: Path, **options: Any) -> Tuned:
-    here = launcher(scenario, folder, **options)
+def search(here: Launcher) -> Tuned:
     with closing(here.journal):
         return Search(launcher=here).run()
+
+
+def tune(scenario: Scenario, folder: Path, **options: Any) -> Tuned:
+    return search(launcher(scenario, folder, **options))

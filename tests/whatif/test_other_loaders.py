@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 import weakref
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from tests import running
+from tests.whatif.test_several_loaders import total
 from torch.utils.data import DataLoader, TensorDataset
 
 from hotloop.hooks.registry import Hooks
@@ -73,11 +73,7 @@ def what_if(folder: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, A
     (process,) = open_recording(folder / "r").ranks
     assert not process.notes.get("disabled")
     rows = {row["intervention"]: row for row in json.loads(done.stdout)["rows"]}
-    return rows, process.notes["block"], total(done)
-
-
-def total(done: subprocess.CompletedProcess[str]) -> str:
-    return next((line for line in done.stderr.splitlines() if line.startswith("total ")), "")
+    return rows, process.notes["block"], total(done.stderr)
 
 
 def test_an_epoch_that_is_left_with_its_end_taken_ahead_is_let_go() -> None:
@@ -112,7 +108,7 @@ def test_a_loop_that_turns_to_another_loader_is_told_and_ended(tmp_path: Path) -
     assert "free-data: 50 updates went by without a batch of the DataLoader that drove the loop" in " ".join(
         done.stderr.split()
     )
-    assert not total(done)  # it was ended
+    assert not total(done.stderr)  # it was ended
 
 
 def test_workers_that_cannot_make_batches_are_refused_and_the_run_stays_bit_equal(tmp_path: Path) -> None:
@@ -121,5 +117,5 @@ def test_workers_that_cannot_make_batches_are_refused_and_the_run_stays_bit_equa
         tmp_path, "--go-on", "--budget", "60s", "free-data", "num-workers=2",
         "--", sys.executable, "train.py", "bound", "5",
     )  # fmt: skip
-    assert said == total(plain) != ""
+    assert said == total(plain.stderr) != ""
     assert rows["num-workers=2"]["words"].endswith("RuntimeError: the handle belongs to another process")

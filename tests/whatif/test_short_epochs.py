@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from tests import running
+from tests.whatif.test_several_loaders import total
 
 from hotloop.record.read import open_recording
 
@@ -65,10 +66,6 @@ for epoch in range({EPOCHS}):
             break
 sys.stderr.write(f"total {{total!r}}\\n")
 """
-
-
-def total(text: str) -> str:
-    return next((line for line in text.splitlines() if line.startswith("total ")), "")
 
 
 @pytest.mark.parametrize("which", ["left", "stream"])

@@ -61,6 +61,16 @@ def finished(
     return subprocess.CompletedProcess(process.args, process.returncode, out, errors)
 
 
+def on_two_ranks(script: Path, data: Path, out: Path, *flags: str) -> tuple[str, int]:
+    """What two ranks that train cured print, and the steps that one of them logs."""
+    log = out / "steps.jsonl"
+    given = ["--scale", "tiny", "--data", data, "--variant", "cured", "--out", out, "--step_log", log]
+    done = finished([*TORCHRUN, script, *given, *flags])
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (out / "best.pt").exists()
+    return done.stdout, len(log.read_text().splitlines())
+
+
 def losses(rows: list[dict[str, float]]) -> list[float]:
     """The losses of a step log."""
     return [row["loss"] for row in rows]

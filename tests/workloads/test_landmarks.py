@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.workloads.scripts import TORCHRUN, WITHOUT_HOTLOOP, Modules, finished, losses, train
+from tests.workloads.scripts import WITHOUT_HOTLOOP, Modules, finished, losses, on_two_ranks, train
 
 pytest.importorskip("torch")
 pytest.importorskip("yaml")
@@ -319,10 +319,8 @@ def test_pictures_that_bytes_cannot_hold_are_not_rounded(modules: Modules, own: 
 def test_a_batch_that_does_not_fit_is_said(
     modules: Modules, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forward(self: Any, images: torch.Tensor) -> Any:
-        return torch.empty(1 << 60)  # the allocator's own words
-
-    monkeypatch.setattr(modules["model"].LandmarkNet, "forward", forward)
+    # the allocator's own words
+    monkeypatch.setattr(modules["model"].LandmarkNet, "forward", lambda *_: torch.empty(1 << 60))
     with pytest.raises(SystemExit, match="a batch does not fit"):
         train(modules, folder, tmp_path / "out")
 
@@ -346,14 +344,9 @@ def test_the_compact_files_are_made_once_and_again_when_the_data_changes(
 
 @pytest.mark.nightly
 def test_two_ranks_make_the_compact_files_once_and_train_on_half_each(own: Path, tmp_path: Path) -> None:
-    log = tmp_path / "steps.jsonl"
-    script = [FOLDER / "train.py", "--scale", "tiny", "--data", own, "--variant", "cured"]
-    done = finished([*TORCHRUN, *script, "--epochs", "1", "--out", tmp_path, "--step_log", log])
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "2 files a rank" in done.stdout
-    assert done.stdout.count("Epoch 1/1") == 1  # one rank speaks
-    assert len(log.read_text().splitlines()) == 2
-    assert (tmp_path / "best.pt").exists()
+    said, num_steps = on_two_ranks(FOLDER / "train.py", own, tmp_path, "--epochs", "1")
+    assert "2 files a rank" in said and num_steps == 2
+    assert said.count("Epoch 1/1") == 1  # one rank speaks
 
 
 def test_cured_without_hotloop_says_what_it_needs(folder: Path, tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.workloads.scripts import TORCHRUN, WITHOUT_HOTLOOP, Modules, finished, train
+from tests.workloads.scripts import WITHOUT_HOTLOOP, Modules, finished, on_two_ranks, train
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -243,13 +243,9 @@ def test_the_loss_without_branches_is_the_same_in_every_branch(modules: Modules)
 
 @pytest.mark.nightly
 def test_two_ranks_train_on_half_the_windows_each(folder: Path, tmp_path: Path) -> None:
-    log = tmp_path / "steps.jsonl"
-    script = [FOLDER / "train.py", "--scale", "tiny", "--data", folder, "--variant", "cured"]
-    done = finished([*TORCHRUN, *script, "--out", tmp_path, "--step_log", log, "--batch_size", "18"])
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert done.stdout.count("Epoch 2/2") == 1  # one rank speaks
-    assert len(log.read_text().splitlines()) == 2 * 3  # 108 windows, 54 a rank
-    assert (tmp_path / "best.pt").exists()
+    said, num_steps = on_two_ranks(FOLDER / "train.py", folder, tmp_path, "--batch_size", "18")
+    assert said.count("Epoch 2/2") == 1  # one rank speaks
+    assert num_steps == 2 * 3  # 108 windows, 54 a rank
 
 
 def test_cured_without_hotloop_says_what_it_needs(folder: Path, tmp_path: Path) -> None:
@@ -371,9 +367,7 @@ def test_a_checkpoint_of_something_else_is_one_sentence(
 def test_a_batch_that_does_not_fit_is_said(
     modules: Modules, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def forward(self: object, inputs: torch.Tensor) -> torch.Tensor:
-        return torch.empty(1 << 60)  # the allocator's own words
-
-    monkeypatch.setattr(modules["model"].ImplicitStateTCN, "forward", forward)
+    # the allocator's own words
+    monkeypatch.setattr(modules["model"].ImplicitStateTCN, "forward", lambda *_: torch.empty(1 << 60))
     with pytest.raises(SystemExit, match=r"a batch does not fit[\s\S]*smaller --batch_size than 32"):
         train(modules, folder, tmp_path / "out")
