@@ -50,7 +50,7 @@ IN_PROCESS = {
         optimizers profile settings sockets transfers unread untrained workers
     """,
     "probe/evidence": """
-        __init__ fingerprint handed inputs logged losses trained_state
+        __init__ fingerprint handed inputs logged losses perturbed trained_state
     """,
     "remedy/live": """
         __init__ applying arguments autocast checkpoint checkpointing collecting compiled

@@ -12,8 +12,8 @@ from hotloop.errors import UsageError, told
 from hotloop.language import marked, said
 
 _USAGE = """hotloop run [--out DIR] [--steps N | --until-sure] [--apply REMEDY]...
-                   [--patch FILE] [--evidence] [--throw-away] [--profile]
-                   [--memory-every N] [--evaluation FUNCTION]...
+                   [--patch FILE] [--evidence] [--perturb] [--throw-away]
+                   [--profile] [--memory-every N] [--evaluation FUNCTION]...
                    [--export SPEC]... [--quiet] [--json] -- COMMAND..."""
 
 
@@ -32,6 +32,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="record what is computed, for hotloop verify to compare; "
         "a script that sets no seed gets HOTLOOP_SEED (default 0)",
+    )
+    parser.add_argument(
+        "--perturb",
+        action="store_true",
+        help="with evidence, and the last bit of all weights moved before the first update: a --baseline for "
+        "hotloop verify that shows what training makes of rounding",
     )
     arguments.add_throw_away(parser)
     parser.add_argument(
@@ -62,8 +68,10 @@ def main(options: argparse.Namespace) -> int:
     env = catalogue.environment(map(catalogue.parse, options.apply))
     if options.evaluation:
         env["HOTLOOP_EVALUATION"] = ",".join(options.evaluation)
-    if options.evidence:
+    if options.evidence or options.perturb:
         env["HOTLOOP_EVIDENCE"] = "1"
+    if options.perturb:
+        env["HOTLOOP_PERTURB"] = "1"
     if options.json and "jsonl=-" in options.export:
         raise UsageError(
             "--json and --export jsonl=- both write to standard output", hint="--export jsonl=FILE"

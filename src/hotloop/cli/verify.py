@@ -60,14 +60,20 @@ def main(options: argparse.Namespace) -> int:
     """0 where the candidate passed, 1 where it did not."""
     from hotloop.compare import words
     from hotloop.flow.verify import launch, verify
+    from hotloop.remedy import catalogue
+    from hotloop.remedy.remedy import EFFECTS
     from hotloop.report import json
 
     if options.apply or options.patch:
+        named = [catalogue.parse(one).remedy.effect for one in options.apply] + ["numeric"] * bool(
+            options.patch
+        )
         pairs = launch(
             arguments.command_of(options.what, _USAGE),
             apply=options.apply,
             patch=options.patch,
             repeats=options.repeats,
+            perturb=(options.effect or max(named, key=EFFECTS.index)) == "numeric",
             out=options.out,
             steps=options.steps,
             throw_away=options.throw_away,

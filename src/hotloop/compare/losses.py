@@ -35,6 +35,10 @@ SUDDEN_FLOAT32: Final = 1e-5
 SUDDEN_FIRST: Final = 3
 #: How many times the difference between repeats of the base is still noise.
 REPEATED: Final = 3.0
+#: A run of the base whose weights were moved by their last bit: how many times its difference, so many losses
+#: later, is still rounding. A change rounds in every step, and a training may multiply that by 20 in one.
+ROUNDED: Final = 30.0
+LATER: Final = 3
 #: Unseeded runs: smoothing, the losses they need, how many times the baselines' own spread is still noise.
 EMA: Final = 0.1
 FIRST: Final = 30
@@ -48,6 +52,7 @@ def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> Chec
     """Compare point by point; both runs have seen the same batches, and so have ``repeats`` of the base.
 
     What the base does not repeat of itself (atomics on a GPU) is allowed to the candidate three times over.
+    Where one of them is perturbed, the candidate may part from the base as that does.
     """
     count = min(len(base.losses), len(candidate.losses))
     if count < LEAST:
@@ -61,19 +66,39 @@ def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> Chec
             words = f"all {count:,} losses are the same number: nothing could be told from them"
             return Check(outcome="indistinct", words=words, distance=0.0)
         return Check(outcome="bit-equal", words=f"{count:,} losses bit-equal", distance=0.0)
-    others = [one.losses[:count] for one in repeats if len(one.losses) >= count]
-    finite = np.all(np.isfinite([a, b, *others]), axis=0)
+    known = [one for one in repeats if len(one.losses) >= count]
+    others, moved = ([o.losses[:count] for o in known if o.perturbed is which] for which in (False, True))
+    finite = np.all(np.isfinite([a, b, *others, *moved]), axis=0)
     if finite.sum() < LEAST:
         return Check(outcome="not-measured", words="too few finite losses to compare")
     at = int(np.flatnonzero(base.exact[:count] != candidate.exact[:count])[0])
-    return _close(
-        a[finite],
-        b[finite],
-        [one[finite] for one in others],
-        int(finite[:at].sum()),
-        f"first difference at loss {at + 1}: {a[at]:.9g} and {b[at]:.9g}",
-        sudden=sudden_limit(base.precision) if base.precision == candidate.precision else None,
+    begins = f"first difference at loss {at + 1}: {a[at]:.9g} and {b[at]:.9g}"
+    sudden = sudden_limit(base.precision) if base.precision == candidate.precision else None
+    if (
+        moved
+        and sudden
+        and (found := _as_rounding(a[finite], b[finite], [o[finite] for o in moved], begins, sudden))
+    ):
+        return found
+    repeated = [one[finite] for one in others]
+    return _close(a[finite], b[finite], repeated, int(finite[:at].sum()), begins, sudden=sudden)
+
+
+def _as_rounding(a: Floats, b: Floats, moved: Sequence[Floats], begins: str, sudden: float) -> Check | None:
+    """Close, where the candidate is never further from the base than its runs that rounding parted are."""
+    scale, learned = max(1.0, float(np.abs(a).max())), learned_at_least(a)
+    apart, *rest = (np.maximum.accumulate(np.abs(a - one)) for one in (b, *moved))
+    rounding = np.max(rest, axis=0)
+    limit = np.maximum(ROUNDED * np.append(rounding[LATER:], [rounding[-1]] * LATER), sudden * scale)
+    if (apart > limit).any():
+        return None
+    words = (
+        f"apart by {apart[-1]:.2g}, and the base by {rounding[-1]:.2g} where the last bit of its weights was "
+        f"moved; {begins}"
     )
+    if len(lost := np.flatnonzero(rounding > learned / 2)):
+        words += f"; from loss {lost[0] + 1:,} on rounding hides what else may differ"
+    return Check(outcome="close", words=words, distance=float(apart[-1]), limit=float(limit[-1]))
 
 
 def sudden_limit(precision: Sequence[str]) -> float:

@@ -66,6 +66,9 @@ class Trace:
     seed: int | None = None
     executable: str = ""
     updates: int | None = None  # of all optimizers, in the whole run
+    perturbed: bool = (
+        False  # a run of the base to show what rounding makes of it, see probe.evidence.perturbed
+    )
     precision: tuple[str, ...] = ()  # what numbers were computed in, as far as it is known
 
 
@@ -89,6 +92,7 @@ def trace_of(process: Process, steps: Steps) -> Trace:
         seed=seed if isinstance(seed, int) else None,
         updates=process.last("exit").get("updates"),
         executable=str(process.first("process").get("executable") or ""),
+        perturbed=bool(process.first("evidence").get("perturbed")),
         precision=_precision(process),
     )
 

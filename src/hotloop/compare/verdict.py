@@ -23,6 +23,10 @@ _ENOUGH: Final[dict[Effect, tuple[Parity, ...]]] = {
     "numeric": ("exact", "within-noise"),
     "semantic": ("exact", "within-noise", "differs", "not-measured"),
 }
+_PERTURB: Final = (
+    "training may multiply rounding: hotloop run --perturb --out RUN -- COMMAND records the base with the "
+    "last bit of its weights moved, and --baseline RUN allows a change to differ as that does"
+)
 _HELD: Final = "the base does not compute the same bits twice, so the candidate is held to numeric"
 
 
@@ -97,6 +101,8 @@ def judge(
                 f"{run.label} has no evidence of what it computed",
                 hint="record it with: hotloop run --evidence -- COMMAND",
             )
+        if run.trace.perturbed and run in (base, candidate):
+            raise UsageError(f"{run.label} was recorded with --perturb", hint="give it as --baseline")
     enough = _ENOUGH[wanted]
     baselines = [*baselines, *(run for run, _ in repeats)]
     if wanted == "exact" and not all(_repeats(base.trace, run.trace) for run in baselines):
@@ -128,6 +134,7 @@ def judge(
             *_words(base, candidate, pace),
             *([_HELD] if enough is not _ENOUGH[wanted] else []),
             *_redrawn(base, candidate, baselines, checks),
+            *(_multiplied(baselines, checks) if "differs" not in enough else []),
         ),
         base=base.label,
         candidate=candidate.label,
@@ -211,7 +218,11 @@ def _same_batches(base: Trace, again: Trace) -> bool:
 
 
 def _repeats(base: Trace, again: Trace) -> bool:
-    """Whether a second run has the same batches and losses; True where it began under another seed."""
+    """Whether a second run has the same batches and losses; True where it began under another seed, or was
+    perturbed.
+    """
+    if again.perturbed:
+        return True
     if not _same_batches(base, again):
         return base.seed is None or _other_seeds(base, again)
     return losses.seeded(base, again).outcome in ("bit-equal", "indistinct")
@@ -323,6 +334,12 @@ def _redrawn(base: Run, candidate: Run, baselines: Sequence[Run], checks: Sequen
         f"the same samples, made by {workers[0]} and {workers[1]} workers: where they draw random numbers "
         "(augmentation), other workers draw others; then give --baseline runs of the base under other seeds"
     ]
+
+
+def _multiplied(baselines: Sequence[Run], checks: Sequence[Item]) -> list[str]:
+    """How to learn what this training makes of rounding, where losses part and nothing shows it yet."""
+    parted = any(c.name == "loss" and c.status != "passed" and "first difference" in c.words for c in checks)
+    return [_PERTURB] if parted and not any(run.trace.perturbed for run in baselines) else []
 
 
 def _workers(run: Run) -> object:

@@ -65,12 +65,14 @@ def launch(
     apply: Sequence[str] = (),
     patch: Path | None = None,
     repeats: int = 1,
+    perturb: bool = False,
     out: Path | None = None,
     **how: Any,
 ) -> list[tuple[Path, Path]]:
     """Run the command unmodified and with the change, taking turns: base, candidate, candidate, base, ...
 
-    ``how`` are arguments of ``observe`` for both sides.
+    ``perturb``: the last of several bases shows what training makes of rounding. ``how`` are arguments of
+    ``observe`` for both sides.
     """
     change: dict[str, Any] = {
         "patch": in_force.read(patch, command) if patch else None,
@@ -84,7 +86,9 @@ def launch(
             sides = ("base", "candidate")
             for side in sides if number % 2 == 0 else reversed(sides):
                 folder = whole / (side if repeats == 1 else f"{side}-{number + 1}")
-                folders[side] = _launch(command, folder, how, change if side == "candidate" else {})
+                last = perturb and side == "base" and 0 < number == repeats - 1
+                env = {"HOTLOOP_PERTURB": "1"} if last else {}
+                folders[side] = _launch(command, folder, how, change if side == "candidate" else {"env": env})
             pairs.append((folders["base"], folders["candidate"]))
     finally:
         for folder in (whole / "raw", whole):  # where nothing was started nothing is left
@@ -100,7 +104,7 @@ def _launch(command: list[str], folder: Path, how: dict[str, Any], change: dict[
     done = observe(command, made, stdout=sys.stderr, **{**how, **change, "env": env})
     if done.ended_for:
         raise CheckFailed(f"the command was ended: it {done.ended_for}")
-    if done.exit_code and not change:
+    if done.exit_code and "patch" not in change:
         raise UsageError(
             f"the unmodified command ended with exit code {done.exit_code}: nothing to compare with",
             hint="its words are above; get it to run first",

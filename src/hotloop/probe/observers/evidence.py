@@ -45,10 +45,14 @@ def install(probe: Probe) -> None:
             hooks.around(base, name, NAME, lambda args, *_: args[0], end, unseen=True)
 
     hooks.on_import("torch.utils.data.dataloader", on_dataloader, NAME)
+    if perturbed := os.environ.get("HOTLOOP_PERTURB", "") not in ("", "0"):
+        from hotloop.probe.evidence import perturbed as moved
+
+        moved.install(probe, NAME)
     for part in (state, Checkpoints(probe), logged, Caches(probe)):
         part.install(NAME)
     for restart in (losses.restart, handed.restart, state.restart):
         probe.on_fork(NAME, restart)
     for finish in (losses.finish, state.finish, logged.finish):
         probe.on_exit(NAME, finish)
-    probe.note("evidence")
+    probe.note("evidence", perturbed=perturbed)
