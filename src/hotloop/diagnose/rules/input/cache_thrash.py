@@ -4,7 +4,6 @@ nothing: one with counters of its own, as the workers saw it, or an ``lru_cache`
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from hotloop.diagnose.costs import Feed, feed_of
 from hotloop.diagnose.evidence import Evidence, at, rule, spot
 from hotloop.diagnose.making import of_input, waits
 from hotloop.diagnose.source import sources
+from hotloop.feed.throughput import expected_hit_rate
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LoaderUse
 from hotloop.units import duration, share, size
@@ -139,7 +139,7 @@ def _lru_cache(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
     # A cache that works makes later epochs faster.
     if ratio < evidence.limits.hot_line_ratio or second < 0.8 * first:
         return
-    hits = lru_hit_ratio(held / length)
+    hits = expected_hit_rate("lru", held / length)
     yield of_input(
         evidence,
         ID,
@@ -164,15 +164,6 @@ def _lru_cache(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         remedies=("cache-samples",),
         data={"cache_size": held, "dataset_len": length, "hit_ratio": hits},
     )
-
-
-def lru_hit_ratio(fraction: float) -> float:
-    """The hit ratio of a least-recently-used cache over shuffled epochs, for the fraction of samples it
-    holds.
-    """
-    if fraction >= 1:
-        return 1.0
-    return max(0.0, fraction + (1 - fraction) * math.log(1 - fraction))
 
 
 def _caches(evidence: Evidence, loader: LoaderUse) -> Iterator[tuple[Place, int]]:
