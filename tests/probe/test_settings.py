@@ -77,7 +77,6 @@ def test_flags_in_effect_and_the_profile(tmp_path: Path) -> None:
     assert first["float32_matmul_precision"] == "high"
     assert first["threads"] == 1
     assert (first["deterministic_algorithms"], last["deterministic_algorithms"]) == (False, True)
-    assert first["accelerator"] is None
     by = {name: (value, Path(file).name, line) for name, (value, file, line) in first["set_by"].items()}
     assert by["cudnn_benchmark"] == (True, "train.py", 5)
     assert by["float32_matmul_precision"] == ("high", "train.py", 6)

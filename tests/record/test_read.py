@@ -239,7 +239,7 @@ def test_iterators_that_were_not_noted_are_like_the_one_before_of_their_loader(t
         (7, 3, 0),
     ):
         if batches:
-            fields = {"workers": [], "pinning": False, "reset": False, "num_batches": batches}
+            fields = {"workers": [], "pinning": False, "num_batches": batches}
             writer.note("iterator", id=number, loader=loader, site=number, **fields)
         writer.row(r.ITER, perf_counter_ns(), 50, loader, 10 + number, number)
     writer.close()

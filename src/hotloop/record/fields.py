@@ -16,7 +16,7 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
     (int, """
         t id pid ppid parent_main_pid rank local_rank world_size line end_line col end_col func_line site
         where via loader iterator num_workers prefetch_factor batch_size len num_batches num_params depth
-        steps arm number cycle first_step last_step warm epoch version count hits misses entries updates
+        steps number cycle first_step last_step epoch version count hits misses entries updates
         start_ns end_ns opened_ns closed_ns ahead_ns exit_code cpu_count index open_files bar.stack bar.total
         layout compile.frames conv_ndim pcie_gen pcie_width pcie_gen_max pcie_width_max threads device_count
     """),

@@ -141,7 +141,6 @@ class Loaders(Construction):
         if state.loader != self._newest:
             self._newest = state.loader
             self._probe.count.skip = 0  # another loader's batches may be others
-        again = bool(state.id)
         latest = self._latest.get(state.loader, state)
         self._latest[state.loader] = state
         state.id = self._num_iterators
@@ -153,7 +152,6 @@ class Loaders(Construction):
         told = {
             "workers": [worker.pid for worker in getattr(result, "_workers", ())],
             "pinning": pinning is not None and pinning.is_alive(),
-            "reset": again,
             "num_batches": state.num_batches,
         }
         ours = get_ident() == probe.hooks.recorded[0]

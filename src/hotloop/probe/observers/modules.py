@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
@@ -98,7 +99,7 @@ class Modules:
         self._alike: dict[tuple[str, int], list[int]] = {}
         self._count = 0
         self.num_autocast = 0  # training forwards under autocast
-        self.autocast: dict[str, Any] = {}  # device and dtype, as first seen
+        self.autocast = ""  # its dtype, as first seen
         torch = probe.torch
         self._grad_enabled: Callable[[], bool] = torch.is_grad_enabled
         any_autocast = getattr(torch._C, "_is_any_autocast_enabled", None)
@@ -129,7 +130,7 @@ class Modules:
         def autocasted(flags: int) -> int:
             if flags & _TRAINS == _TRAINS:
                 self.num_autocast += 1
-                self.autocast = self.autocast or autocast_facts(probe.torch)
+                self.autocast = self.autocast or autocast_dtype(probe.torch)
             return flags | FORWARD_AUTOCAST
 
         def note(module: Any, entry: Entry) -> None:
@@ -293,7 +294,6 @@ def module_facts(torch: Any, module: Any, checkpointing: bool) -> dict[str, Any]
         "buffer_bytes": sum(_numel(b) * b.element_size() for b in buffers(inner)),
         "param_dtypes": dtypes,
         "devices": sorted({str(p.device) for p in params}),
-        "training": inner.training,
         "compiled": compiled or inner._compiled_call_impl is not None,
         "wrapper": wrapper,
         "sharded": wrapper == "FSDP" or is_sharded(inner, params),
@@ -339,15 +339,10 @@ def _numel(param: Any) -> int:
         return 0
 
 
-def autocast_facts(torch: Any) -> dict[str, Any]:
-    """Which device's autocast is entered, and its dtype."""
+def autocast_dtype(torch: Any) -> str:
+    """What the autocast that is entered computes in."""
     for device in ("cuda", "cpu", "xpu", "mps"):
-        try:
+        with suppress(RuntimeError, TypeError):
             if torch.is_autocast_enabled(device):
-                return {
-                    "device": device,
-                    "dtype": str(torch.get_autocast_dtype(device)).replace("torch.", ""),
-                }
-        except (RuntimeError, TypeError):
-            continue
-    return {"device": "", "dtype": ""}
+                return str(torch.get_autocast_dtype(device)).replace("torch.", "")
+    return ""

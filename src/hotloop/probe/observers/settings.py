@@ -71,12 +71,7 @@ def autocast(probe: Probe) -> None:
     """Write the share of training forwards that ran under autocast: one or more forwards per backward."""
     modules, backwards = probe.modules, probe.count.backwards
     if modules is not None and backwards:
-        probe.note(
-            "autocast",
-            device=modules.autocast.get("device", ""),
-            dtype=modules.autocast.get("dtype", ""),
-            share=min(1.0, modules.num_autocast / backwards),
-        )
+        probe.note("autocast", dtype=modules.autocast, share=min(1.0, modules.num_autocast / backwards))
 
 
 def watch_setters(probe: Probe, was_set: Callable[[tuple[str, ...], FrameType], None]) -> None:
@@ -136,18 +131,6 @@ def versions(torch: Any) -> dict[str, Any]:
     return {
         "version": str(torch.__version__),
         "cuda": torch.version.cuda,
-        "hip": getattr(torch.version, "hip", None),
-        "cudnn": torch.backends.cudnn.version() if in_use else None,
         "device_count": cuda.device_count() if in_use else 0,
         "device_name": cuda.get_device_name() if in_use else None,
-        "accelerator": accelerator(torch),
     }
-
-
-def accelerator(torch: Any) -> str | None:
-    """The kind of accelerator this process has begun to use: ``cuda``, ``xpu``, ``mps``, or None."""
-    for name in ("cuda", "xpu"):
-        module = getattr(torch, name, None)
-        if module is not None and getattr(module, "is_initialized", bool)():
-            return name
-    return None
