@@ -12,7 +12,7 @@ from typing import IO, Any, Final
 
 import numpy as np
 
-from hotloop.logs.meanings import Floats, Stream, evaluating, role_of
+from hotloop.logs.meanings import Stream, evaluating, role_of
 from hotloop.logs.pauses import Piece
 from hotloop.logs.reading import Damage, chunks, opened
 from hotloop.logs.text import Read, note_losses, worth_reading
@@ -155,30 +155,11 @@ class _Rows:
                 found[role] = _value(value, role) * factor
         return {} if found.keys() <= _ALONE and any(map(evaluating, record)) else found
 
-    def add_numbers(self, header: list[str], rows: list[tuple[int, list[str]]]) -> bool:
-        """Rows of a table at once, which is much faster; False where a cell that counts is no number."""
-        known = {name: found for name in reversed(header) if (found := _key_role(name)) is not None}
-        place = {role: (header.index(name), factor) for name, (role, factor) in known.items()}
-        if "mode" in header or place.keys() <= _ALONE:
-            return False
-        try:
-            columns = {
-                role: np.fromiter((float(cells[at]) for _, cells in rows), float, len(rows)) * factor
-                for role, (at, factor) in place.items()
-            }
-        except ValueError:
-            return False
-        self._add_columns({**columns, "line": np.array([line for line, _ in rows], float)}, "train")
-        return True
-
     def _add(self, rows: list[tuple[int, dict[str, float]]], mode: str) -> None:
         roles = list(dict.fromkeys(role for _, values in rows for role in values))
         columns = {role: np.array([values.get(role, np.nan) for _, values in rows]) for role in roles}
         columns["line"] = np.array([line for line, _ in rows], dtype=float)
         columns["has_loss"] = np.array([float("loss" in values) for _, values in rows])
-        self._add_columns(columns, mode)
-
-    def _add_columns(self, columns: dict[str, Floats], mode: str) -> None:
         if not worth_reading(list(columns)) or not len(columns["line"]):
             return
         note_losses(self._read, columns)
@@ -277,7 +258,7 @@ def read_csv(path: Path, read: Read) -> Read:
             header = [name.strip() for name in next(csv.reader([first], delimiter=delimiter), [])]
             if any(name.startswith(("utilization.gpu", "power.draw", "memory.used")) for name in header):
                 header = ["gpu index" if name == "index" else name for name in header]  # nvidia-smi's
-        table: list[tuple[int, list[str]]] = []
+        table: list[tuple[int, Record]] = []
         for number, text in lines:
             cells = (
                 text.split(delimiter) if '"' not in text else next(csv.reader([text], delimiter=delimiter))
@@ -285,9 +266,8 @@ def read_csv(path: Path, read: Read) -> Read:
             if len(cells) != len(header):
                 read.damage.skipped += 1
             elif cells[0] != header[0]:
-                table.append((number, cells))
-        if not rows.add_numbers(header, table):
-            rows.add([(number, dict(zip(header, cells, strict=True))) for number, cells in table])
+                table.append((number, dict(zip(header, cells, strict=True))))
+        rows.add(table)
     return read
 
 
