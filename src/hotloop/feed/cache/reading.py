@@ -92,9 +92,6 @@ def _leaf(
 #: Stands for «not here» where None may be a sample.
 MISSING: Any = type("Missing", (), {"__repr__": lambda self: "MISSING", "__slots__": ()})()
 
-#: Times per epoch that a cache is looked through for whether it has become whole.
-_LOOKS = 4
-
 
 class SampleReader:
     """Reads a cache through one process's hold on it."""
@@ -102,8 +99,6 @@ class SampleReader:
     def __init__(self, shared: Shared) -> None:
         self._shared = shared
         self._batched: dict[int, Batched | None] = {}
-        self._of_all: Batched | None = None  # once all samples are here and alike: nothing is looked up
-        self._unseen = 0  # samples to be gathered before it is worth a look whether they are
 
     def read(self, index: int) -> Any:
         """A sample, or MISSING."""
@@ -124,34 +119,21 @@ class SampleReader:
     def gather(self, indices: NDArray[np.int64], out: Out | None) -> Any:
         """The collated batch, or MISSING if not all samples are here and alike."""
         shared, table = self._shared, self._shared.table
-        batched, places = self._of_all, None
-        if not len(indices):
+        if not len(indices) or table.state.take(indices).min() != READY:
             return MISSING
+        fence()
+        numbers, places = table.layout.take(indices), None
+        batched = self._batched_for(int(numbers[0]))
         if batched is None:
-            if table.state.take(indices).min() != READY:
-                return MISSING
-            fence()
-            numbers = table.layout.take(indices)
-            batched = self._batched_for(int(numbers[0]))
-            if batched is None:
-                return MISSING
-            if (numbers != numbers[0]).any() and (places := self._places(numbers)) is None:
-                return MISSING
-            self._look_for_all(len(indices))
+            return MISSING
+        if (numbers != numbers[0]).any() and (places := self._places(numbers)) is None:
+            return MISSING
         offsets = table.offset.take(indices)
         try:
             memory = shared.arena.bytes(shared.header[Header.FRONTIER])
         except OSError:
             return MISSING  # this process cannot map it
         return batched.collated(batched.gather(memory, offsets, out or empty, places))
-
-    def _look_for_all(self, num_gathered: int) -> None:
-        self._unseen -= num_gathered
-        if self._unseen < 0:
-            table = self._shared.table
-            self._unseen = len(table.state) // _LOOKS
-            if table.state.min() == READY and (table.layout == table.layout[0]).all():
-                self._of_all = self._batched_for(int(table.layout[0]))
 
     def _places(self, numbers: NDArray[np.uint32]) -> NDArray[np.int64] | None:
         """Where the leaves lie of samples whose texts differ in length; None: they differ in more."""
