@@ -38,8 +38,7 @@ class Plan(Edits):
     def _configure(self, note: Note, value: Any) -> None:
         source, key = note.get("source"), str(note.get("key"))
         if source == "hydra":
-            self._composed(note, key, value)
-            return
+            raise Cannot(f"{key} is composed by Hydra", write=f"run it with {key}={value}")
         if source == "argparse" and note.get("option"):
             self._argument(note, value)
             return
@@ -71,20 +70,6 @@ class Plan(Edits):
             self.change_text(text, Edit(start=start, end=end, new=str(value)), f"{option} {raw} → {value}")
             return
         raise Cannot(f"{option} is given on the command line", write=_option(option, value))
-
-    def _composed(self, note: Note, key: str, value: Any) -> None:
-        """A value that Hydra put together: changed in the one file it can come from, else in the command."""
-        given = any(word.lstrip("+").partition("=")[0] == key for word in self.scene.command)
-        files = [
-            other
-            for other in self.scene.config
-            if other.get("file") and f".{key}".endswith(f".{other.get('key')}")
-            and same(other.get("value"), note.get("value"))
-        ]  # fmt: skip
-        if not given and len(files) == 1:
-            self._configure(files[0], value)
-            return
-        raise Cannot(f"{key} is composed by Hydra", write=f"run it with {key}={value}")
 
     def _default(self, note: Note, option: str, key: str, value: Any) -> None:
         found = []
