@@ -122,30 +122,50 @@ def run_of(given: Path | None) -> Path:
 
 def add_out(parser: argparse._ActionsContainer, words: str = "run folder", name: str = "NAME") -> None:
     """``--out DIR``."""
-    default = f"(default: hotloop-runs/TIME-{name})"
-    parser.add_argument("--out", metavar="DIR", type=Path, help=f"{words} {default}")
+    add_path(parser, "--out", f"{words} (default: hotloop-runs/TIME-{name})", "DIR")
 
 
 def add_json(parser: argparse._ActionsContainer, words: str) -> None:
     """``--json``."""
-    parser.add_argument("--json", action="store_true", help=f"{words} on standard output")
+    add_switch(parser, "--json", f"{words} on standard output")
 
 
 def add_steps(parser: argparse._ActionsContainer) -> None:
     """``--steps N``."""
-    parser.add_argument(
-        "--steps",
-        metavar="N",
-        type=positive,
-        help="end the run cleanly after N steps; 5 before them are warm-up and do not count",
-    )
+    words = "end the run cleanly after N steps; 5 before them are warm-up and do not count"
+    add_number(parser, "--steps", words)
 
 
 def add_throw_away(parser: argparse._ActionsContainer) -> None:
     """``--throw-away``."""
-    parser.add_argument(
-        "--throw-away", action="store_true", help="drop what the command writes (Linux); reads are real"
-    )
+    add_switch(parser, "--throw-away", "drop what the command writes (Linux); reads are real")
+
+
+def add_switch(parser: argparse._ActionsContainer, name: str, words: str) -> None:
+    """An option without a value."""
+    parser.add_argument(name, action="store_true", help=words)
+
+
+def add_number(
+    parser: argparse._ActionsContainer,
+    name: str,
+    words: str | None = None,
+    kind: Callable[[str], float] = positive,
+    default: float | None = None,
+) -> None:
+    """An option that takes a number."""
+    parser.add_argument(name, metavar="N", type=kind, default=default, help=words)
+
+
+def add_path(
+    parser: argparse._ActionsContainer,
+    name: str,
+    words: str,
+    metavar: str = "FILE",
+    default: Path | None = None,
+) -> None:
+    """An option that takes a file or a folder."""
+    parser.add_argument(name, metavar=metavar, type=Path, default=default, help=words)
 
 
 def add_allow(parser: argparse._ActionsContainer, words: str) -> None:
@@ -174,9 +194,5 @@ def add_change(parser: argparse._ActionsContainer) -> None:
     """``--apply REMEDY`` and ``--patch FILE``."""
     words = "enable a remedy without an edit: ID or ID=VALUE; may be repeated"
     add_many(parser, "--apply", "REMEDY", words)
-    parser.add_argument(
-        "--patch",
-        metavar="FILE",
-        type=Path,
-        help="run with a unified diff applied, in every Python process; no file is written",
-    )
+    words = "run with a unified diff applied, in every Python process; no file is written"
+    add_path(parser, "--patch", words)

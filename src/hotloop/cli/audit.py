@@ -29,27 +29,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "audits the run's files where no PATH is given",
     )
     arguments.add_json(parser, "findings as JSON")
-    parser.add_argument("--sarif", metavar="FILE", type=Path, help="write SARIF 2.1.0 to FILE")
-    parser.add_argument("--github", action="store_true", help="annotations for GitHub Actions")
+    arguments.add_path(parser, "--sarif", "write SARIF 2.1.0 to FILE")
+    arguments.add_switch(parser, "--github", "annotations for GitHub Actions")
     parser.add_argument(
         "--fail-on",
         metavar="SEVERITY",
         choices=("info", "low", "medium", "high"),
         help="exit with 1 on a finding this severe or worse: info, low, medium, high",
     )
-    parser.add_argument(
-        "--cores",
-        metavar="N",
-        type=arguments.cores,
-        help="usable cores of the training machine (default: this one's)",
-    )
-    parser.add_argument(
-        "--gpus",
-        metavar="N",
-        type=arguments.whole,
-        default=0,
-        help="its GPUs, which share the cores (default: not known)",
-    )
+    words = "usable cores of the training machine (default: this one's)"
+    arguments.add_number(parser, "--cores", words, arguments.cores)
+    words = "its GPUs, which share the cores (default: not known)"
+    arguments.add_number(parser, "--gpus", words, arguments.whole, 0)
 
 
 def main(options: argparse.Namespace) -> int:

@@ -46,11 +46,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="file or folder the samples come from, may be repeated (default: the paths among the dataset's "
         "parameters); when one changes, the bake is stale",
     )
-    parser.add_argument(
-        "--overwrite", action="store_true", help="replace a bake that is there, forget one that was begun"
-    )
-    parser.add_argument("--verify", action="store_true", help="read everything back and compare checksums")
-    parser.add_argument("--ray", action="store_true", help="run the parts as Ray tasks (hotloop[ray])")
+    words = "replace a bake that is there, forget one that was begun"
+    arguments.add_switch(parser, "--overwrite", words)
+    arguments.add_switch(parser, "--verify", "read everything back and compare checksums")
+    arguments.add_switch(parser, "--ray", "run the parts as Ray tasks (hotloop[ray])")
     arguments.add_json(parser, "what was done as JSON")
 
 

@@ -36,12 +36,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="exit with 1 where a run is slower than the first by more than this, 3%% for instance, beyond "
         "the noise",
     )
-    parser.add_argument(
-        "--strict",
-        action="store_true",
-        help="with --fail-if-slower: exit with 1 also where it cannot be told",
-    )
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the comparison as a page")
+    words = "with --fail-if-slower: exit with 1 also where it cannot be told"
+    arguments.add_switch(parser, "--strict", words)
+    arguments.add_path(parser, "--html", "write the comparison as a page")
     arguments.add_json(parser, "the comparison as JSON")
 
 

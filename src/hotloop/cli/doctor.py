@@ -26,13 +26,11 @@ _MARKS = {
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop doctor``."""
-    parser.add_argument(
-        "--data", metavar="DIR", type=Path, default=Path(), help="folder the training data is read from"
-    )
+    arguments.add_path(parser, "--data", "folder the training data is read from", "DIR", Path())
     parser.add_argument(
         "--python", metavar="PYTHON", default=sys.executable, help="the interpreter that trains"
     )
-    parser.add_argument("--quick", action="store_true", help="facts only, nothing is measured")
+    arguments.add_switch(parser, "--quick", "facts only, nothing is measured")
     arguments.add_json(parser, "the lines as JSON")
 
 

@@ -42,11 +42,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     words = "write this remedy, num-workers=4 for instance, instead of what the findings ask for"
     arguments.add_many(parser, "--apply", "REMEDY", words)
     arguments.add_allow(parser, "what the findings' remedies may alter")
-    parser.add_argument("--write", action="store_true", help="write the change into the files")
-    parser.add_argument("--no-check", action="store_true", help="do not run a patched copy")
-    parser.add_argument(
-        "--trust", action="store_true", help="run the command of a run that somebody else recorded"
-    )
+    arguments.add_switch(parser, "--write", "write the change into the files")
+    arguments.add_switch(parser, "--no-check", "do not run a patched copy")
+    arguments.add_switch(parser, "--trust", "run the command of a run that somebody else recorded")
     words = "how long the check may take (default 120)"
     arguments.add_time(parser, "--timeout", 120.0, words, "SECONDS")
     arguments.add_json(parser, "the patch and what is left as JSON")

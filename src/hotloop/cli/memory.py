@@ -35,19 +35,17 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     arguments.add_json(parser, "the account as JSON")
     run = parser.add_argument_group("with a command")
-    run.add_argument(
-        "--every", metavar="N", type=arguments.positive, help="print a memory line every N steps"
-    )
+    arguments.add_number(run, "--every", "print a memory line every N steps")
     arguments.add_steps(run)
     arguments.add_out(run)
     shapes = parser.add_argument_group("without a run, or a run's stages with other numbers")
     words = "a sample after one stage, in order; 2*uint8[720,1280,3] is two of the same"
     arguments.add_many(shapes, "--stage", "NAME=DTYPE[SHAPE]+...", words)
-    shapes.add_argument("--num-samples", metavar="N", type=arguments.positive)
-    shapes.add_argument("--num-workers", metavar="N", type=arguments.whole, help="per rank")
-    shapes.add_argument("--num-ranks", metavar="N", type=arguments.positive, help="on one machine")
-    shapes.add_argument("--batch-size", metavar="N", type=arguments.positive)
-    shapes.add_argument("--prefetch-factor", metavar="N", type=arguments.positive)
+    arguments.add_number(shapes, "--num-samples")
+    arguments.add_number(shapes, "--num-workers", "per rank", arguments.whole)
+    arguments.add_number(shapes, "--num-ranks", "on one machine")
+    arguments.add_number(shapes, "--batch-size")
+    arguments.add_number(shapes, "--prefetch-factor")
     shapes.add_argument(
         "--memory", metavar="SIZE", help='of the machine: "256GB", "64GiB" (default: what this one may use)'
     )

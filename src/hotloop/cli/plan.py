@@ -23,15 +23,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop plan``."""
     arguments.add_run(parser)
     there = parser.add_argument_group("another machine", "what is not given is as in the run")
-    there.add_argument(
-        "--cores", metavar="N", type=arguments.cores, help="cores of the machine, for all ranks together"
-    )
+    words = "cores of the machine, for all ranks together"
+    arguments.add_number(there, "--cores", words, arguments.cores)
     there.add_argument(
         "--memory", metavar="SIZE", help="host memory of the machine: 512GiB, 256GB, 50%% of the run's"
     )
-    there.add_argument(
-        "--gpus", metavar="N", type=arguments.positive, help="ranks on the machine, one for each GPU"
-    )
+    arguments.add_number(there, "--gpus", "ranks on the machine, one for each GPU")
     words = "the step's own time there, without waiting: 12ms"
     arguments.add_time(there, "--step-time", None, words, "T")
     there.add_argument("--device-memory", metavar="SIZE", help="memory of each GPU there: 24GiB")

@@ -13,10 +13,8 @@ from hotloop.cli.output import publish, takes_color, terminal_width
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop report``."""
     arguments.add_run(parser)
-    parser.add_argument("--html", metavar="FILE", type=Path, help="write the HTML report")
-    parser.add_argument(
-        "--perfetto", metavar="FILE", type=Path, help="write a trace for ui.perfetto.dev (.json or .json.gz)"
-    )
+    arguments.add_path(parser, "--html", "write the HTML report")
+    arguments.add_path(parser, "--perfetto", "write a trace for ui.perfetto.dev (.json or .json.gz)")
     parser.add_argument(
         "--json",
         metavar="FILE",

@@ -21,36 +21,27 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop run``."""
     arguments.add_out(parser)
     arguments.add_steps(parser)
-    parser.add_argument(
-        "--until-sure",
-        action="store_true",
-        help="end the run cleanly once its verdict no longer changes (one rank)",
-    )
+    words = "end the run cleanly once its verdict no longer changes (one rank)"
+    arguments.add_switch(parser, "--until-sure", words)
     arguments.add_change(parser)
-    parser.add_argument(
-        "--evidence",
-        action="store_true",
-        help="record what is computed, for hotloop verify to compare; "
-        "a script that sets no seed gets HOTLOOP_SEED (default 0)",
+    words = (
+        "record what is computed, for hotloop verify to compare; "
+        "a script that sets no seed gets HOTLOOP_SEED (default 0)"
     )
-    parser.add_argument(
-        "--perturb",
-        action="store_true",
-        help="with evidence, and the last bit of all weights moved before the first update: a --baseline for "
-        "hotloop verify that shows what training makes of rounding",
+    arguments.add_switch(parser, "--evidence", words)
+    words = (
+        "with evidence, and the last bit of all weights moved before the first update: a --baseline for "
+        "hotloop verify that shows what training makes of rounding"
     )
+    arguments.add_switch(parser, "--perturb", words)
     arguments.add_throw_away(parser)
-    parser.add_argument(
-        "--profile", action="store_true", help="add a short torch.profiler window for kernel truth"
-    )
-    parser.add_argument(
-        "--memory-every", metavar="N", type=arguments.positive, help="print a memory line every N steps"
-    )
+    arguments.add_switch(parser, "--profile", "add a short torch.profiler window for kernel truth")
+    arguments.add_number(parser, "--memory-every", "print a memory line every N steps")
     words = "count the model's calls in FUNCTION or FILE.py:FUNCTION as evaluation; may be repeated"
     arguments.add_many(parser, "--evaluation", "FUNCTION", words)
     words = "metrics while it runs, such as prometheus=:9400 or jsonl=FILE; see hotloop export"
     arguments.add_many(parser, "--export", "SPEC", words)
-    parser.add_argument("--quiet", action="store_true", help="no warnings while the command runs")
+    arguments.add_switch(parser, "--quiet", "no warnings while the command runs")
     arguments.add_json(parser, "the command's own output on standard error, report.json")
     arguments.add_command(parser, _USAGE)
 

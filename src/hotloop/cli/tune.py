@@ -6,7 +6,6 @@ import argparse
 import json
 import shlex
 import sys
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from hotloop import language
@@ -25,23 +24,16 @@ _USAGE = """hotloop tune [--budget 10m] [--allow exact|numeric|semantic]
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop tune``."""
-    parser.add_argument(
-        "--out", metavar="DIR", type=Path, help="folder of the trials; one that was ended there goes on"
-    )
+    words = "folder of the trials; one that was ended there goes on"
+    arguments.add_path(parser, "--out", words, "DIR")
     arguments.add_time(parser, "--budget", 600.0, "for all (default: 10m)")
     arguments.add_allow(parser, "what a remedy may alter")
     parser.add_argument(
         "--sweep", choices=("batch-size",), help="throughput and memory against batch size, instead"
     )
     parser.add_argument("--memory", metavar="SIZE", help="host memory a trial may use: 24GiB")
-    parser.add_argument(
-        "--in-place",
-        action="store_true",
-        help="let trials write where the command writes",
-    )
-    parser.add_argument(
-        "--ray", action="store_true", help="launch on the nodes of a Ray cluster (hotloop[ray])"
-    )
+    arguments.add_switch(parser, "--in-place", "let trials write where the command writes")
+    arguments.add_switch(parser, "--ray", "launch on the nodes of a Ray cluster (hotloop[ray])")
     arguments.add_json(parser, "tune.json")
     arguments.add_command(parser, _USAGE)
 

@@ -35,22 +35,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     words = "another run of BASE's command with another seed; may be repeated"
     arguments.add_many(parser, "--baseline", "RUN", words, Path)
-    parser.add_argument("--expect", metavar="FILE", type=Path, help="a checklist, TOML or YAML")
-    parser.add_argument(
-        "--log",
-        metavar="FILE",
-        type=Path,
-        help="the candidate's text output, where the checklist names metrics",
-    )
+    arguments.add_path(parser, "--expect", "a checklist, TOML or YAML")
+    words = "the candidate's text output, where the checklist names metrics"
+    arguments.add_path(parser, "--log", words)
     parser.add_argument(
         "--python", metavar="PATH", default="", help="what loads checkpoints where runs name another Python"
     )
     arguments.add_json(parser, "verify.json")
     launch = parser.add_argument_group("with a command")
     arguments.add_change(launch)
-    launch.add_argument(
-        "--repeats", metavar="N", type=arguments.positive, default=1, help="launches of each side"
-    )
+    arguments.add_number(launch, "--repeats", "launches of each side", default=1)
     arguments.add_steps(launch)
     arguments.add_throw_away(launch)
     arguments.add_out(launch, "folder of the runs", "verify-NAME")

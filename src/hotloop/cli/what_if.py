@@ -32,7 +32,7 @@ def _options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--width", metavar="W", type=_width, default=0.03, help="stop at this interval, +- (default: 3%%)"
     )
-    parser.add_argument("--go-on", action="store_true", help="let the run go on to its end afterwards")
+    arguments.add_switch(parser, "--go-on", "let the run go on to its end afterwards")
     arguments.add_throw_away(parser)
     arguments.add_json(parser, "what_if.json")
 
