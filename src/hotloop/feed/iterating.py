@@ -101,7 +101,7 @@ class Iterating:
     def __init__(self, loader: Any, resumed: dict[str, Any] | None = None) -> None:
         if resumed is None:
             self._epoch = 0
-            self._take_seed(loader)
+            super().__init__(loader)  # type: ignore[call-arg]
             self._begin(loader, None)
             return
         self._epoch = resumed["epoch"]
@@ -110,15 +110,6 @@ class Iterating:
         self._base_seed = resumed["base_seed"]
         with beginning_again(loader, resumed["start"]):
             self._begin(loader, resumed)
-
-    def _take_seed(self, loader: Any) -> None:
-        """Draw a seed for the workers, unless torch would not: the order of the samples comes next."""
-        generator = loader.generator or torch.default_generator
-        before = generator.get_state() if loader._seed_again is not None else None
-        super().__init__(loader)  # type: ignore[call-arg]
-        if before is not None:
-            generator.set_state(before)
-            self._base_seed = loader._seed_again
 
     def _begin(self, loader: Any, resumed: dict[str, Any] | None) -> None:
         raise NotImplementedError
@@ -139,11 +130,6 @@ class Iterating:
 
     def _end_epoch(self: Any) -> None:
         self._position.is_over = True
-
-    @property
-    def is_under_way(self) -> bool:
-        """Whether an epoch was begun and has batches left."""
-        return not self._position.is_over
 
     def _count(self: Any, index: Any) -> int:
         """The number of the batch's first sample in the epoch."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import sys
 from time import perf_counter, process_time, thread_time
 from typing import Any, Final
 
@@ -270,7 +269,6 @@ class Loader(DataLoader):  # type: ignore[misc]
         self.seed_by = seed_by
         self._position: Position | None = None  # of the iterator made last
         self._resumed: dict[str, Any] | None = None
-        self._seed_again: int | None = None  # torch's persistent workers have one seed for all epochs
         extra = {} if in_order else {"in_order": False}  # torch 2.6 has it, a subclass may not
         super().__init__(
             dataset,
@@ -313,13 +311,6 @@ class Loader(DataLoader):  # type: ignore[misc]
         if kept.has_ended or self._resumed is not None:
             self._iterator = None
             kept._shutdown_workers()
-        elif kept.is_under_way and sys.getrefcount(kept) > _NOBODY_ELSE:
-            self._iterator = None  # its epoch goes on in somebody's hands: this is another one
-            self._seed_again = kept._base_seed
-            try:
-                return super().__iter__()
-            finally:
-                self._iterator, self._seed_again = kept, None
         return super().__iter__()
 
     def _get_iterator(self) -> Any:
@@ -364,7 +355,3 @@ class Loader(DataLoader):  # type: ignore[misc]
         for generator, one in zip(generators_of(self), state["generators"], strict=True):
             generator.set_state(one)
         self._resumed, self._position = state["iterator"], None
-
-
-#: References to an iterator that only its loader knows: the loader's, the local one, the argument's.
-_NOBODY_ELSE = 3
