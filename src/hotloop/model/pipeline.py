@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
@@ -16,8 +15,6 @@ Limit = Literal["input", "transfer", "device", "cores"]
 AHEAD: Final = 64
 #: Descriptors of a worker in the training process: a queue's two ends, and what its end is told by.
 WORKER_FILES: Final = 4
-#: What can be taken as costing nothing, each as a whole.
-FREE = ("data", "evaluation", "checkpoint", "epochs")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,8 +22,7 @@ class Setup:
     """Settings of one rank's loader and of the machine; None leaves what the run had.
 
     ``cores`` and ``ranks`` are of the whole machine, ``step_s`` the mean of the step's own work (another
-    device). ``sample_ratio`` scales the seconds of a sample, ``hit_rate`` is the share of samples that come
-    out of a cache of ``cache_bytes``. ``free`` names what costs nothing, see ``FREE``.
+    device). ``hit_rate`` is the share of samples that come out of a cache of ``cache_bytes``.
     """
 
     num_workers: int | None = None
@@ -36,26 +32,8 @@ class Setup:
     cores: float | None = None
     ranks: int | None = None
     step_s: float | None = None
-    sample_ratio: float = 1.0
     hit_rate: float = 0.0
     cache_bytes: float = 0.0
-    free: frozenset[str] = frozenset()
-
-    def __post_init__(self) -> None:
-        unknown = sorted(self.free - set(FREE))
-        if unknown:
-            raise ValueError(f"free must be among {', '.join(FREE)}, not {', '.join(unknown)}")
-        counts = {"num_workers": (self.num_workers, 0), "ranks": (self.ranks, 1)}
-        counts["prefetch_factor"] = (self.prefetch_factor, 1)
-        for name, (value, least) in counts.items():
-            if value is not None and value < least:
-                raise ValueError(f"{name} must be at least {least}, not {value}")
-        amounts = {"cores": self.cores, "step_s": self.step_s}
-        for name, amount in amounts.items():
-            if amount is not None and not amount > 0:
-                raise ValueError(f"{name} must be positive, not {amount}")
-        if not (self.sample_ratio >= 0 and 0 <= self.hit_rate <= 1):
-            raise ValueError("sample_ratio must not be negative, hit_rate lies in [0, 1]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,7 +120,7 @@ class Pipeline:
     transfer_s: float = 0.0  # host-to-device copies that the step waits for, part of step_s
     epoch: EpochCost = field(default_factory=EpochCost)
     batches_per_epoch: float = np.inf
-    other_s: Mapping[str, float] = field(default_factory=dict)  # evaluation, checkpoint, epochs: per step
+    other_s: float = 0.0  # of a step: evaluation, checkpoint, epochs
     evaluation_wait_s: float = 0.0  # of other_s, what evaluation waits for batches that a cache would have
     batch_samples: float = 0.0
     num_samples: int = 0

@@ -208,7 +208,7 @@ def _case(pipeline: Pipeline, asked: Setup) -> _Case:
     setup = pipeline.complete(asked)
     assert setup.num_workers is not None and setup.prefetch_factor is not None
     assert setup.cores is not None and setup.ranks is not None
-    workers = 0 if "data" in setup.free else setup.num_workers
+    workers = setup.num_workers
     make, make_cores = _making(pipeline, setup)
     step, ratio = pipeline.step_s, 1.0
     warmed_s = _warmed_s(pipeline, setup, workers, float(make.mean()))
@@ -226,17 +226,12 @@ def _case(pipeline: Pipeline, asked: Setup) -> _Case:
         receive_s=pipeline.receive_s if workers else 0.0,
         latency_s=pipeline.latency_s,
         overhead_s=pipeline.overhead_s if workers else 0.0,
-        wake_s=0.0
-        if kept or "epochs" in setup.free
-        else pipeline.epoch.woken_s(workers, cores, pipeline.recorded),
+        wake_s=0.0 if kept else pipeline.epoch.woken_s(workers, cores, pipeline.recorded),
         make_cores=make_cores,
         step_cores=step_cores,
         cores=cores,
         in_order=bool(setup.in_order),
     )
-    other_s = {name: seconds for name, seconds in pipeline.other_s.items() if name not in setup.free}
-    if "evaluation" in other_s:  # a cache serves what evaluates too
-        other_s["evaluation"] -= setup.hit_rate * pipeline.evaluation_wait_s
     return _Case(
         pipeline=pipeline,
         setup=setup,
@@ -247,8 +242,9 @@ def _case(pipeline: Pipeline, asked: Setup) -> _Case:
         make_cpu_s=make_cores * float(make.mean()),
         step_cpu_s=step_cores * (float(step.mean()) + pipeline.receive_s),
         device_s=pipeline.device_s * ratio,
-        turn_s=0.0 if "epochs" in setup.free else pipeline.epoch.between_s(workers, kept),
-        other_s=sum(other_s.values()),
+        turn_s=pipeline.epoch.between_s(workers, kept),
+        # A cache serves what evaluates too.
+        other_s=pipeline.other_s - setup.hit_rate * pipeline.evaluation_wait_s,
         length=max(1.0, pipeline.batches_per_epoch * (pipeline.recorded.ranks or 1) / setup.ranks),
     )
 
@@ -266,11 +262,9 @@ def _warmed_s(pipeline: Pipeline, setup: Setup, workers: int, make_s: float) -> 
 
 def _making(pipeline: Pipeline, setup: Setup) -> tuple[Floats, float]:
     """([n] seconds of a batch where the setup makes it, the share of them that computes)."""
-    if "data" in setup.free:
-        return np.zeros(1), 0.0
     mean = float(pipeline.make_s.mean())
     fixed = min(mean, pipeline.collate_s + pipeline.ship_s)  # computes, whatever a sample costs
-    sample = (mean - fixed) * setup.sample_ratio
+    sample = mean - fixed
     computing = max(0.0, pipeline.make_cores * mean - fixed) / max(mean - fixed, 1e-12)
     ship = pipeline.ship_s if setup.num_workers else 0.0
     fixed -= min(pipeline.ship_s - ship, 0.8 * (sample + fixed))

@@ -205,12 +205,11 @@ def _batches_per_epoch(loader: LoaderUse, ranks: int, seen: Handover) -> float:
     return float(np.inf)
 
 
-def _other_s(steps: Steps, loader: LoaderUse, seen: Handover) -> dict[str, float]:
+def _other_s(steps: Steps, loader: LoaderUse, seen: Handover) -> float:
     """Seconds per step of what is neither the step, its wait, nor starting and stopping workers."""
-    found = {name: steps.per_step(name) for name in ("evaluation", "checkpoint")}
     turned = float(loader.iter_s.sum()) + (seen.stop_s or 0.0) * max(0, loader.num_iterators - 1)
-    found["epochs"] = max(0.0, steps.per_step("epoch_gap") - turned / max(1, steps.num_steps))
-    return found
+    epochs = max(0.0, steps.per_step("epoch_gap") - turned / max(1, steps.num_steps))
+    return steps.per_step("evaluation") + steps.per_step("checkpoint") + epochs
 
 
 def _evaluation_wait_s(steps: Steps) -> float:

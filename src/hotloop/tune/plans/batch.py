@@ -211,7 +211,7 @@ def _scaled(run: Pipeline, batch: int, step_s: float) -> Pipeline:
         device_s=run.device_s * work,
         transfer_s=run.transfer_s * times,
         batches_per_epoch=run.batches_per_epoch / times,
-        other_s={name: seconds * times for name, seconds in run.other_s.items()},
+        other_s=run.other_s * times,
         batch_samples=float(batch),
         memory=replace(run.memory, batch_bytes=run.memory.batch_bytes * times),
     )

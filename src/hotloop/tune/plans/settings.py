@@ -89,7 +89,7 @@ class Field:
         """No workers, then 1 to as many as keep pace with the step, and half as many again."""
         make, step = (float(times.mean()) for times in (self.pipeline.make_s, self.pipeline.step_s))
         cost = BatchCost(
-            fetch_s=make * self.on.sample_ratio * (1 - self.on.hit_rate),
+            fetch_s=make * (1 - self.on.hit_rate),
             fetch_cpu_s=make * self.pipeline.make_cores,
             step_s=self.on.step_s or step,
             receive_s=self.pipeline.receive_s,
