@@ -6,7 +6,7 @@ then, so what goes together is put together here.
 
 from __future__ import annotations
 
-import os
+import importlib
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
@@ -293,6 +293,4 @@ def _is_stream(form: LoaderForm, loader: Any) -> bool:
 
 def default_workers() -> int:
     """One per core this process may use, shared with the other ranks of the node, less one for the loop."""
-    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    ranks = os.environ.get("LOCAL_WORLD_SIZE", "1")
-    return max(1, cores // (int(ranks) if ranks.isdigit() and int(ranks) > 0 else 1) - 1)
+    return max(1, int(importlib.import_module("hotloop.feed.budget").usable_cores()) - 1)

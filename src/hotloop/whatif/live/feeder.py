@@ -7,6 +7,7 @@ go on, and all draw indices from the one sampler.
 
 from __future__ import annotations
 
+import importlib
 import os
 import resource
 import weakref
@@ -134,12 +135,8 @@ def most_batches(batch: Any) -> int:
 def _available() -> float:
     """Bytes of memory that are left, and of /dev/shm, whichever is less."""
     shared = os.statvfs("/dev/shm")
-    left = float(shared.f_bavail * shared.f_frsize)
-    with open("/proc/meminfo") as stream:
-        for line in stream:
-            if line.startswith("MemAvailable:"):
-                return min(left, 1024.0 * int(line.split()[1]))
-    return left
+    usable: int = importlib.import_module("hotloop.feed.budget").usable_memory_bytes()
+    return float(min(usable, shared.f_bavail * shared.f_frsize))
 
 
 _NEXT = """
