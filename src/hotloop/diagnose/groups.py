@@ -214,9 +214,9 @@ def asking(lines: Iterable[LineCost]) -> Place | None:
     return max(seconds, key=lambda place: seconds[place], default=None)
 
 
-def quoted(line: LineCost, width: int = 60) -> str:
+def quoted(line: LineCost) -> str:
     """The text of a line in quotation marks with a space before; "" where the recording does not hold it."""
-    return f" «{shortened(line.source, width)}»" if line.source.strip() else ""
+    return f" «{shortened(line.source)}»" if line.source.strip() else ""
 
 
 def shortened(source: str, width: int = 60) -> str:

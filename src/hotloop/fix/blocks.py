@@ -23,12 +23,12 @@ def before(plan: Edits, code: Code, node: ast.AST, lines: Sequence[str]) -> None
     plan.insert(code, code.line_start(start), new, "; ".join(lines))
 
 
-def behind(plan: Edits, code: Code, node: ast.AST, lines: Sequence[str], says: str = "") -> None:
+def behind(plan: Edits, code: Code, node: ast.AST, lines: Sequence[str]) -> None:
     """Statements behind another one, in its block."""
     start, end = code.span(node)
     indent = _block_indent(code, node)
     new = "".join(f"{code.text.newline}{indent}{line}" for line in lines)
-    plan.insert(code, code.line_end(max(start, end - 1)), new, says or "; ".join(lines))
+    plan.insert(code, code.line_end(max(start, end - 1)), new, "; ".join(lines))
 
 
 def wrap(plan: Edits, code: Code, nodes: Sequence[ast.AST], head: str) -> None:

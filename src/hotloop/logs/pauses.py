@@ -21,6 +21,8 @@ LEAST_RATIO: Final = 0.10
 LEAST_VALUES: Final = 6
 _MAX_POINTS: Final = 1200
 _NOISE_FLOOR: Final = 0.01
+#: Values around one of which the median is taken.
+_AROUND: Final = 7
 _PENALTY: Final = 4.0
 
 
@@ -45,11 +47,11 @@ def level(values: Floats) -> float:
     return float(np.median(good)) if len(good) else float("nan")
 
 
-def _without_outliers(logs: Floats, width: int = 7) -> Floats:
+def _without_outliers(logs: Floats) -> Floats:
     """Values pulled to three deviations from the median around them: an outlier is no change."""
-    if len(logs) < 2 * width:
+    if len(logs) < 2 * _AROUND:
         return logs
-    around = running_median(logs, width)
+    around = running_median(logs, _AROUND)
     spread = 3 * max(_NOISE_FLOOR, robust_deviation(logs - around, around=0.0))
     return np.clip(logs, around - spread, around + spread)
 

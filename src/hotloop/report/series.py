@@ -46,11 +46,11 @@ def series(steps: Steps | None, offset_s: float = 0.0) -> dict[str, Any]:
     }
 
 
-def thinned(values: Floats, num_points: int = MAX_POINTS) -> Floats:
-    """Means of at most ``num_points`` consecutive groups; NaN where a group holds nothing."""
-    if len(values) <= num_points:
+def thinned(values: Floats) -> Floats:
+    """Means of at most ``MAX_POINTS`` consecutive groups; NaN where a group holds nothing."""
+    if len(values) <= MAX_POINTS:
         return np.asarray(values, float)
-    groups = np.array_split(np.asarray(values, float), num_points)
+    groups = np.array_split(np.asarray(values, float), MAX_POINTS)
     return np.array([np.nanmean(group) if np.isfinite(group).any() else np.nan for group in groups])
 
 

@@ -78,12 +78,12 @@ class Family:
         self._probe, self._name, self._kind, self._ops, self._sized = probe, name, kind, ops, sized
         self._inside = False
 
-    def follow(self, modules: Mapping[str, _Places], also: tuple[Any, ...] = ()) -> None:
+    def follow(self, modules: Mapping[str, _Places]) -> None:
         """Observe the functions of modules that are imported, now or later."""
         for module, places in modules.items():
 
             def patch(loaded: Any, places: _Places = places) -> None:
-                self.patch(loaded, places, also)
+                self.patch(loaded, places)
 
             self._probe.hooks.on_import(module, patch, self._name)
 
