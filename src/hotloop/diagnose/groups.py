@@ -219,10 +219,10 @@ def quoted(line: LineCost) -> str:
     return f" «{shortened(line.source)}»" if line.source.strip() else ""
 
 
-def shortened(source: str, width: int = 60) -> str:
-    """One line of source, its spaces collapsed, cut to a width."""
+def shortened(source: str) -> str:
+    """Source as one short line."""
     text = " ".join(source.split())
-    return text if len(text) <= width else text[: width - 1] + "…"
+    return text if len(text) <= 60 else text[:59] + "…"
 
 
 def _adjacent(lines: list[LineCost]) -> list[list[LineCost]]:

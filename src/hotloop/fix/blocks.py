@@ -6,8 +6,9 @@ import ast
 from collections.abc import Sequence
 from typing import Final
 
+from hotloop.diagnose.groups import shortened
 from hotloop.fix.edits import Edits
-from hotloop.fix.scene import Cannot, shown
+from hotloop.fix.scene import Cannot
 from hotloop.source.code import Code
 from hotloop.source.tokens import tokens_of
 
@@ -107,7 +108,7 @@ def without(plan: Edits, code: Code, whole: ast.Dict, gone: Sequence[int]) -> No
     ]  # fmt: skip
     for at in gone:
         start, end = spans[at]
-        words = shown(text[start:end])
+        words = shortened(text[start:end])
         comma = tokens.comma_after(end)
         behind = comma + 1 if comma >= 0 else end
         line, rest = code.line_start(start), text[behind : code.line_end(behind)].strip()

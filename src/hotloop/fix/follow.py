@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from hotloop.fix.scene import Cannot, Scene, shown
+from hotloop.diagnose.groups import shortened
+from hotloop.fix.scene import Cannot, Scene
 from hotloop.measure.places import Frame
 from hotloop.measure.settings import same
 from hotloop.record.recording import Note
@@ -85,7 +86,7 @@ def only_note(scene: Scene, keys: tuple[str, ...], value: Any) -> Note | None:
 
 def cannot(code: Code, node: ast.AST, why: str) -> Cannot:
     """Why a value cannot be followed through an expression, which is shown."""
-    text = shown(code.source(node))
+    text = shortened(code.source(node))
     return Cannot(f"{why} ({text})" if text not in why else why, str(code.path), code.line(node))
 
 

@@ -29,12 +29,6 @@ from hotloop.source.text import Text, read
 _FILLS = ("dict", "update", "setdefault")
 
 
-def shown(source: str) -> str:
-    """Source text in one short line."""
-    text = " ".join(source.split())
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
 class Cannot(Exception):  # noqa: N818 - an answer, not a failure
     """A change that is not made: why, where it belongs, and what to write or run instead, if it is known."""
 

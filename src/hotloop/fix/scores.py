@@ -11,7 +11,8 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from hotloop.fix.scene import Cannot, shown
+from hotloop.diagnose.groups import shortened
+from hotloop.fix.scene import Cannot
 from hotloop.source.code import Code
 from hotloop.source.flow import binds, writes
 from hotloop.source.nodes import Function, argument, is_of_self, last_name
@@ -200,7 +201,7 @@ class Reader:
             if inner is None and branch is None:
                 inner = self._cast(node) or self._scaled(node, at, found)
             if inner is None and (node is before or branch is not None):
-                raise self.cannot(f"{shown(self.code.source(node))} is done to the scores", node)
+                raise self.cannot(f"{shortened(self.code.source(node))} is done to the scores", node)
             node = inner if inner is not None else node
 
     def _mask(self, node: ast.expr, at: int, branch: ast.If | None, found: Attention) -> ast.expr | None:
@@ -247,7 +248,7 @@ class Reader:
             given = [self.code.source(one) for one in node.args]
             if node.func.attr in ("transpose", "swapaxes") and given in _LAST:
                 return node.func.value
-        raise self.cannot(f"{shown(self.code.source(node))} is no transposed key", node)
+        raise self.cannot(f"{shortened(self.code.source(node))} is no transposed key", node)
 
     # -- what must hold ----------------------------------------------------------------------------------
 
