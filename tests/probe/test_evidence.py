@@ -80,6 +80,20 @@ def test_the_state_of_a_model_that_ends_with_its_function_is_kept(tmp_path: Path
     assert {"torch", "python", "torch_first"} <= set(generators)
 
 
+def test_a_perturbed_run_differs_by_the_last_bit_of_its_weights_and_draws_nothing(tmp_path: Path) -> None:
+    asked = {"": {}, "1": {"HOTLOOP_PERTURB": "1"}}
+    plain, moved = (
+        run_observed(LOADER, "0", "", folder=tmp_path / f"it{name}", env={**EVIDENCE, **env})
+        for name, env in asked.items()
+    )
+    assert [done.notes["evidence"][0]["perturbed"] for done in (plain, moved)] == [False, True]
+    losses = crcs(plain, "loss"), crcs(moved, "loss")
+    assert losses[0][0] == losses[1][0] and losses[0] != losses[1]  # from the first update on
+    assert crcs(plain, "content") == crcs(moved, "content")
+    assert plain.notes["generators"][0]["torch"] == moved.notes["generators"][0]["torch"]
+    assert plain.notes["trained"][0]["items"] != moved.notes["trained"][0]["items"]
+
+
 def test_scaled_accumulated_and_logged_values(tmp_path: Path) -> None:
     script = """
         import torch

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 
 from hotloop.compare.items import Check
+from hotloop.compare.rounding import as_rounding
 from hotloop.compare.run import TENSOR_FLOAT, Trace
 from hotloop.measure.steps import Floats
 
@@ -35,10 +36,6 @@ SUDDEN_FLOAT32: Final = 1e-5
 SUDDEN_FIRST: Final = 3
 #: How many times the difference between repeats of the base is still noise.
 REPEATED: Final = 3.0
-#: A run of the base whose weights were moved by their last bit: how many times its difference, so many losses
-#: later, is still rounding. A change rounds in every step, and a training may multiply that by 20 in one.
-ROUNDED: Final = 30.0
-LATER: Final = 3
 #: Unseeded runs: smoothing, the losses they need, how many times the baselines' own spread is still noise.
 EMA: Final = 0.1
 FIRST: Final = 30
@@ -74,31 +71,12 @@ def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> Chec
     at = int(np.flatnonzero(base.exact[:count] != candidate.exact[:count])[0])
     begins = f"first difference at loss {at + 1}: {a[at]:.9g} and {b[at]:.9g}"
     sudden = sudden_limit(base.precision) if base.precision == candidate.precision else None
-    if (
-        moved
-        and sudden
-        and (found := _as_rounding(a[finite], b[finite], [o[finite] for o in moved], begins, sudden))
-    ):
-        return found
-    repeated = [one[finite] for one in others]
-    return _close(a[finite], b[finite], repeated, int(finite[:at].sum()), begins, sudden=sudden)
-
-
-def _as_rounding(a: Floats, b: Floats, moved: Sequence[Floats], begins: str, sudden: float) -> Check | None:
-    """Close, where the candidate is never further from the base than its runs that rounding parted are."""
-    scale, learned = max(1.0, float(np.abs(a).max())), learned_at_least(a)
-    apart, *rest = (np.maximum.accumulate(np.abs(a - one)) for one in (b, *moved))
-    rounding = np.max(rest, axis=0)
-    limit = np.maximum(ROUNDED * np.append(rounding[LATER:], [rounding[-1]] * LATER), sudden * scale)
-    if (apart > limit).any():
-        return None
-    words = (
-        f"apart by {apart[-1]:.2g}, and the base by {rounding[-1]:.2g} where the last bit of its weights was "
-        f"moved; {begins}"
-    )
-    if len(lost := np.flatnonzero(rounding > learned / 2)):
-        words += f"; from loss {lost[0] + 1:,} on rounding hides what else may differ"
-    return Check(outcome="close", words=words, distance=float(apart[-1]), limit=float(limit[-1]))
+    a, b, others, moved = a[finite], b[finite], [o[finite] for o in others], [o[finite] for o in moved]
+    if moved and sudden:
+        least, learned = sudden * max(1.0, float(np.abs(a).max())), learned_at_least(a)
+        if found := as_rounding(a, b, moved, least=least, learned=learned, begins=begins):
+            return found
+    return _close(a, b, others, int(finite[:at].sum()), begins, sudden=sudden)
 
 
 def sudden_limit(precision: Sequence[str]) -> float:
