@@ -131,10 +131,16 @@ def intervals(seen: Seen, found: Regions, loop: Loop, places: Places, samples: T
 
 
 def _aside(stack: Stack | None, ways: set[Place]) -> Place | None:
-    """The outermost call of a stack that leads to no training, None where all do."""
-    return next(
-        (frame.place() for frame in (stack.frames if stack else ()) if frame.place() not in ways), None
-    )
+    """The outermost call of a stack that leads to no training, or calls a model that is trained there too;
+    None where all lead to training.
+    """
+    before = None
+    for frame in stack.frames if stack else ():
+        if frame.func.rpartition(".")[2] == "forward":
+            return before
+        if (before := frame.place()) not in ways:
+            return before
+    return None
 
 
 def with_graphs(evaluations: tuple[Interval, ...], seen: Seen) -> tuple[Interval, ...]:

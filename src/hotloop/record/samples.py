@@ -119,8 +119,13 @@ def total(processes: Iterable[Mapping[str, Any]], column: str, *, whole: bool = 
 
 
 def resident(processes: Sequence[Mapping[str, Any]]) -> Line | None:
-    """Memory of processes together: shared pages divided among their users where sampled, else resident."""
-    return total(processes, "pss_bytes") or total(processes, "rss_bytes")
+    """Memory of processes together: shared pages divided among their users, else resident, where the largest
+    was not sampled so. One that lived too short is left out: resident, it would count shared pages again.
+    """
+    largest = max(processes, key=lambda one: finite(one.get("rss_bytes")).max(initial=0.0), default={})
+    if len(finite(largest.get("pss_bytes"))):
+        return total(processes, "pss_bytes", whole=False)
+    return total(processes, "rss_bytes")
 
 
 def finite(column: Any) -> npt.NDArray[np.float64]:

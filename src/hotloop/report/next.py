@@ -41,8 +41,10 @@ def of_run(command: Sequence[str], found: Sequence[str], findings: Sequence[Find
     asks = above or [
         pair for pair in pairs if pair[0].cost_s_per_step or any(map(pair[0].data.get, _MAY_COST))
     ]
-    first = next((then for _, then in asks if then), "")
+    first = next((then for one, then in asks if then and (above or not one.cost_s_per_step)), "")
     named = [catalogue.get(name) for one, _ in asks for name in one.remedies]
+    if not above:  # what was not found worth fixing is no reason to alter what is trained
+        named = [remedy for remedy in named if remedy.effect != "semantic"]
     least = min((EFFECTS.index(one.effect) for one in named), default=None)
     what = "the change as a patch" if first.startswith("hotloop fix") else "what to write, and what judges it"
     then = [{"command": first, "words": what}] if first else []

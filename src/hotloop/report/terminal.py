@@ -148,10 +148,11 @@ def _legend(report: Report, shares: Sequence[tuple[str, float]], width: int) -> 
     seconds["unaccounted"] = (
         dict(shares).get("unaccounted", 0.0) * report["span_s"] / max(1, report["num_steps"])
     )
+    shown = dict(bar_columns(shares, width))
     entries = [
         _legend_entry(name, seconds.get(name, 0.0), share)
         for name, share in sorted(shares, key=lambda item: -item[1])
-        if share >= 0.005
+        if share >= 0.005 or name in shown
     ]
     columns = max(1, (width + 4) // (_ENTRY_CELLS + 4))
     rows = -(-len(entries) // columns)
