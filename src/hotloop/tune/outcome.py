@@ -141,10 +141,12 @@ def _nothing(tuned: Tuned) -> str:
     if not tried and tuned.ended:
         return f"nothing was tried: {tuned.ended}"
     if not tried:
+        words = "nothing was tried: the diagnosis asks for nothing that a trial could show"
         if tuned.left_out:
-            words = "nothing was tried: the diagnosis asks for nothing that is allowed and that a trial could show"
-        else:
-            words = "nothing was tried: the diagnosis asks for nothing that a trial could show"
+            words = (
+                "nothing was tried: the diagnosis asks for nothing that is allowed and that a trial could "
+                "show"
+            )
         return words + _too_few(tuned.first)
     if not any(trial.status == "measured" for trial in tried):
         return "nothing that was tried ran to its end: keep it as it is"
