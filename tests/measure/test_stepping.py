@@ -39,6 +39,8 @@ LOOPS = {
     "several optimizers, one round": ("F B O1 O2 O3", {}, 1, 0),
     "several optimizers": ("F B O1 O2 O3 " * 10, {}, 10, 0),
     "get_batch": ("F B O " * 10, {}, 10, 0),
+    "a loop of its own before a loader's": ("F B O " * 20 + EPOCH, {}, 30, 0),
+    "a shorter one before it": ("F B O " * 6 + EPOCH, {}, 10, 0),
     "get_batch with estimate_loss": (("E E E " + "F B O " * 10) * 3, {}, 30, 3),
     "get_batch accumulates": ("F B F B F B O " * 6, {}, 6, 0),
     "no optimizer seen": ("I1 " + "D1 F B " * 10 + "X1", {}, 10, 0),

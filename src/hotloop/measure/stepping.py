@@ -70,11 +70,14 @@ def find_steps(spans: Spans, events: Events, lives: Lives, eval_forward: Bools) 
     fetches = np.flatnonzero(events.fetch & trains & (spans.level == 0))
     driving, num_batches = _driving(spans, lives, fetches)
     by_loader = num_batches > 0 and len(rounds) > 0 and num_batches >= BATCHES_PER_UPDATE * len(rounds)
+    asked = spans.start[fetches[driving[lives.of_row[fetches]]]]
+    if by_loader and len(asked):  # what made most updates before it is the training
+        by_loader = bool(2 * (spans.start[rounds] > asked[0]).sum() >= len(rounds))
     if by_loader:
         start, end = _by_loader(spans, events, lives, fetches, driving, rounds)
-        asked = np.flatnonzero(trains & (lives.of_row >= 0) & (spans.level == 0))
-        opening = int(spans.start[asked[0]]) if len(asked) else 0
-        if len(start) and start[0] > spans.start[fetches[driving[lives.of_row[fetches]]][0]]:
+        rows = np.flatnonzero(trains & (lives.of_row >= 0) & (spans.level == 0))
+        opening = int(spans.start[rows[0]]) if len(rows) else 0
+        if len(start) and start[0] > asked[0]:
             opening = int(start[0])
     else:
         start, end = _by_updates(spans, events, rounds, eval_forward)
