@@ -161,6 +161,31 @@ def test_an_evaluation_by_the_function_that_trains_is_told_by_its_own_call():
     assert {one.place.line for one in steps.evaluations} == {run.line("testing")}
 
 
+FIRST = """
+    def validate():
+        for x in test_loader:
+            score(model(x))  # ask
+    validate()  # before
+    for epoch in range(3):
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+        validate()  # testing
+"""
+
+
+def test_evaluations_of_one_function_are_told_by_the_call_of_each():
+    run = AsObserved(dedent(FIRST), sample_ms=0.937)
+    run.at("before", "ask").evaluate(20)
+    for _ in range(12):
+        for _ in range(5):
+            run.step()
+        run.at("testing", "ask").evaluate(20)
+    first, *others = measure(run.process()).evaluations
+    assert first.place.line == run.line("before")
+    assert {one.place.line for one in others} == {run.line("testing")}
+
+
 @pytest.mark.parametrize("grad", [True, False])
 def test_an_evaluation_that_builds_graphs_is_known(grad):
     source = """

@@ -103,7 +103,7 @@ def _costs(
 
 def intervals(seen: Seen, found: Regions, loop: Loop, places: Places, samples: Table) -> tuple[Interval, ...]:
     """Evaluations or checkpoints, each with the line it was started from. A site keeps only the way on which
-    it was first reached: where no sample stands in that function, it is what most samples stand under.
+    it was first reached: where no sample stands there, it is what most samples stand under.
     """
     spans, worked = seen.spans, np.flatnonzero(seen.events.step)
     done = np.append(-1, seen.stepping.of(spans.start[worked]))  # the step of the last update before
@@ -120,9 +120,8 @@ def intervals(seen: Seen, found: Regions, loop: Loop, places: Places, samples: T
             seconds[_aside(places.stacks.get(int(number)), ways)] += int(taken)
         del seconds[None]
         site = _aside(places.sites.get(int(spans.site[found.first[index]])), ways)
-        if site is not None and any(place and place.in_function == site.in_function for place in seconds):
-            return site
-        return max(seconds, key=seconds.__getitem__, default=site)
+        near = [place for place in seconds if place and site and place.in_function == site.in_function]
+        return site if site in near else max(near or seconds, key=seconds.__getitem__, default=site)
 
     return tuple(
         Interval(start_s=int(start) / 1e9, end_s=int(end) / 1e9, after_step=int(after[i]), place=started(i))
