@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -150,3 +151,12 @@ def test_a_model_that_does_not_explain_its_run_says_so() -> None:
     odd = alone(pipeline(measured_s=0.400), np.inf)
     assert "-90%" in odd.doubts[0]
     assert predict(odd, Setup(num_workers=2)).confirm
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [{"num_workers": -1}, {"prefetch_factor": 0}, {"cores": 0.0}, {"hit_rate": 1.5}, {"step_s": 0.0}],
+)
+def test_a_setup_that_cannot_be_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(wrong))):
+        Setup(**wrong)

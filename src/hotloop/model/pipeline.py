@@ -35,6 +35,16 @@ class Setup:
     hit_rate: float = 0.0
     cache_bytes: float = 0.0
 
+    def __post_init__(self) -> None:
+        for name, least in {"num_workers": 0, "prefetch_factor": 1, "ranks": 1}.items():
+            if (value := getattr(self, name)) is not None and value < least:
+                raise ValueError(f"{name} must be at least {least}, not {value}")
+        for name in ("cores", "step_s"):
+            if (amount := getattr(self, name)) is not None and not amount > 0:
+                raise ValueError(f"{name} must be positive, not {amount}")
+        if not 0 <= self.hit_rate <= 1:
+            raise ValueError(f"hit_rate lies in [0, 1], not {self.hit_rate}")
+
 
 @dataclass(frozen=True, kw_only=True)
 class EpochCost:
