@@ -70,6 +70,17 @@ def test_fewer_checkpoints_are_not_the_same() -> None:
     assert judge(more, one, effect="numeric", baselines=[one]).passed  # nor does the base itself
 
 
+@pytest.mark.nightly
+def test_the_last_base_of_several_is_perturbed_where_rounding_is_allowed() -> None:
+    words = ("--repeats", "2", "--apply", "threads=1", "--out", "twice", "--", *command("none"))
+    done = hotloop("verify", "--effect", "numeric", *words)
+    assert done.returncode == 0, done.stdout
+    bases = [run_of(ROOT / "twice" / f"base-{number}") for number in (1, 2)]
+    assert [base.trace.perturbed for base in bases] == [False, True]
+    with pytest.raises(UsageError, match="--perturb"):
+        judge(bases[1], bases[0])
+
+
 def test_lower_precision_is_numeric_and_not_exact() -> None:
     assert verify(run("none"), run("bf16"), effect="numeric").parity == "within-noise"
     verdict = verify(run("none"), run("bf16"), effect="numeric")
