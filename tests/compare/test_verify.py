@@ -72,7 +72,7 @@ def test_fewer_checkpoints_are_not_the_same() -> None:
 
 @pytest.mark.nightly
 def test_the_last_base_of_several_is_perturbed_where_rounding_is_allowed() -> None:
-    words = ("--repeats", "2", "--apply", "threads=1", "--out", "twice", "--", *command("none"))
+    words = ("--repeats", "2", "--apply", "fused-optimizer", "--out", "twice", "--", *command("none"))
     done = hotloop("verify", "--effect", "numeric", *words)
     assert done.returncode == 0, done.stdout
     bases = [run_of(ROOT / "twice" / f"base-{number}") for number in (1, 2)]
