@@ -50,19 +50,25 @@ def test_what_parts_at_once_is_rounding_only_at_a_lower_precision() -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "outcome"), [("rounding", "close"), ("rate", "differs"), ("late", "differs")]
+    ("change", "outcome"),
+    [("rounding", "close"), ("rate", "differs"), ("late", "differs"), ("at rest", "differs")],
 )
 def test_what_training_makes_of_rounding_is_allowed_where_a_run_shows_it(change: str, outcome: str) -> None:
+    """Another rate; and one that is another from loss 200 on, when rounding has parted the base itself."""
+
     def parted(seed: int, first: float = 1e-7) -> Floats:
         sizes = np.minimum(first * np.exp(STEPS / 5), 0.3)
         return course() + sizes * np.random.default_rng(seed).normal(size=len(STEPS))
 
     moved = replace(trace(parted(1)), perturbed=True)
-    changed = {"rounding": parted(2, 5e-7), "rate": course(0.0202), "late": course() + (STEPS > 20) * 0.03}
+    rest = np.where(STEPS < 200, course(), course()[200])
+    changed = {"rounding": parted(2, 5e-7), "rate": course(0.0202), "at rest": rest}
+    changed["late"] = course() + (STEPS >= 200) * 0.05
     assert seeded(trace(course()), trace(changed["rounding"])).outcome == "not-measured"
     check = seeded(trace(course()), trace(changed[change]), [moved])
     assert check.outcome == outcome
     assert ("rounding hides" in check.words) == (change == "rounding")
+    assert seeded(trace(course()), trace(changed["rounding"]), [trace(course())]).outcome == "not-measured"
 
 
 def test_a_loss_at_its_floor_tells_nothing() -> None:

@@ -245,4 +245,4 @@ def test_a_live_form_says_that_it_changed_the_loaders_of_several_places(tmp_path
     env = catalogue.environment([catalogue.parse("num-workers=1")])
     done = run_observed(TWO_LOADERS, folder=tmp_path, env=env)
     assert done.returncode == 0, done.stderr
-    assert statuses(done) == {"num-workers": "in effect, in the loaders of 2 places: fix changes one"}
+    assert statuses(done) == {"num-workers": "in effect, in the loaders of 2 places"}

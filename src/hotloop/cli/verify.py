@@ -33,7 +33,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="what the change may alter: nothing, the last digits, anything (default: what the applied "
         "remedies may, numeric without any)",
     )
-    words = "another run of BASE's command with another seed; may be repeated"
+    words = "another run of BASE's command, with another seed or --perturb; may be repeated"
     arguments.add_many(parser, "--baseline", "RUN", words, Path)
     arguments.add_path(parser, "--expect", "a checklist, TOML or YAML")
     words = "the candidate's text output, where the checklist names metrics"
@@ -52,22 +52,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """0 where the candidate passed, 1 where it did not."""
-    from hotloop.compare import words
+    from hotloop.compare import expectation, words
     from hotloop.flow.verify import launch, verify
     from hotloop.remedy import catalogue
     from hotloop.remedy.remedy import EFFECTS
     from hotloop.report import json
 
     if options.apply or options.patch:
-        named = [catalogue.parse(one).remedy.effect for one in options.apply] + ["numeric"] * bool(
-            options.patch
-        )
+        named = [catalogue.parse(one).remedy.effect for one in options.apply]
+        named += ["numeric"] if options.patch else []
+        asked = expectation.read(options.expect).effect if options.expect else None
         pairs = launch(
             arguments.command_of(options.what, _USAGE),
             apply=options.apply,
             patch=options.patch,
             repeats=options.repeats,
-            perturb=(options.effect or max(named, key=EFFECTS.index)) == "numeric",
+            perturb=(options.effect or asked or max(named, key=EFFECTS.index)) == "numeric",
             out=options.out,
             steps=options.steps,
             throw_away=options.throw_away,

@@ -73,8 +73,9 @@ def seeded(base: Trace, candidate: Trace, repeats: Sequence[Trace] = ()) -> Chec
     sudden = sudden_limit(base.precision) if base.precision == candidate.precision else None
     a, b, others, moved = a[finite], b[finite], [o[finite] for o in others], [o[finite] for o in moved]
     if moved and sudden:
-        least, learned = sudden * max(1.0, float(np.abs(a).max())), learned_at_least(a)
-        if found := as_rounding(a, b, moved, least=least, learned=learned, begins=begins):
+        scale = max(1.0, float(np.abs(a).max()))
+        seen = max(COURSE * scale, OF_LEARNED * learned_at_least(a))
+        if found := as_rounding(a, b, moved, least=sudden * scale, seen=seen, begins=begins):
             return found
     return _close(a, b, others, int(finite[:at].sum()), begins, sudden=sudden)
 

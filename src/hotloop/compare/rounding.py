@@ -10,28 +10,36 @@ import numpy as np
 from hotloop.compare.items import Check
 from hotloop.measure.steps import Floats
 
-#: How many times the difference of such a run, so many losses later, is still rounding. A change rounds in
-#: every step, and a training may multiply that by 20 in one.
+#: How many times the difference of such a run, so many losses later, is still rounding: each is counted from
+#: where it begins. A change rounds in every step, and a training may multiply that by 20 in one.
 ROUNDED: Final = 30.0
 LATER: Final = 3
 
 
 def as_rounding(
-    a: Floats, b: Floats, moved: Sequence[Floats], *, least: float, learned: float, begins: str
+    a: Floats, b: Floats, moved: Sequence[Floats], *, least: float, seen: float, begins: str
 ) -> Check | None:
-    """Close, where the candidate is never further from the base than its runs that rounding parted are.
+    """Close, where the candidate parts from the base no faster than the base's runs that rounding parted.
 
-    ``least`` is rounding in any case, ``learned`` how far the base's loss moved.
+    ``least`` is rounding in any case, ``seen`` the least that would be seen without such runs.
     """
-    apart, *rest = (np.maximum.accumulate(np.abs(a - one)) for one in (b, *moved))
-    rounding = np.max(rest, axis=0)
+    apart, *others = (_from_its_first(a, one) for one in (b, *moved))
+    rounding = np.max(
+        [np.pad(o, (0, len(a) - len(o)), "edge") for o in others if len(o)] or [np.zeros(len(a))], 0
+    )
     limit = np.maximum(ROUNDED * np.append(rounding[LATER:], [rounding[-1]] * LATER), least)
-    if (apart > limit).any():
+    if not rounding[-1] or (apart > limit[: len(apart)]).any():
         return None
     words = (
         f"apart by {apart[-1]:.2g}, and the base by {rounding[-1]:.2g} where the last bit of its weights was "
         f"moved; {begins}"
     )
-    if len(lost := np.flatnonzero(rounding > learned / 2)):
-        words += f"; from loss {lost[0] + 1:,} on rounding hides what else may differ"
-    return Check(outcome="close", words=words, distance=float(apart[-1]), limit=float(limit[-1]))
+    if len(lost := np.flatnonzero(limit[: len(apart)] > seen)):
+        words += f"; {lost[0]:,} losses later on rounding hides what else may differ"
+    return Check(outcome="close", words=words, distance=float(apart[-1]), limit=float(limit[len(apart) - 1]))
+
+
+def _from_its_first(a: Floats, b: Floats) -> Floats:
+    """How far two courses were apart at most, from their first difference on; empty where there is none."""
+    different = np.flatnonzero(a != b)
+    return np.maximum.accumulate(np.abs(a - b))[different[0] if len(different) else len(a) :]

@@ -86,12 +86,13 @@ def crowd(*runs: Run) -> str:
 
 
 def crowded(base: Run, candidate: Run) -> str:
-    """What others did meanwhile, and what they cannot stretch: the core time of both training threads."""
+    """What others did meanwhile, and the core time of both training threads where none waits for another."""
     if not (others := crowd(base, candidate)):
         return ""
     before, after = map(_computed_s, (base, candidate))
+    alone = all((run.lead.facts.get("torch") or {}).get("threads") == 1 for run in (base, candidate))
     beside = ""
-    if before and after:
+    if before and after and alone:
         spent = f"{duration(before)} and {duration(after)} a step"
         beside = f"; the training threads computed {spent}, a ratio of {before / after:.2f}"
     return f"{others}: {NOT_ALONE}{beside}"

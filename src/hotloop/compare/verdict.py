@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 
 from hotloop.compare import computed, losses
 from hotloop.compare.checklist import checklist, finite_loss
-from hotloop.compare.checkpoint import checkpoint, files_of
+from hotloop.compare.checkpoint import checkpoint
 from hotloop.compare.expectation import Expectation
 from hotloop.compare.items import Check, Item, Parity, passed, unmeasured
 from hotloop.compare.run import Run, Trace, ended_on_purpose, how_it_failed
@@ -124,7 +124,7 @@ def judge(
                 base,
                 candidate,
                 exact=parity == "exact",
-                as_many=parity == "exact" and _as_many(base, candidate, baselines, enough),
+                as_many="differs" not in enough and base.lead.num_steps == candidate.lead.num_steps,
                 python=python,
                 launched=launched,
             ),
@@ -177,6 +177,7 @@ def _rank(
     parameters = computed.parameters(base, candidate, part=part)
     # Runs of the base over the same batches show its noise, the others which batches it draws anew.
     loss = losses.seeded(base, candidate, [one for one in baselines if _same_batches(base, one)])
+    baselines = [one for one in baselines if not one.perturbed]  # which are of the base's own seed
     apart = _other_seeds(base, candidate) and loss.outcome != "bit-equal"
     free_order = any(computed.order(base, one).outcome == "differs" for one in baselines)
     free = free_order or any(computed.content(base, one).outcome == "differs" for one in baselines)
@@ -267,12 +268,6 @@ def _completed(base: Run, candidate: Run, enough: Sequence[Parity]) -> Item:
     if ended_on_purpose(base, candidate):
         return passed("completed", True, f"{words}, --steps ended the {'candidate' if b < a else 'base'}")
     return passed("completed", "differs" in enough, words, b, a)
-
-
-def _as_many(base: Run, candidate: Run, baselines: Sequence[Run], enough: Sequence[Parity]) -> bool:
-    """Whether as many checkpoints are to be written: all runs of the base wrote as many, in as many steps."""
-    counts = {files_of(run.trace) for run in (base, *baselines)}
-    return "differs" not in enough and len(counts) == 1 and base.lead.num_steps == candidate.lead.num_steps
 
 
 def _patched(candidate: Run) -> list[Item]:

@@ -35,10 +35,14 @@ def for_all(rewrite: Callable[[Plan, Any], None]) -> Callable[[Plan, Any], None]
 
     @functools.wraps(rewrite)
     def done(plan: Plan, value: Any) -> None:
-        rewrite(plan, value)
-        lead = driving(plan)
+        lead, before = driving(plan), len(plan.changes)
         trains = plan.scene.roles.get
         others = [o for o in plan.scene.loaders if o.id != lead.id and trains(o.id) == lead.role == "train"]
+        there = None
+        try:
+            rewrite(plan, value)
+        except Already as already:
+            there = already
         for plan.loader in others:
             try:
                 with plan.whole():
@@ -50,6 +54,13 @@ def for_all(rewrite: Callable[[Plan, Any], None]) -> Callable[[Plan, Any], None]
                 place = f"{Path(frame.file).name}:{frame.line}"
                 plan.remark(f"{plan.remedy}: the loader built at {place} stays as it is: {cannot.why}")
         plan.loader = None
+        if there is not None and len(plan.changes) == before:
+            raise there
+        if others and plan.remedy in ("num-workers", "no-workers"):
+            plan.remark(
+                f"{plan.remedy}: loaders that draw from one generator, and are gone through together, draw "
+                "their orders in another sequence with workers than without"
+            )
 
     return done
 

@@ -19,6 +19,8 @@ from hotloop.remedy import catalogue
 from hotloop.remedy.remedy import EFFECTS
 from hotloop.report import json
 
+_PERTURBED = "the next base is perturbed: what it writes is not what the command alone would write"
+
 
 def verify(
     pairs: Sequence[tuple[Path, Path]],
@@ -88,6 +90,8 @@ def launch(
                 folder = whole / (side if repeats == 1 else f"{side}-{number + 1}")
                 last = perturb and side == "base" and 0 < number == repeats - 1
                 env = {"HOTLOOP_PERTURB": "1"} if last else {}
+                if last:
+                    print(f"hotloop: {said(_PERTURBED)}", file=sys.stderr, flush=True)
                 folders[side] = _launch(command, folder, how, change if side == "candidate" else {"env": env})
             pairs.append((folders["base"], folders["candidate"]))
     finally:

@@ -1,4 +1,4 @@
-"""``--perturb``: every trained value is moved by its last bit before the first update.
+"""``--perturb``: every trained value but zeros is moved by its last bit before the first update.
 
 What such a run computes differs from the base by rounding alone. Training may multiply that, and no change
 that rounds can be held to less.

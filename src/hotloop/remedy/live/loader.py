@@ -178,11 +178,11 @@ class LoaderForm(Form):
         return None
 
     def status(self) -> str:
-        """Also that it changed several loaders, of which a patch of the source changes one."""
+        """Also that it changed several loaders: a patch changes those that had the same value."""
         words = super().status()
         if words != "in effect" or len(self.sites) < 2:
             return words
-        return f"in effect, in the loaders of {len(self.sites)} places: fix changes one"
+        return f"in effect, in the loaders of {len(self.sites)} places"
 
     def fail(self, why: str) -> None:
         """It broke the loader: never again."""

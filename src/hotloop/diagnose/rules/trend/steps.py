@@ -113,7 +113,7 @@ def _hottest(line: LineCost | None, phase: str) -> Iterator[str]:
 
 
 def _every(where: Indices) -> int | None:
-    """The steps between two that stand out, None where most do not lie so, or most that lie so do not."""
+    """The steps between two that stand out, None unless most of them, and most that are due, lie so."""
     gaps = np.diff(where)
     every = int(np.bincount(gaps).argmax()) if len(gaps) >= 3 else 1
     found = np.bincount(where % every).max()  # others stand out by chance
