@@ -34,6 +34,7 @@ def test_bits_decide_equality() -> None:
     assert seeded(base, base).outcome == "bit-equal"
     other = replace(base, exact=base.exact ^ np.uint64(1))
     assert seeded(base, other).outcome == "close"
+    assert seeded(base, other, [replace(trace(course() * 1.001), perturbed=True)]).outcome == "close"
 
 
 @pytest.mark.parametrize(("factor", "outcome"), [(1.5, "differs"), (1.0, "close")])

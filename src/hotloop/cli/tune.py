@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from hotloop.tune.trial import Trial
 
 _USAGE = """hotloop tune [--budget 10m] [--allow exact|numeric|semantic]
-                    [--memory SIZE] [--sweep batch-size] [--out DIR] [--in-place]
-                    [--ray] [--json] -- COMMAND..."""
+                    [--memory SIZE] [--sweep batch-size] [--out DIR]
+                    [--in-place] [--ray] [--json] -- COMMAND..."""
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -28,7 +28,7 @@ def as_rounding(
         [np.pad(o, (0, len(a) - len(o)), "edge") for o in others if len(o)] or [np.zeros(len(a))], 0
     )
     limit = np.maximum(ROUNDED * np.append(rounding[LATER:], [rounding[-1]] * LATER), least)
-    if not rounding[-1] or (apart > limit[: len(apart)]).any():
+    if not len(apart) or not rounding[-1] or (apart > limit[: len(apart)]).any():
         return None
     words = (
         f"apart by {apart[-1]:.2g}, and the base by {rounding[-1]:.2g} where the last bit of its weights was "

@@ -66,9 +66,7 @@ class Trace:
     seed: int | None = None
     executable: str = ""
     updates: int | None = None  # of all optimizers, in the whole run
-    perturbed: bool = (
-        False  # a run of the base to show what rounding makes of it, see probe.evidence.perturbed
-    )
+    perturbed: bool = False  # see probe.evidence.perturbed
     precision: tuple[str, ...] = ()  # what numbers were computed in, as far as it is known
 
 
