@@ -15,7 +15,7 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
-    "audit": 3297, "bootstrap": 320, "cli": 2518, "compare": 2229, "diagnose": 8316, "doctor": 516,
+    "audit": 3297, "bootstrap": 320, "cli": 2518, "compare": 2229, "diagnose": 8314, "doctor": 516,
     "feed": 10044, "findings": 727, "fix": 5035, "flow": 3381, "footprint": 587, "hooks": 491,
     "integrations": 273, "launch": 1514, "logs": 4997, "mcp": 365, "measure": 4059, "model": 768,
     "modules": 1008, "monitor": 1641, "probe": 6370, "record": 2549, "remedy": 3937, "report": 3121,
@@ -41,7 +41,7 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py", "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_994, 10_000
+HOUSE, ADDED = 69_992, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_615, 140
 

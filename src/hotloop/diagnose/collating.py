@@ -65,10 +65,8 @@ def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
 def at_calls(steps: Steps, *phases: str) -> list[LineCost]:
     """Lines between the phases at the very line that calls for one of these: no cause names what is there."""
     asking = {line.place.at_line for line in steps.lines if line.phase in phases}
-    other = [
-        line for line in steps.lines if line.phase == "other" and line.library.split(".")[0] in ("", "torch")
-    ]
-    return [line for line in other if line.place.at_line in asking]
+    there = [line for line in steps.lines if line.phase == "other" and line.place.at_line in asking]
+    return [line for line in there if line.library.split(".")[0] in ("", "torch")]
 
 
 def giving_back_s(steps: Steps) -> float:
