@@ -67,6 +67,22 @@ def test_fewer_checkpoints_are_not_the_same() -> None:
     more = replace(one, traces=(replace(one.trace, checkpoints=({**saved, "path": "first.pt"}, saved)),))
     assert failed(judge(more, one, effect="numeric")) == {"checkpoint"}
     assert judge(more, one, effect="semantic").passed
+    elsewhere = replace(one, traces=(replace(one.trace, checkpoints=()),))  # in a file of another kind
+    assert judge(one, elsewhere, effect="numeric").passed
+    never = replace(elsewhere, ranks=tuple(replace(rank, checkpoints=()) for rank in one.ranks))
+    assert failed(judge(one, never, effect="numeric")) == {"checkpoint"}
+
+
+def test_a_perturbed_run_of_other_batches_is_named() -> None:
+    base, other = run_of(run("none")), run_of(run("shuffle"))
+    moved = replace(other, label="moved", traces=(replace(other.trace, perturbed=True),))
+    apart = replace(
+        base, traces=(replace(base.trace, losses=base.trace.losses + 1, exact=base.trace.exact + 1),)
+    )
+    assert any("--perturb" in words for words in judge(base, apart).words)
+    assert any(
+        words.startswith("moved says nothing") for words in judge(base, apart, baselines=[moved]).words
+    )
 
 
 @pytest.mark.nightly

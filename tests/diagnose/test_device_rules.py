@@ -263,9 +263,11 @@ def test_the_default_on_a_cpu_is_for_a_launch_to_say(
 ) -> None:
     measured = optimizing(share_of_step, foreach=None)
     measured = replace(measured, facts={"optimizers": [{"num_params": 4, **facts}]})
-    item = found(measured).get("device/optimizer-not-fused")
+    built = f"import torch\n\noptimizer = torch.optim.{facts['class']}(model.parameters())\n"
+    item = found(measured, sources={TRAIN: built}).get("device/optimizer-not-fused")
     assert (item is not None) is told
     if item is not None:
+        assert item.where == Place(file=TRAIN, line=3)
         assert item.severity == "info"
         assert item.cost_s_per_step == 0
         assert item.remedies == ("fused-optimizer",)
@@ -421,6 +423,7 @@ def test_written_out_attention_is_pointed_at() -> None:
     measured = steps(MODEL, lines=(hot,))
     item = found(measured, sources={TRAIN: ATTENTION})["device/attention-not-fused"]
     assert item.severity == "info"
+    assert item.where == replace(hot.place, line=4)
     fused = ATTENTION.replace("scores.softmax(-1) @ v", "F.scaled_dot_product_attention(q, k, v)")
     assert "device/attention-not-fused" not in found(measured, sources={TRAIN: fused})
     brief = replace(measured, lines=(replace(hot, seconds=0.1),))

@@ -99,6 +99,7 @@ def test_scaled_accumulated_and_logged_values(tmp_path: Path) -> None:
         import torch
         from torch import nn
         from torch.utils.tensorboard import SummaryWriter
+        from hotloop.feed import async_save
         torch.manual_seed(0)
         net = nn.Linear(3, 1)
         other = nn.Linear(3, 3)  # could be trained, and no optimizer has it
@@ -115,6 +116,7 @@ def test_scaled_accumulated_and_logged_values(tmp_path: Path) -> None:
             optimizer.zero_grad()
             writer.add_scalar("val/psnr", 20.0 + step, step)
         torch.save({"model": net.state_dict(), "step": step}, "last.pt")
+        async_save({"model": net.state_dict(), "step": step}, "behind.pt")
     """
     done = run_observed(script, folder=tmp_path, env=EVIDENCE)
     assert done.returncode == 0, done.stderr
@@ -125,8 +127,11 @@ def test_scaled_accumulated_and_logged_values(tmp_path: Path) -> None:
     assert [note["items"][0][3] for note in done.notes["trained"]] == [[1, 3]]
     metric = done.notes["metric"][-1]
     assert (metric["name"], metric["last"], metric["count"]) == ("val/psnr", 22.0, 3)
-    (checkpoint,) = done.notes["checkpoint"]
-    assert checkpoint["path"] == str(tmp_path / "last.pt")
+    checkpoint, behind = done.notes["checkpoint"]
+    assert [one["path"] for one in (checkpoint, behind)] == [
+        str(tmp_path / f"{n}.pt") for n in ("last", "behind")
+    ]
+    assert behind["layout"] == checkpoint["layout"]
     assert ["model.weight", "float32", [1, 3]] in checkpoint["entries"]
     assert ["step", "int", None] in checkpoint["entries"]
 

@@ -93,7 +93,21 @@ def test_noise_is_never_recommended(tmp_path: Path, seed: int) -> None:
     assert tuned.best == ()
     assert to_json(tuned, ["train"], None)["best"]["gain"] is None
     assert "keep it as it is" in render(tuned, ["train"], None, tmp_path)
-    assert "other programs" in render(replace(tuned, crowded=True), ["train"], None, tmp_path)
+    words = render(replace(tuned, crowded=True), ["train"], None, tmp_path)
+    assert "other programs" in words and "keep it as it is" not in words
+
+
+def test_in_a_crowd_one_slow_launch_decides_nothing(tmp_path: Path) -> None:
+    """Others may have slowed it alone: it is launched again."""
+
+    def launched(*, crowded: bool) -> int:
+        tuned = iter([0.06, *[0.025] * 20])
+        scenario = Scenario(lambda arm: next(tuned) if arm else 0.04, (SLOW,), crowded=crowded)
+        tune(scenario, tmp_path / str(crowded))
+        return scenario.launched.count("num-workers=4")
+
+    assert launched(crowded=False) == 1
+    assert launched(crowded=True) > 2
 
 
 def test_a_small_budget_tries_the_most_promising_and_comes_to_an_end(tmp_path: Path) -> None:

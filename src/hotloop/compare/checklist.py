@@ -17,13 +17,11 @@ from hotloop.compare.losses import ema, learned_at_least
 from hotloop.compare.run import Run
 from hotloop.compare.speed import Speed, crowd, per_s, samples_per_s
 from hotloop.errors import UsageError
-from hotloop.measure.steps import Floats, span_s
+from hotloop.measure.steps import Floats
 from hotloop.record.recording import Process
 from hotloop.record.samples import device_peak, resident, sampled
 from hotloop.units import duration, rate, share, size
 
-#: Samples of the system that a mean is told from.
-_LEAST_SAMPLES: Final = 3
 #: Memory is stable where its second half grows by less than this part of the peak, and by less than 64 MiB.
 _STABLE_PART: Final = 0.05
 _STABLE_BYTES: Final = 64 * 2**20
@@ -272,18 +270,11 @@ _JUDGED: Final[Mapping[str, Callable[[Run], Item]]] = {
 
 def _mean(run: Run, columns: Mapping[str, Any], column: str) -> float | None:
     values, at = columns.get(column), columns.get("t_s")
-    inside = None if values is None or at is None else _inside(run, at, values)
+    inside = None if values is None or at is None else run.while_training(at, values)
     return None if inside is None else float(inside.mean())
 
 
 def _resident(run: Run) -> Floats | None:
     """Memory of the training processes and their workers over the training span, in bytes."""
     line = resident(sampled(run.recording, run.recording.processes))
-    return None if line is None else _inside(run, *line)
-
-
-def _inside(run: Run, at: Floats, values: Floats) -> Floats | None:
-    """Of sampled values those of the training span, where they are enough."""
-    start, end = span_s(run.recording, run.process, run.lead)
-    inside = values[(at >= start) & (at <= end) & np.isfinite(values)]
-    return inside if len(inside) >= _LEAST_SAMPLES else None
+    return None if line is None else run.while_training(*line)

@@ -40,9 +40,9 @@ class Check:
     missed: bool = False
 
 
-def unmeasured(name: str, words: str, limit: Any = None) -> Item:
-    """An item nothing is known of, and why."""
-    return Item(name=name, status="not-measured", words=words, limit=limit)
+def unmeasured(name: str, words: str, limit: Any = None, value: Any = None) -> Item:
+    """An item that cannot be judged, and why; nothing else is known of it but for ``value``."""
+    return Item(name=name, status="not-measured", words=words, value=value, limit=limit)
 
 
 def passed(name: str, ok: bool, words: str, value: Any = None, limit: Any = None) -> Item:

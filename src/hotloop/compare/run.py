@@ -17,7 +17,7 @@ from hotloop.foreign import clean
 from hotloop.measure import measure
 from hotloop.measure.measure import main_job
 from hotloop.measure.rebuilt import merge_rebuilt
-from hotloop.measure.steps import Floats, Steps
+from hotloop.measure.steps import Floats, Steps, span_s
 from hotloop.record import rows as row
 from hotloop.record.read import open_recording
 from hotloop.record.recording import Note, Process, Recording
@@ -25,6 +25,9 @@ from hotloop.record.recording import Note, Process, Recording
 _PRECISION_FLAGS: Final = ("matmul_allow_tf32", "cudnn_allow_tf32", "float32_matmul_precision")
 #: Stands in ``Trace.precision`` where a device multiplies float32 with the 10 binary digits of TF32.
 TENSOR_FLOAT: Final = "TensorFloat-32"
+
+#: Samples of the system, or of a process, that a number is told from.
+_LEAST_SAMPLES: Final = 3
 
 U32 = npt.NDArray[np.uint32]
 
@@ -186,6 +189,12 @@ class Run:
     def process(self) -> Process:
         """The leading rank's process."""
         return next(process for process in self.recording.ranks if process.pid == self.lead.pid)
+
+    def while_training(self, at: Floats, values: Floats) -> Floats | None:
+        """Of values sampled at these seconds [n] those of the training span; None where they are too few."""
+        start, end = span_s(self.recording, self.process, self.lead)
+        inside = values[(at >= start) & (at <= end) & np.isfinite(values)]
+        return inside if len(inside) >= _LEAST_SAMPLES else None
 
     @property
     def command(self) -> str:

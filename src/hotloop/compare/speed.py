@@ -27,8 +27,6 @@ ONE_LAUNCH = (
     "one launch of each: the interval does not hold what the machine did differently between them; "
     "repeat the launches (--repeats) where it is shared"
 )
-#: Fewer samples of a process say nothing.
-_LEAST_SAMPLES = 3
 NOT_ALONE = "the ratio is not that of the change alone"
 
 
@@ -101,12 +99,10 @@ def crowded(base: Run, candidate: Run) -> str:
 def _computed_s(run: Run) -> float:
     """Seconds per step that the training thread had a core; 0 where too little was sampled."""
     columns = run.recording.process_system.get(run.lead.pid, {})
-    start, end = span_s(run.recording, run.process, run.lead)
-    at = np.asarray(columns.get("t_s", ()), float)
-    inside = (at >= start) & (at <= end)
-    if inside.sum() < _LEAST_SAMPLES or "main_cpu_s" not in columns:
+    if "main_cpu_s" not in columns:
         return 0.0
-    return float(np.ptp(columns["main_cpu_s"][inside]) / np.ptp(at[inside])) * run.lead.step_s
+    at, computed = (run.while_training(columns["t_s"], columns[name]) for name in ("t_s", "main_cpu_s"))
+    return 0.0 if at is None or computed is None else float(np.ptp(computed) / np.ptp(at)) * run.lead.step_s
 
 
 def core_time(run: Run) -> float:

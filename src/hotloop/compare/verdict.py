@@ -134,7 +134,7 @@ def judge(
             *_words(base, candidate, pace),
             *([_HELD] if enough is not _ENOUGH[wanted] else []),
             *_redrawn(base, candidate, baselines, checks),
-            *(_multiplied(baselines, checks) if "differs" not in enough else []),
+            *_perturbed(base, candidate, baselines, checks, enough),
         ),
         base=base.label,
         candidate=candidate.label,
@@ -252,7 +252,7 @@ def _item(name: str, check: Check, *, required: bool) -> Item:
 
 def _loss_item(check: Check, enough: Sequence[Parity], need_bits: bool) -> Item:
     if check.outcome in ("not-measured", "indistinct"):
-        return unmeasured("loss", check.words, check.limit)
+        return unmeasured("loss", check.words, check.limit, check.distance)
     ok = check.outcome == "bit-equal" or (check.outcome == "close" and not need_bits) or "differs" in enough
     return passed("loss", ok, check.words, check.distance, 0.0 if need_bits else check.limit)
 
@@ -331,10 +331,21 @@ def _redrawn(base: Run, candidate: Run, baselines: Sequence[Run], checks: Sequen
     ]
 
 
-def _multiplied(baselines: Sequence[Run], checks: Sequence[Item]) -> list[str]:
-    """How to learn what this training makes of rounding, where losses part and nothing shows it yet."""
-    parted = any(c.name == "loss" and c.status != "passed" and "first difference" in c.words for c in checks)
-    return [_PERTURB] if parted and not any(run.trace.perturbed for run in baselines) else []
+def _perturbed(
+    base: Run, candidate: Run, baselines: Sequence[Run], checks: Sequence[Item], enough: Sequence[Parity]
+) -> list[str]:
+    """How to learn what this training makes of rounding, where losses part; which such runs say nothing."""
+    parted = any(item.name == "loss" and item.status != "passed" and item.value for item in checks)
+    if enough != _ENOUGH["numeric"] or not parted:
+        return []
+    count = min(len(run.trace.losses) for run in (base, candidate))
+    moved = [run for run in baselines if run.trace.perturbed]
+    idle = [
+        f"{run.label} says nothing of rounding: it saw other batches, or has fewer than {count:,} losses"
+        for run in moved
+        if len(run.trace.losses) < count or not _same_batches(base.trace, run.trace)
+    ]
+    return idle if moved else [_PERTURB] if all(_same_batches(base.trace, r.trace) for r in baselines) else []
 
 
 def _workers(run: Run) -> object:

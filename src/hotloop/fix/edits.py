@@ -70,7 +70,6 @@ class Edits:
         self.scene = scene
         self.remedy = ""
         self.left: list[Left] = []
-        self.loader: Built | None = None  # that is changed, where it is not the one the remedy is for
         self._given: dict[tuple[int, str], Any] = {}  # loaders' arguments in this patch, by the loader's id
         self._pending = _Pending()
         self._calls: dict[tuple[Path, int, int], tuple[Code, ast.Call]] = {}

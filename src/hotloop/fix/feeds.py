@@ -26,13 +26,12 @@ _OPTIONS: Final = frozenset(["dtype", "device"])
 
 
 @for_all
-def ring_loader(plan: Plan, value: Any) -> None:
+def ring_loader(plan: Plan, value: Any, built: Built) -> None:
     """``hotloop.feed.Loader`` in place of ``DataLoader``."""
-    _ring(plan)
+    _ring(plan, built)
 
 
-def _ring(plan: Plan) -> None:
-    built = driving(plan)
+def _ring(plan: Plan, built: Built) -> None:
     code, call, _ = call_of(plan, built)
     name = code.qualified(call.func)
     if built.kind != "DataLoader" or not (name.startswith("torch.") and name.endswith(".DataLoader")):
@@ -42,9 +41,9 @@ def _ring(plan: Plan) -> None:
 
 
 @for_all
-def cache_samples(plan: Plan, value: Any) -> None:
+def cache_samples(plan: Plan, value: Any, built: Built) -> None:
     """``hotloop.feed.cached(dataset)``."""
-    built, code, dataset = dataset_of(plan)
+    code, dataset = dataset_of(plan, built)
     _gathered(plan, built)
     size = f', max_bytes="{value}"' if value else ""
     new = f"{imported(plan, code, 'cached')}({code.source(dataset)}{size})"
@@ -55,14 +54,13 @@ def _gathered(plan: Plan, built: Built) -> None:
     """Kept samples gathered to batches, as the live form does: one by one they cost several times that."""
     if "collate_fn" not in built.given:
         try:
-            _ring(plan)
+            _ring(plan, built)
         except Cannot as cannot:
             plan.remark(f"{plan.remedy}: torch puts batches together sample by sample, for {cannot.why}")
 
 
-def dataset_of(plan: Plan) -> tuple[Built, Code, ast.expr]:
-    """The driving loader, and the expression of its dataset. Raises Cannot where its samples do not stay."""
-    built = driving(plan)
+def dataset_of(plan: Plan, built: Built) -> tuple[Code, ast.expr]:
+    """The expression of a loader's dataset. Raises Cannot where its samples do not stay."""
     code, call, _ = call_of(plan, built)
     place = str(code.path), code.line(call)
     if built.settings.get("iterable"):
@@ -77,7 +75,7 @@ def dataset_of(plan: Plan) -> tuple[Built, Code, ast.expr]:
     dataset = argument(call, "dataset", 0)
     if dataset is None:
         raise Cannot("the dataset is passed on by * or **", *place)
-    return built, code, dataset
+    return code, dataset
 
 
 def async_save(plan: Plan, value: Any) -> None:
@@ -108,7 +106,8 @@ def imported(plan: Plan, code: Code, name: str) -> str:
 
 def bake(plan: Plan, value: Any) -> None:
     """``hotloop.feed.bake(dataset, folder)``, which opens a bake that is there and refuses a stale one."""
-    built, code, dataset = dataset_of(plan)
+    built = driving(plan)
+    code, dataset = dataset_of(plan, built)
     place = str(code.path), code.line(dataset)
     if any(one.id != built.id and one.site.frames[-1] == built.site.frames[-1] for one in plan.scene.loaders):
         raise Cannot("the same call builds other loaders, whose samples are others", *place)

@@ -27,8 +27,8 @@ _MAKERS = frozenset(["DataLoader", "StatefulDataLoader", "Loader", "MultiEpochsD
 _NONE_WITHOUT_WORKERS = ("prefetch_factor", "multiprocessing_context")
 
 
-def for_all(rewrite: Callable[[Plan, Any], None]) -> Callable[[Plan, Any], None]:
-    """The rewrite done to every loader that trains, as the live form does.
+def for_all(rewrite: Callable[[Plan, Any, Built], None]) -> Callable[[Plan, Any], None]:
+    """The rewrite of one loader done to every loader that trains, as the live form does.
 
     One that cannot be changed, or has another value than the loader the remedy is for, is said and left.
     """
@@ -40,20 +40,19 @@ def for_all(rewrite: Callable[[Plan, Any], None]) -> Callable[[Plan, Any], None]
         others = [o for o in plan.scene.loaders if o.id != lead.id and trains(o.id) == lead.role == "train"]
         there = None
         try:
-            rewrite(plan, value)
+            rewrite(plan, value, lead)
         except Already as already:
             there = already
-        for plan.loader in others:
+        for other in others:
             try:
                 with plan.whole():
-                    rewrite(plan, value)
+                    rewrite(plan, value, _as_built(plan, other))
             except Already:
                 pass
             except Cannot as cannot:
-                frame = plan.loader.site.frames[-1]
+                frame = other.site.frames[-1]
                 place = f"{Path(frame.file).name}:{frame.line}"
                 plan.remark(f"{plan.remedy}: the loader built at {place} stays as it is: {cannot.why}")
-        plan.loader = None
         if there is not None and len(plan.changes) == before:
             raise there
         if others and plan.remedy in ("num-workers", "no-workers"):
@@ -66,29 +65,28 @@ def for_all(rewrite: Callable[[Plan, Any], None]) -> Callable[[Plan, Any], None]
 
 
 @for_all
-def setting(plan: Plan, value: Any) -> None:
+def setting(plan: Plan, value: Any, built: Built) -> None:
     """The argument of the remedy's name; ``num_workers=N`` where a configured number never arrived: the code
     is made to read it.
     """
-    _give(plan, plan.remedy.replace("-", "_"), True if plan.remedy == "pin-memory" else value)
+    _give(plan, built, plan.remedy.replace("-", "_"), True if plan.remedy == "pin-memory" else value)
 
 
 @for_all
-def no_workers(plan: Plan, value: Any) -> None:
+def no_workers(plan: Plan, value: Any, built: Built) -> None:
     """``num_workers=0``, without what needs workers."""
-    built = driving(plan)
-    _give(plan, "num_workers", 0)
+    _give(plan, built, "num_workers", 0)
     if built.settings.get("persistent_workers"):
-        _give(plan, "persistent_workers", False)
+        _give(plan, built, "persistent_workers", False)
         plan.remark(
             "no-workers: torch draws a seed for each new iterator and none for workers that stay: from the "
             "second epoch on the order differs"
         )
     for name in _NONE_WITHOUT_WORKERS:
         if name in built.given and built.settings.get(name) is not None:
-            _give(plan, name, None)
+            _give(plan, built, name, None)
     if built.settings.get("timeout"):
-        _give(plan, "timeout", 0)
+        _give(plan, built, "timeout", 0)
 
 
 def evaluation_workers(plan: Plan, value: Any) -> None:
@@ -114,23 +112,22 @@ def evaluation_workers(plan: Plan, value: Any) -> None:
 
 
 @for_all
-def prefetch_factor(plan: Plan, value: Any) -> None:
+def prefetch_factor(plan: Plan, value: Any, built: Built) -> None:
     """``prefetch_factor=N``."""
-    _need_workers(plan, "prefetch_factor")
-    _give(plan, "prefetch_factor", value)
+    _need_workers(plan, built, "prefetch_factor")
+    _give(plan, built, "prefetch_factor", value)
 
 
 @for_all
-def persistent_workers(plan: Plan, value: Any) -> None:
+def persistent_workers(plan: Plan, value: Any, built: Built) -> None:
     """``persistent_workers=True``."""
-    _need_workers(plan, "persistent_workers")
-    built = driving(plan)
+    _need_workers(plan, built, "persistent_workers")
     if changes := changes_of(plan.scene.process, built.id):
         frame = built.site.frames[-1]
         words = f"{', '.join(changes)} of the dataset changed between epochs, which only fresh workers see"
         write = "what changes in shared memory (torch.multiprocessing.Value), then persistent_workers=True"
         raise Cannot(words, frame.file, frame.line, write=write)
-    _give(plan, "persistent_workers", True)
+    _give(plan, built, "persistent_workers", True)
     plan.remark(
         "persistent-workers: torch draws no new seed per epoch, so order and augmentation differ; nothing "
         "that the script changes in the dataset after the first batch is seen by workers that stay"
@@ -138,28 +135,28 @@ def persistent_workers(plan: Plan, value: Any) -> None:
 
 
 @for_all
-def in_order_false(plan: Plan, value: Any) -> None:
+def in_order_false(plan: Plan, value: Any, built: Built) -> None:
     """``in_order=False``."""
-    _need_workers(plan, "in_order")
-    _give(plan, "in_order", False)
+    _need_workers(plan, built, "in_order")
+    _give(plan, built, "in_order", False)
 
 
 def driving(plan: Plan) -> Built:
-    """The loader that is changed, as the user built it: first that which the finding speaks of.
-
-    Raises Cannot.
-    """
-    loaders = plan.scene.loaders
-    if not loaders:
+    """The loader that the finding speaks of, as the user built it. Raises Cannot."""
+    if not plan.scene.loaders:
         raise Cannot("the run built no DataLoader in your code")
-    lead = plan.loader or plan.scene.asked_of(plan.remedy)
-    if lead is None:
+    if (lead := plan.scene.asked_of(plan.remedy)) is None:
         raise Cannot("the loader that is waited for is not built in your code")
-    if _is_plain(plan, lead):
-        return lead
-    # A library built it anew from one of the user's, as Accelerate and Lightning do.
-    ours = [one for one in loaders if one.role == "unused" and _is_plain(plan, one) and _alike(one, lead)]
-    return ours[0] if len(ours) == 1 else lead
+    return _as_built(plan, lead)
+
+
+def _as_built(plan: Plan, built: Built) -> Built:
+    """A loader, or the user's one from which a library built it anew, as Accelerate and Lightning do."""
+    if _is_plain(plan, built):
+        return built
+    unused = [one for one in plan.scene.loaders if one.role == "unused" and _alike(one, built)]
+    ours = [one for one in unused if _is_plain(plan, one)]
+    return ours[0] if len(ours) == 1 else built
 
 
 def _is_plain(plan: Plan, built: Built) -> bool:
@@ -202,18 +199,15 @@ def _makes(code: Code, call: ast.Call, built: Built) -> bool:
     return last_name(call.func) in known or code.qualified(call.func).rpartition(".")[2] in known
 
 
-def _need_workers(plan: Plan, name: str) -> None:
-    built = driving(plan)
+def _need_workers(plan: Plan, built: Built, name: str) -> None:
     if not plan.setting(built, "num_workers"):
         frame = built.site.frames[-1]
         raise Cannot(f"{name} means nothing without workers: add num-workers", frame.file, frame.line)
 
 
-def _give(plan: Plan, name: str, value: Any) -> None:
-    built = driving(plan)
+def _give(plan: Plan, built: Built, name: str, value: Any) -> None:
     current = built.settings.get(name)
-    lead = plan.scene.asked_of(plan.remedy)
-    if plan.loader is not None and lead is not None and not same(current, lead.settings.get(name)):
+    if not same(current, driving(plan).settings.get(name)):
         raise Cannot(f"{name} is {current} there")
     try:
         code, call, at, its_name = _holder(plan, built, name, value) or (*call_of(plan, built), name)

@@ -92,7 +92,13 @@ def launch(
                 env = {"HOTLOOP_PERTURB": "1"} if last else {}
                 if last:
                     print(f"hotloop: {said(_PERTURBED)}", file=sys.stderr, flush=True)
-                folders[side] = _launch(command, folder, how, change if side == "candidate" else {"env": env})
+                changed = change if side == "candidate" else {"env": env}
+                folders[side], code = _launch(command, folder, how, changed)
+                if code and side == "base":
+                    raise UsageError(
+                        f"the unmodified command ended with exit code {code}: nothing to compare with",
+                        hint="its words are above; get it to run first",
+                    )
             pairs.append((folders["base"], folders["candidate"]))
     finally:
         for folder in (whole / "raw", whole):  # where nothing was started nothing is left
@@ -101,19 +107,17 @@ def launch(
     return pairs
 
 
-def _launch(command: list[str], folder: Path, how: dict[str, Any], change: dict[str, Any]) -> Path:
+def _launch(
+    command: list[str], folder: Path, how: dict[str, Any], change: dict[str, Any]
+) -> tuple[Path, int]:
+    """The folder that was made, and the command's exit code."""
     print(f"hotloop: {said(f'running {folder.name}')}", file=sys.stderr, flush=True)
     made = new_run_folder(folder, command)
     env = {**change.get("env", {}), "HOTLOOP_EVIDENCE": "1"}
     done = observe(command, made, stdout=sys.stderr, **{**how, **change, "env": env})
     if done.ended_for:
         raise CheckFailed(f"the command was ended: it {done.ended_for}")
-    if done.exit_code and "patch" not in change:
-        raise UsageError(
-            f"the unmodified command ended with exit code {done.exit_code}: nothing to compare with",
-            hint="its words are above; get it to run first",
-        )
-    return made
+    return made, done.exit_code
 
 
 def _applied_effect(candidate: Run) -> Effect | None:

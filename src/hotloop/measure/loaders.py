@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
@@ -17,7 +18,7 @@ from hotloop.record import rows as row
 from hotloop.record.recording import Note, Process
 from hotloop.source.loops import unread_parts
 from hotloop.source.stateful import reading_for, set_by_script
-from hotloop.source.written import called_as, held_at, spelled_by
+from hotloop.source.written import called_as, called_at, holds, spelled_by
 
 #: Fields of a ``loader`` note that are no settings.
 NO_SETTINGS = frozenset(("note", "t", "id", "where", "via", "by", "own", "dataset"))
@@ -155,7 +156,7 @@ def _given_at(process: Process, note: Note, places: Places) -> Place | None:
         return alike.pop()
     spelled = spelled_by(by)
     texts = {file: "\n".join(lines) for file, lines in places.sources.items()}
-    held = held_at(texts, spelled) if spelled is not None else None
+    held = called_at(texts, partial(holds, spelled)) if spelled is not None else None
     return Place(file=held.file, line=held.line) if held is not None else _site_of(note, places)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -101,15 +101,14 @@ def called_as(function: str) -> str:
     return names[-1]
 
 
-def held_at(sources: Mapping[str, str], spelled: Spelled) -> Written | None:
-    """The one call in these sources that the arguments belong to; None for none and for several."""
+def called_at(sources: Mapping[str, str], holds: Callable[[str], bool]) -> Written | None:
+    """The one call in these sources whose name ``holds`` is true of; None for none and for several."""
     found = [
         Written(file=file, line=node.lineno, text=ast.unparse(node.func))
         for file, text in sources.items()
-        if spelled.holder in text
         for code in [code_of(text)]
         for node in (code.nodes(ast.Call) if code is not None else ())
-        if holds(spelled, last_name(node.func))
+        if holds(last_name(node.func))
     ]
     return found[0] if len(found) == 1 else None
 

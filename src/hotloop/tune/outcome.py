@@ -153,7 +153,8 @@ def _nothing(tuned: Tuned) -> str:
     if again and not any(trial.status == "measured" for trial in again):
         return f"nothing can be said: launched again the unmodified run gave no measurement: {again[-1].why}"
     beside = f" but {', '.join(tuned.refused)}, not taken for what is said below" if tuned.refused else ""
-    return f"nothing that was tried beat the unmodified run beyond noise{beside}: keep it as it is"
+    advice = "what would alone cannot be told" if tuned.crowded else "keep it as it is"
+    return f"nothing that was tried beat the unmodified run beyond noise{beside}: {advice}"
 
 
 def _too_few(first: Trial) -> str:

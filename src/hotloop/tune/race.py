@@ -122,7 +122,8 @@ class Race:
             told |= pooled(logs, self.known.pairs)
             guess = not have and rivals > 1
             whole = all(logs[name] for name in alive)
-            if not alive or (whole and not narrow(alive, told, turn, guess=guess)):
+            crowded = self.known.crowded
+            if not alive or (whole and not narrow(alive, told, turn, guess=guess, crowded=crowded)):
                 break
         self.ran = bool(last)
         ratios = pooled(logs, self.known.pairs)
@@ -290,8 +291,15 @@ def outdone(alive: Mapping[str, Candidate], base: Trial, arm: Arm, launched: Map
     return bool(most and costs and base.cost_s and most < _FAR_BEHIND * base.cost_s / min(costs))
 
 
-def narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int, *, guess: bool) -> bool:
-    """Drop what cannot win; whether another round is needed. ``guess``: the winner needs no proof yet."""
+def narrow(
+    alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int, *, guess: bool, crowded: bool = False
+) -> bool:
+    """Drop what cannot win; whether another round is needed. ``guess``: the winner needs no proof yet.
+
+    ``crowded``: others used the cores, which slow one launch and not the next.
+    """
+    if turn < 1 and crowded:
+        return True
     best = max((ratios[name] for name in alive), key=lambda one: one.ratio)
     for name in list(alive):
         one = ratios[name]

@@ -162,7 +162,7 @@ def layout(saved: Any) -> list[list[Any]]:
 
 
 class Checkpoints:
-    """Notes every ``torch.save``."""
+    """Notes every ``torch.save``, and ``hotloop.feed.async_save`` when it has copied the state."""
 
     def __init__(self, probe: Probe) -> None:
         self._probe = probe
@@ -170,10 +170,14 @@ class Checkpoints:
         self._layouts: set[int] = set()
 
     def install(self, observer: str) -> None:
-        """Observe ``torch.save``."""
-        probe = self._probe
-        also = (probe.torch.serialization,)
-        probe.hooks.around(probe.torch, "save", observer, self._begin, self._end, also=also, unseen=True)
+        """Observe both."""
+        hooks, torch = self._probe.hooks, self._probe.torch
+
+        def follow(module: Any, name: str = "async_save", also: tuple[Any, ...] = ()) -> None:
+            hooks.around(module, name, observer, self._begin, self._end, also=also, unseen=True)
+
+        follow(torch, "save", (torch.serialization,))
+        hooks.on_import("hotloop.feed.saving", follow, observer)
 
     def _begin(self, args: tuple[Any, ...], kwargs: dict[str, Any], frame: FrameType) -> Any:
         saved = args[0] if args else kwargs.get("obj")

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Iterable
+from dataclasses import replace
 
 from hotloop.diagnose.evidence import Evidence, at, cause, rule
 from hotloop.diagnose.groups import grouped, select
 from hotloop.diagnose.source import text_of
-from hotloop.findings import Finding
+from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LineCost
 from hotloop.source.attention import written_out
 from hotloop.source.code import code_of
@@ -32,9 +33,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         by_function[line.place.in_function].append(line)
     for lines in by_function.values():
         group = grouped(lines)
-        place = group.hottest.place
         visible = group.seconds >= limits.python_in_forward_ratio * steps.span_s
-        if visible and _is_written_out(text_of(evidence, place.file), place.line):
+        if visible and (place := _written_out(evidence, group.hottest.place)):
             yield cause(
                 evidence,
                 ID,
@@ -46,10 +46,11 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             )
 
 
-def _is_written_out(text: str, line: int) -> bool:
-    """Whether the function of a line has attention written out, and no branch that calls a fused one."""
-    code = code_of(text)
-    around = [one for one in code.at_line(line) if isinstance(one, FUNCTIONS)] if code is not None else []
+def _written_out(evidence: Evidence, place: Place) -> Place | None:
+    """Where the function of a line has attention written out; None where a branch calls a fused one."""
+    code = code_of(text_of(evidence, place.file))
+    around = [one for one in code.at_line(place.line) if isinstance(one, FUNCTIONS)] if code else []
     if code is None or not around or _FUSED.search(code.source(around[-1])):
-        return False
-    return written_out(code, around[-1]) is not None
+        return None
+    softmax = written_out(code, around[-1])
+    return replace(place, line=code.line(softmax)) if softmax is not None else None

@@ -8,7 +8,9 @@ from hotloop.diagnose.evidence import Evidence, at, cause, rule
 from hotloop.diagnose.facts import entries
 from hotloop.diagnose.groups import LineGroup, grouped, sampled_interval, select
 from hotloop.diagnose.python_work import per_parameter
-from hotloop.findings import Finding
+from hotloop.diagnose.source import sources
+from hotloop.findings import Finding, Place
+from hotloop.source.written import called_at
 from hotloop.units import duration, share
 
 ID = "device/optimizer-not-fused"
@@ -61,11 +63,17 @@ def check(evidence: Evidence) -> Iterable[Finding]:
             *([f"saving assumed, not measured: {share(_SAVES_RATIO)} of it"] if priced else []),
         ],
         cost_s=_SAVES_RATIO * seconds / steps.num_steps if priced else 0.0,
-        where=steps.source_loop,
+        where=_built(evidence, name) or steps.source_loop,
         severity=None if priced else "info",
         remedies=None if priced else ("fused-optimizer",),
         data={"effect": "numeric", **({"assumed": True} if priced else {"unpriced": True})},
     )
+
+
+def _built(evidence: Evidence, name: str) -> Place | None:
+    """Where an optimizer of this class is built, if one place alone does."""
+    found = called_at(sources(evidence), name.__eq__)
+    return Place(file=found.file, line=found.line) if found is not None else None
 
 
 def _own_loop(evidence: Evidence) -> LineGroup | None:
