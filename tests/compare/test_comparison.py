@@ -74,6 +74,8 @@ def test_other_commands_are_said_above_the_speed() -> None:
     folders = run("none"), run("none", number=1)
     alike = [Group(label=f"{i}", runs=(run_of(folder, f"{i}"),)) for i, folder in enumerate(folders)]
     other = Group(label="other", runs=(run_of(run("slow"), "other"),))
+    nested = [replace(one, label=f"/long/enough/to/be/cut/verify-{i}/base") for i, one in enumerate(alike)]
+    assert "verify-0/base" in (told := table.render(nested, compare(nested))) and "verify-1/base" in told
     assert "commands" not in table.render(alike, compare(alike))
     text = table.render([alike[0], other], compare([alike[0], other]), 50)
     above, _, _ = text.partition("\nspeed ")

@@ -41,7 +41,7 @@ def _table(groups: Sequence[Group], comparisons: Sequence[Comparison], width: in
     speeds = [one.speed for one in comparisons]
     edges = [f"[{one.ci95[0]:.2f}, {one.ci95[1]:.2f}]" if one.ci95 else "-" for one in speeds]
     rows: list[Row] = [
-        ("", [_short(group.label, width - 2) for group in groups]),
+        ("", _short([group.label for group in groups], width - 2)),
         ("steps", [f"{fact['num_steps']:,}" for fact in facts]),
         ("steps/s", [_rate(fact["steps_per_s"]) for fact in facts]),
         ("samples/s", [_rate(fact["samples_per_s"]) for fact in facts]),
@@ -107,10 +107,15 @@ def _line(name: str, cells: Sequence[str], width: int) -> str:
     )
 
 
-def _short(label: str, width: int) -> str:
-    name = label.rstrip("/")
-    name = name if len(name) <= width else name.rpartition("/")[2]
-    return name if len(name) <= width else f"~{name[-width + 1 :]}"
+def _short(labels: Sequence[str], width: int) -> list[str]:
+    """Labels that fit: a long one is its last part, or its end where last parts are the same."""
+    names = [label.rstrip("/") for label in labels]
+    lasts = [name.rpartition("/")[2] for name in names]
+    fits = [
+        name if len(name) <= width or lasts.count(last) > 1 else last
+        for name, last in zip(names, lasts, strict=True)
+    ]
+    return [name if len(name) <= width else f"~{name[-width + 1 :]}" for name in fits]
 
 
 def _rate(value: float | None) -> str:
