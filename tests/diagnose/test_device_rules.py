@@ -175,6 +175,18 @@ def test_channels_last_is_for_half_precision_convolutions() -> None:
     assert "device/channels-last-off" not in found(on_device(facts={"modules": [{**CONV, "conv_ndim": 1}]}))
 
 
+def test_on_a_cpu_a_launch_says_what_channels_last_saves() -> None:
+    def item(module: dict[str, Any], **phases: float) -> Finding | None:
+        return found(steps(phases, facts={"modules": [module]})).get("device/channels-last-off")
+
+    busy = {"forward": 0.02, "backward": 0.03}
+    told = item(CONV, **busy)
+    assert told is not None and told.severity == "info" and told.data["unpriced"]
+    assert told.remedies == ("channels-last",)
+    assert item({**CONV, "channels_last": True}, **busy) is None
+    assert item(CONV, **busy, data_wait=0.05) is None
+
+
 def test_deterministic_algorithms_take_the_place_of_benchmarking() -> None:
     measured = on_device(facts={"modules": [CONV], "torch": {**FLAGS, "deterministic_algorithms": True}})
     items = found(measured, notes=shapes([32, 3, 64, 64]))

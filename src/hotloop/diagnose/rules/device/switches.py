@@ -58,9 +58,12 @@ class _Switch:
     loop: bool = False  # stands at the training loop
     exact: bool = False
     meant: str = ""  # the setting that may ask for it: then it is information
+    on_cpu: Callable[[Evidence], Iterator[Finding]] = lambda evidence: iter(())
 
     def check(self, evidence: Evidence) -> Iterator[Finding]:
         """Price the switch where it is off and the device is what the run waits for."""
+        if not evidence.on_accelerator:
+            yield from self.on_cpu(evidence)
         if not device_bound(evidence) or not self.is_off(evidence):
             return
         saves = getattr(evidence.limits, self.saves)
@@ -119,11 +122,35 @@ def _deterministic(steps: Steps) -> list[str]:
     return [name for name in ("deterministic_algorithms", "cudnn_deterministic") if flag(steps, name)]
 
 
-def _channels_first(evidence: Evidence) -> bool:
-    steps = evidence.steps
+def _channels_first(steps: Steps) -> bool:
     flat = [m for m in trained_modules(steps) if m.get("has_conv") and m.get("conv_ndim") == 2]
-    first = bool(flat) and all(m.get("channels_last") is False for m in flat)
-    return has_tf32(evidence) and first and _in_half_precision(steps)
+    return bool(flat) and all(m.get("channels_last") is False for m in flat)
+
+
+def _transposes(evidence: Evidence) -> bool:
+    steps = evidence.steps
+    return has_tf32(evidence) and _channels_first(steps) and _in_half_precision(steps)
+
+
+def _channels_first_on_cpu(evidence: Evidence) -> Iterator[Finding]:
+    """Convolutions that a CPU computes with channels first, in steps that are mostly computing: a launch says
+    what the other layout saves (``benchmarks/layouts.py``).
+    """
+    steps, computing = evidence.steps, computing_s(evidence)
+    much = computing >= evidence.limits.device_bound_ratio * steps.step_s
+    if not much or is_all_calls(evidence) or not _channels_first(steps):
+        return
+    yield cause(
+        evidence,
+        "device/channels-last-off",
+        message="Convolutions run with channels first; on a CPU channels last mostly takes less.",
+        advice="model.to(memory_format=torch.channels_last) changes the layout; hotloop tune measures it.",
+        numbers=[f"{duration(computing)} per step in forward, backward and optimizer"],
+        where=steps.source_loop,
+        severity="info",
+        remedies=("channels-last",),
+        data={"effect": "numeric", "unpriced": True},
+    )
 
 
 _SWITCHES = (
@@ -157,7 +184,8 @@ _SWITCHES = (
     ),
     _Switch(
         id="device/channels-last-off",
-        is_off=_channels_first,
+        is_off=_transposes,
+        on_cpu=_channels_first_on_cpu,
         message="Convolutions run in half precision with channels first: cuDNN transposes each time.",
     ),
     _Switch(
