@@ -30,7 +30,7 @@ ENTRIES = {
         ("batch-size",),
     ),
     "device/channels-last-off": Entry(
-        "Convolutions in half precision run with channels first: cuDNN transposes around each of them.",
+        "Convolutions run with channels first, which tensor cores and CPUs compute slower.",
         "Call model.to(memory_format=torch.channels_last) and the same for the images.",
         ("channels-last",),
     ),

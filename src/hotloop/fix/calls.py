@@ -75,7 +75,7 @@ def _optimizer(plan: Plan, name: str, other: str, refused: Collection[str] = ())
             raise Cannot(f"{other}=True is given", *place)
         if spread_of(call) is not None:
             words = f"what ** spreads may hold {name} or {other} already"
-            raise Cannot(words, *place, write=f"{name}=True among what is spread")
+            raise Cannot(words, *place, write=f"add {name}=True to what is spread")
         plan.keyword(code, call, name, "True")
     plan.expect_noted("optimizer", name, True)
 
