@@ -225,21 +225,25 @@ class SameLosses:
 
 
 def same_losses(
-    base: Trace | None, candidate: Trace | None, again: Callable[[], Trace | None], *, exact: bool
+    base: Trace | None, candidate: Trace | None, again: Callable[[bool], Trace | None], *, exact: bool
 ) -> SameLosses:
     """The losses of an unmodified run beside those of a changed one; ``exact``: the same bits are wanted.
 
-    ``again`` gives another unmodified run, and is called where losses differ: what does not repeat its own
-    tells nothing.
+    ``again`` gives another unmodified run, with True a perturbed one, and is called where losses differ: a
+    change may round as far as training makes of a last bit; what does not repeat its own tells nothing.
     """
     if base is None or candidate is None or not base.recorded or not candidate.recorded:
         return SameLosses(same=None, words="no losses were seen")
     found = seeded(base, candidate)
     if found.outcome == "bit-equal" or (not exact and found.outcome == "close"):
         return SameLosses(same=True, words=found.words)
+    if not exact and found.distance and (moved := again(True)) is not None and moved.perturbed:
+        found = seeded(base, candidate, [moved])
+        if found.outcome == "close":
+            return SameLosses(same=True, words=found.words)
     if found.outcome in ("indistinct", "not-measured") and not (exact and found.distance):
         return SameLosses(same=None, words=found.words)
-    repeat = again()
+    repeat = again(False)
     own = seeded(base, repeat) if repeat is not None and repeat.recorded else None
     if repeat is None or own is None or own.outcome in ("differs", "not-measured"):
         return SameLosses(same=None, words="the unmodified run does not give the same losses twice")

@@ -238,20 +238,23 @@ class _Launch:
         if outcome.exit_code and not outcome.ended_for:
             return SameLosses(same=None, words=f"the unmodified command ends with {_ended(outcome, words)}")
 
-        def again() -> Trace | None:
-            self._run("again")
-            return self._trace("again")
+        def again(perturbed: bool) -> Trace | None:
+            name = "perturbed" if perturbed else "again"
+            self._run(name, perturbed=perturbed)
+            return self._trace(name)
 
         return same_losses(self._trace("base"), self._trace("candidate"), again, exact=exact)
 
-    def _run(self, name: str, *, patched: bool = False) -> tuple[Outcome, str]:
-        new = {path: data for path, (_, data) in self.patch.files.items()}
+    def _run(self, name: str, *, patched: bool = False, perturbed: bool = False) -> tuple[Outcome, str]:
+        new = {file: data for file, (_, data) in self.patch.files.items()}
         python = Path(str(self.patch.scene.process.first("process").get("executable") or sys.executable))
+        path = f"{python.parent}:{os.environ.get('PATH', os.defpath)}"
+        env = {"HOTLOOP_EVIDENCE": "1", "PATH": path} | ({"HOTLOOP_PERTURB": "1"} if perturbed else {})
         outcome, words = observe_quietly(
             list(self.patch.scene.command),
             self.scratch / name,
             steps=self.steps,
-            env={"HOTLOOP_EVIDENCE": "1", "PATH": f"{python.parent}:{os.environ.get('PATH', os.defpath)}"},
+            env=env,
             throw_away=True,
             instead=new if patched else {},
             guard=Guard(timeout_s=self.timeout_s),

@@ -152,7 +152,8 @@ def _run(command: list[str], in_place: bool, request: Request) -> Ran:
 
 def _noted(request: Request) -> dict[str, str]:
     """What the processes of a launch are asked to record."""
-    return {"HOTLOOP_DRAWS": "1"} | ({"HOTLOOP_EVIDENCE": "1"} if request.evidence else {})
+    asked = {"HOTLOOP_EVIDENCE": request.evidence, "HOTLOOP_PERTURB": request.perturbed}
+    return {"HOTLOOP_DRAWS": "1"} | {name: "1" for name, wanted in asked.items() if wanted}
 
 
 def _examined(where: Path) -> Examined:

@@ -231,11 +231,14 @@ class Launcher:
     def _proof(self, arm: Arm, steps: int) -> str:
         return f"{PROOF}{steps}/{spell(arm)}"
 
-    def traced(self, arm: Arm, *, steps: int, again: bool = False) -> Trace | None:
-        """What so many steps under an arm compute. Raises Spent, with why, where they were not done."""
+    def traced(self, arm: Arm, *, steps: int, again: str = "") -> Trace | None:
+        """What so many steps under an arm compute, ``again`` or ``perturbed``. Raises Spent, with why, where
+        they were not done.
+        """
         timeout_s = self.start_s + max(self.launch_s, self.proof_s(steps)) + _PATIENCE_S
-        key = self._proof(arm, steps) + " again" * again
-        trial = self._trial(key, arm, timeout_s=timeout_s, steps=steps, evidence=True, behind_s=_BEHIND_S)
+        key = f"{self._proof(arm, steps)} {again}".rstrip()
+        how = {"evidence": True, "perturbed": again == "perturbed"}
+        trial = self._trial(key, arm, timeout_s=timeout_s, steps=steps, behind_s=_BEHIND_S, **how)
         if trial.status == "refused" or trial.why.startswith(FAILED):
             raise Spent(trial.why)
         return self.examine(trial).trace

@@ -139,7 +139,10 @@ class Proofs:
         without = traced(base)
         told = without is not None and without.recorded
         return same_losses(
-            without, traced(arm) if told else None, lambda: traced(base, again=True), exact=exact
+            without,
+            traced(arm) if told else None,
+            lambda perturbed: traced(base, again="perturbed" if perturbed else "again"),
+            exact=exact,
         )
 
 

@@ -73,7 +73,7 @@ def command_of(arm: Arm, command: Sequence[str], patch: Path | None = None) -> l
 class Request:
     """What to launch. ``stop_s`` interrupts it in time, which is no failure; ``timeout_s`` kills it.
 
-    ``evidence`` records its losses.
+    ``evidence`` records its losses, of ``perturbed`` weights.
     """
 
     folder: Path
@@ -84,6 +84,7 @@ class Request:
     most_bytes: float | None = None
     patch: InForce | None = None
     evidence: bool = False
+    perturbed: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
