@@ -109,6 +109,8 @@ def test_step_begins_with_its_batch():
     starts = [1.0 + 1.1 + i * 4 * 1.1 for i in range(4)]
     assert steps.start_s[1:] * 1e3 == pytest.approx(starts[1:])
     assert steps.start_s[0] * 1e3 == pytest.approx(1.0)  # the first iterator's start is in the span
+    early = measure(process("I1 " + "C " * 100 + "D1 F B O " * 4 + "X1"))  # but for one made long before
+    assert early.start_s[0] * 1e3 == pytest.approx(1.0 + 101 * 1.1)
 
 
 def test_batches_passed_over_by_a_script_that_resumes_are_start_up():

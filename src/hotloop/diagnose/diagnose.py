@@ -107,8 +107,8 @@ def graded(finding: Finding, step_s: float, limits: Limits, *, sure: bool = True
 
 def is_noise(finding: Finding, limits: Limits) -> bool:
     """Whether a costed finding is too small to be said at all."""
-    costed = finding.cost_s_per_step > 0 and not finding.data.get("severity_fixed")
-    return costed and finding.share < limits.mention_ratio
+    matters = finding.data.get("severity_fixed") and finding.severity != "info"
+    return finding.cost_s_per_step > 0 and not matters and finding.share < limits.mention_ratio
 
 
 def resolved(findings: Sequence[Finding]) -> list[Finding]:

@@ -26,6 +26,8 @@ from hotloop.record.recording import Process, release
 PASSED_OVER = 8
 #: Fewer training batches than this share of the updates: the loader only filled a buffer, updates drive.
 BATCHES_PER_UPDATE = 0.05
+#: A loop asks its new iterator for a batch within less.
+_AT_ONCE_NS: Final = 100_000_000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,6 +79,9 @@ def find_steps(spans: Spans, events: Events, lives: Lives, eval_forward: Bools) 
         start, end = _by_loader(spans, events, lives, fetches, driving, rounds)
         rows = np.flatnonzero(trains & (lives.of_row >= 0) & (spans.level == 0))
         opening = int(spans.start[rows[0]]) if len(rows) else 0
+        made = spans.end[rows[spans.start[rows] < asked[0]]] if len(asked) else rows[:0]
+        if len(made) and asked[0] - made.max() > _AT_ONCE_NS:
+            opening = int(asked[0])  # the iterator was made before, for later
         if len(start) and start[0] > asked[0]:
             opening = int(start[0])
     else:
