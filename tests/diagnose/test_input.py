@@ -14,6 +14,7 @@ from hotloop.diagnose.bottleneck import bottleneck, verdict
 from hotloop.diagnose.costs import feed_of, offers
 from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.making import makes
 from hotloop.findings import Place
 from hotloop.fix.scene import Scene
 from hotloop.measure.steps import DeviceUse, Steps
@@ -685,6 +686,19 @@ def test_too_many_workers_that_start_every_epoch() -> None:
     many = found(run)["input/too-many-workers"]
     assert many.data["num_workers"] <= 2
     assert many.cost_s_per_step == pytest.approx(0.05 * 15 / 16, rel=0.1)
+    late = replace(use, iter_s=np.zeros(epochs), first_batch_s=np.full(epochs, 1.02))
+    run = steps({"data_wait": gap, "forward": 0.05}, num_steps=num, loaders=(late,))
+    many = found(run, cores=2)["input/too-many-workers"]  # each imports, side by side on two cores
+    assert many.cost_s_per_step == pytest.approx(0.05 * 14 / 16, rel=0.1)
+
+
+def test_the_training_thread_makes_a_batch_sooner_than_one_of_many_workers() -> None:
+    feed = feed_of(evidence(input_run(make_s=0.8, busy_s=0.5, workers=16, wait_s=0.0)))
+    assert feed is not None
+    assert feed.at(0) == pytest.approx(1.3)
+    crowded = replace(feed, got=0.05, main_got=0.8, make_cpu_s=0.8 * 0.05)
+    assert crowded.at(0) == pytest.approx(0.5 + 0.05)
+    assert "alone the training thread would make one in 50.0 ms" in makes(crowded)
 
 
 # -- uneven batches ------------------------------------------------------------------------------------------

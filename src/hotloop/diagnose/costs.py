@@ -63,10 +63,16 @@ class Feed:
         """The step with its wait, without evaluation, checkpoints and what epochs add."""
         return self.busy_s + self.wait_s
 
+    @property
+    def make_alone_s(self) -> float:
+        """What making takes the training thread, which gets more of a core than each of many workers."""
+        waiting = self.make_s * (1.0 - self.computing_ratio)
+        return min(self.make_s, waiting + self.make_cpu_s / self.main_got)
+
     def at(self, workers: int) -> float:
         """The step's predicted seconds with this number of workers."""
         if workers == 0:
-            return self.busy_s + self.make_s
+            return self.busy_s + self.make_alone_s
         return max(self.busy_s + self.deliver_s, self.make_s / workers, self.cores_full_s())
 
     def cores_full_s(self) -> float:

@@ -64,10 +64,13 @@ def waits(feed: Feed) -> str:
 
 def makes(feed: Feed) -> str:
     """What making a batch takes, beside the step's own work."""
-    return (
+    words = (
         f"making a batch takes {units.duration(feed.make_s)} ({units.share(feed.computing_ratio)} of it "
         f"computing), the step itself {units.duration(feed.busy_s)}"
     )
+    if 2 * feed.make_alone_s > feed.make_s:
+        return words
+    return f"{words}; alone the training thread would make one in {units.duration(feed.make_alone_s)}"
 
 
 def takes(hot: LineGroup) -> str:

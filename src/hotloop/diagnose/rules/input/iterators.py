@@ -20,7 +20,7 @@ from hotloop.diagnose.costs import (
 )
 from hotloop.diagnose.evidence import Evidence, FirstPass, cause, rule, spot
 from hotloop.diagnose.groups import LineGroup, asking, hottest, select
-from hotloop.diagnose.making import beside
+from hotloop.diagnose.making import beside, makes
 from hotloop.diagnose.rules.input.workers import worker_limit
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Floats
@@ -110,7 +110,7 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
             f"{epochs} epochs of {batches:.0f} batches, persistent_workers=False",
             f"starting an iterator takes {_mean(loader.iter_s)}, its first batch "
             f"{_mean(loader.first_batch_s)}, stopping it {_mean(loader.shutdown_s)}",
-            f"making a batch takes {duration(feed.make_s)}, taking it over {duration(feed.deliver_s)}",
+            f"{makes(feed)}; taking one over takes {duration(feed.deliver_s)}",
             *([f"{len(others)} more that train start theirs: {duration(starting)} a step"] if others else []),
             f"predicted for a step: {stay}{duration(steps.step_s - alone)} without workers",
         ],
@@ -155,7 +155,7 @@ def _started_s(feed: Feed) -> float:
 def _saved(feed: Feed, num_steps: int) -> tuple[float, float]:
     """Seconds per step that workers which stay would save, and that none would."""
     gap = float(feed.loader.iter_s[1:].sum() + feed.loader.shutdown_s.sum())
-    alone = gap / num_steps + feed.first_excess_s + feed.wait_s - feed.make_s
+    alone = gap / num_steps + feed.first_excess_s + feed.wait_s - feed.make_alone_s
     return _started_s(feed) / num_steps, alone
 
 

@@ -72,6 +72,8 @@ def too_many_workers(evidence: Evidence) -> Iterator[Finding]:
     crowding = _crowding_s(feed, enough, evidence)
     started = float(feed.loader.iter_s.sum() + feed.loader.shutdown_s.sum()) / evidence.steps.num_steps
     starting = started * (1.0 - enough / feed.workers)
+    # Each imports and opens what it needs before its first batch, side by side on the cores that there are.
+    starting += feed.first_excess_s * (1.0 - max(enough, feed.cores) / feed.workers)
     cost = crowding + starting
     if cost < evidence.limits.worth_fixing_ratio * evidence.steps.step_s:
         return
