@@ -83,6 +83,7 @@ NUMBERS(Ticks, ticks)
 /* ---- hooks --------------------------------------------------------------------------------------------------- */
 
 #define NUM_GIVEN 8
+#define BY_HAND 100 /* backwards without an update: as probe/observers/autograd.py has it */
 
 typedef struct {
     PyObject_HEAD
@@ -485,6 +486,9 @@ static int went_backward(Hook *self, PyObject *loss, uint64_t start, uint64_t st
         count->fed_at = count->rounds;
     }
     if (!count->rounds && (long long)stop >= count->next_tick && !tick(self, self->given[4], stop))
+        return 0;
+    /* a training that updates by hand: each backward is an update */
+    if (!count->rounds && count->callbacks && number > BY_HAND && !ask(self->given[6], NULL, NULL))
         return 0;
     if (number > every && number % stride)
         return 1;
@@ -1123,7 +1127,7 @@ static const struct {
     int num_given, whole;
 } hook_table[] = {
     {"cleared", hook_cleared, 0, 0}, {"called", hook_called, 6, 0}, {"began", hook_began, 1, 0}, {"stepped", hook_stepped, 5, 0},
-    {"collected", hook_collected, 1, 0}, {"sampled", hook_sampled, 2, 0}, {"backward", hook_backward, 6, 1},
+    {"collected", hook_collected, 1, 0}, {"sampled", hook_sampled, 2, 0}, {"backward", hook_backward, 7, 1},
     {"next", hook_next, 8, 1}, {"fetch", hook_fetch, 1, 1}, {"forward", hook_forward, 8, 1},
 };
 

@@ -127,3 +127,20 @@ def test_scripted_models_are_left_alone(tmp_path: Path) -> None:
     assert observed.returncode == 0, observed.stderr
     assert len(observed.of("forward")) > 16
     assert observed.of("module") == []
+
+
+def test_where_the_script_updates_by_hand_the_window_opens_as_well(tmp_path: Path) -> None:
+    script = """
+        import torch
+        from torch import nn
+        net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 1))
+        for step in range(115):
+            net(torch.ones(8, 4)).square().mean().backward()
+            with torch.no_grad():
+                for weight in net.parameters():
+                    weight -= 0.1 * weight.grad
+            net.zero_grad()
+    """
+    observed = run_observed(script, folder=tmp_path)
+    assert observed.returncode == 0, observed.stderr
+    assert {row.value for row in observed.of("module")} == {0, 1, 2}

@@ -53,6 +53,11 @@ class StepCount(fast.Counts):
         return max(self.batches, self.rounds) or self.backwards
 
     @property
+    def turns(self) -> int:
+        """Rounds of the optimizers; where the script updates by hand, backwards."""
+        return self.rounds or self.backwards
+
+    @property
     def fed(self) -> bool:
         """Whether a loader drives the training: then the run ends where the next batch is asked for."""
         return self.batches > 0 and self.rounds - self.fed_at < _UNFED

@@ -78,7 +78,7 @@ class Window:
 
     def update(self) -> None:
         """An optimizer stepped: open the window, move it on, or close it."""
-        rounds = self._probe.count.rounds
+        rounds = self._probe.count.turns
         if rounds == self._rounds:
             return  # one of several optimizers: a round of them is one update
         self._rounds = rounds

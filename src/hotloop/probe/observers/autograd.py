@@ -24,6 +24,8 @@ NAME: Final = "observers.autograd"
 #: alternating pair.
 _EVERY_LOSS: Final = 100
 _LOSS_STRIDE: Final = 9
+#: So many backwards and no optimizer that stepped: the script updates by hand, in each of them.
+_BY_HAND: Final = 100
 
 # A backward inside a backward (checkpointing) belongs to the outer one. A thread that goes backward is the
 # training thread, if the recorded one never did or has ended.
@@ -107,7 +109,7 @@ def install(probe: Probe) -> None:
 
     probe.on_tick(NAME, note_graph)
     probe.on_exit(NAME, note_graph)
-    asked = (every_loss, _LOSS_STRIDE, probe.inside, read_loss, probe.tick, claim)
+    asked = (every_loss, _LOSS_STRIDE, probe.inside, read_loss, probe.tick, claim, probe.updated)
 
     def went(frame: FrameType, stop: int, args: Any, kwargs: Any, start: int) -> None:
         site = probe.site(frame)
@@ -119,6 +121,8 @@ def install(probe: Probe) -> None:
             count.fed_at = count.rounds
         if not count.rounds and stop >= count.next_tick:
             probe.tick(stop)
+        if not count.rounds and count.callbacks and number > _BY_HAND:
+            probe.updated()
         if number <= every_loss or not number % _LOSS_STRIDE:
             read_loss(args[0] if args else kwargs.get("tensors"), stop, site)
 

@@ -78,9 +78,9 @@ class Session(Schedule):
     # -- finding the loop ------------------------------------------------------------------------------------
 
     def _update(self) -> None:
-        if self._over or self._rounds == self._probe.count.rounds:  # another optimizer of the same round
+        if self._over or self._rounds == self._probe.count.turns:  # another optimizer of the same round
             return
-        self._rounds = self._probe.count.rounds
+        self._rounds = self._probe.count.turns
         self._updates += 1
         if self._step >= 0:
             if self._by_update:
