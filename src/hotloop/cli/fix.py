@@ -6,7 +6,6 @@ import argparse
 import json
 import shlex
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +17,7 @@ from hotloop.report import words
 
 if TYPE_CHECKING:
     from hotloop.fix.edits import Left
+    from hotloop.fix.scene import Scene
     from hotloop.flow.fix import Fixed
     from hotloop.remedy.catalogue import Applied
 
@@ -116,20 +116,22 @@ def _words(fixed: Fixed, run: Path) -> str:
         lines.append(
             f"written: {', '.join(words.path(str(path), str(root)) for path in sorted(patch.files))}"
         )
-        lines += ["measure it:", *_compared(run, patch.scene.command)]
+        lines += ["measure it:", *_compared(run, patch.scene)]
     elif patch.files and not fixed.refused:
         apply = ["git", "apply"] if Path.cwd() == root else ["git", "-C", str(root), "apply"]
         lines += ["not written: add --write, or pipe this into", f"    {shlex.join(apply)}"]
     return "".join(f"{shown(line) if line.startswith('    ') else folded(line)}\n" for line in lines)
 
 
-def _compared(run: Path, command: Sequence[str]) -> list[str]:
+def _compared(run: Path, scene: Scene) -> list[str]:
     """The commands that show what a written change gives."""
     folder = run.parent if run.suffix == ".sqlite" else run
-    fixed = shlex.quote(f"{folder}-fixed")
+    base, fixed = shlex.quote(str(folder)), shlex.quote(f"{folder}-fixed")
+    traced, command = bool(scene.process.notes.get("evidence")), words.as_long(scene.process, scene.command)
     return [
-        f"    hotloop run --out {fixed} -- {shlex.join(command)}",
-        f"    hotloop compare {shlex.quote(str(folder))} {fixed}",
+        f"    hotloop run{' --evidence' * traced} --out {fixed} {command}",
+        *([f"    hotloop verify {base} {fixed}"] if traced else []),
+        f"    hotloop compare {base} {fixed}",
     ]
 
 

@@ -25,11 +25,12 @@ PARITY: Final = {
 def render(verdict: Verdict, width: int = WIDTH) -> str:
     """The verdict, its checks, and what is to be known besides."""
     names = max([len(item.name) for item in verdict.items], default=0)
+    allowed = f", which {verdict.effect} allows" if verdict.passed and verdict.parity == "differs" else ""
     lines = [
         *hanging("base       ", verdict.base, width),
         *hanging("candidate  ", verdict.candidate, width),
         "",
-        *hanging("parity     ", f"{verdict.parity}: {PARITY[verdict.parity]}", width),
+        *hanging("parity     ", f"{verdict.parity}: {PARITY[verdict.parity]}{allowed}", width),
         *hanging("speed      ", speed_words(verdict.speed), width),
         "",
     ]

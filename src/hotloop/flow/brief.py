@@ -17,12 +17,11 @@ from hotloop.fix import patch as patches
 from hotloop.fix.patch import Patch
 from hotloop.fix.scene import Scene
 from hotloop.flow.examine import Examination, build_report, examine, read
-from hotloop.probe.counting import WARM_UP
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
 from hotloop.remedy.remedy import EFFECTS, Effect, Remedy
 from hotloop.report.excerpts import Sources
-from hotloop.report.words import command as spelled
+from hotloop.report.words import as_long
 from hotloop.source import text as source_text
 
 _ACTING: Final = (
@@ -222,10 +221,7 @@ def _judge(
     run: Path, examination: Examination, report: Mapping[str, Any], effect: Effect
 ) -> list[dict[str, str]]:
     """The commands that show whether the change is right and faster, in order, as they are typed."""
-    ended = examination.process.last("exit") if examination.process is not None else {}
-    asked = max(1, report["num_steps"] - WARM_UP)  # which it was given besides
-    limit = f"--steps {asked} " if ended.get("reason") == "steps" else ""
-    command = f"{limit}-- {spelled(report['command']) or 'COMMAND'}"
+    command = as_long(examination.process, report["command"])
     has_evidence = any(one.notes.get("evidence") for one in examination.recording.ranks)
     folder = examination.recording.folder or run
     base = folder if has_evidence else folder.with_name(f"{folder.name}-base")

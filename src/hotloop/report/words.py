@@ -13,6 +13,8 @@ from rich.cells import cell_len, set_cell_size
 from hotloop import language
 from hotloop.foreign import clean as clean
 from hotloop.phases import PHASES
+from hotloop.probe.counting import WARM_UP
+from hotloop.record.recording import Process
 
 #: Phases as people read them.
 PHASE_WORDS: Final = {
@@ -57,6 +59,14 @@ _SAFE: Final = re.compile(r"[\w@%+=:,./-]+")
 def command(words: Iterable[object]) -> str:
     """A command line that a shell would take as it was given."""
     return clean(" ".join(word if _SAFE.fullmatch(word) else shlex.quote(word) for word in map(str, words)))
+
+
+def as_long(process: Process | None, words: Sequence[str]) -> str:
+    """The command line for another run as long as this process's."""
+    ended = process.last("exit") if process is not None else {}
+    asked = max(1, (ended.get("steps") or 0) - WARM_UP)  # which it was given besides
+    limit = f"--steps {asked} " if ended.get("reason") == "steps" else ""
+    return f"{limit}-- {command(words) or 'COMMAND'}"
 
 
 def place(where: Mapping[str, Any] | None, cwd: str | None = None, *, limit: int | None = None) -> str:
