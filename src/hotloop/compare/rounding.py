@@ -35,7 +35,8 @@ def as_rounding(
         f"moved; {begins}"
     )
     if len(lost := np.flatnonzero(limit[: len(apart)] > seen)):
-        words += f"; {lost[0]:,} losses later on rounding hides what else may differ"
+        since = f"{lost[0]:,} losses after that" if lost[0] else "from there on"
+        words += f"; {since} rounding hides what else may differ"
     return Check(outcome="close", words=words, distance=float(apart[-1]), limit=float(limit[len(apart) - 1]))
 
 

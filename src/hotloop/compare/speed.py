@@ -54,9 +54,7 @@ def speed(base: Sequence[Run], candidate: Sequence[Run]) -> Speed:
     a, b = (_pace(side, by_samples) for side in (base, candidate))
     if a is None or b is None:
         return Speed(of=of, words="too few steady steps for a rate")
-    ratio = a.mean_s / b.mean_s
-    freedom = welch(a.error, a.freedom, b.error, b.freedom)
-    half = t95(max(1, int(freedom))) * hypot(a.error, b.error) if min(a.freedom, b.freedom) > 0 else inf
+    ratio, half = _ratio(a, b)
     launches = min(len(base), len(candidate))
     return Speed(
         ratio=ratio,
@@ -87,22 +85,32 @@ def crowded(base: Run, candidate: Run) -> str:
     """What others did meanwhile, and the core time of both training threads where none waits for another."""
     if not (others := crowd(base, candidate)):
         return ""
-    before, after = map(_computed_s, (base, candidate))
+    before, after = map(_computed, (base, candidate))
     alone = all((run.lead.facts.get("torch") or {}).get("threads") == 1 for run in (base, candidate))
-    beside = ""
-    if before and after and alone:
-        spent = f"{duration(before)} and {duration(after)} a step"
-        beside = f"; the training threads computed {spent}, a ratio of {before / after:.2f}"
-    return f"{others}: {NOT_ALONE}{beside}"
+    if before is None or after is None or not alone:
+        return f"{others}: {NOT_ALONE}"
+    ratio, half = _ratio(before, after)
+    edges = f" [{ratio * exp(-half):.2f}, {ratio * exp(half):.2f}]" if half < 5 else ""
+    spent = f"{duration(before.mean_s)} and {duration(after.mean_s)} a step"
+    return f"{others}: {NOT_ALONE}; the training threads computed {spent}, a ratio of {ratio:.2f}{edges}"
 
 
-def _computed_s(run: Run) -> float:
-    """Seconds per step that the training thread had a core; 0 where too little was sampled."""
-    columns = run.recording.process_system.get(run.lead.pid, {})
+def _computed(run: Run) -> _Pace | None:
+    """Seconds per step that the training thread had a core; None where too little was sampled."""
+    columns, lead = run.recording.process_system.get(run.lead.pid, {}), run.lead
     if "main_cpu_s" not in columns:
-        return 0.0
+        return None
     at, computed = (run.while_training(columns["t_s"], columns[name]) for name in ("t_s", "main_cpu_s"))
-    return 0.0 if at is None or computed is None else float(np.ptp(computed) / np.ptp(at)) * run.lead.step_s
+    if at is None or computed is None or len(at) != len(computed):
+        return None
+    since = span_s(run.recording, run.process, lead)[0] - lead.span[0]
+    steady = np.flatnonzero(lead.steady)[:1]
+    edges = np.append(lead.start_s, lead.end_s[-1])[int(steady.sum()) :] + since
+    each = np.diff(np.interp(edges, at, computed))[(edges[:-1] >= at[0]) & (edges[1:] <= at[-1])]
+    means = block_means(each)
+    if not len(means) or each.mean() <= 0:
+        return None
+    return _Pace(float(each.mean()), standard_error(means) / float(each.mean()), len(means) - 1)
 
 
 def core_time(run: Run) -> float:
@@ -132,6 +140,13 @@ def samples_per_s(*runs: Run) -> float | None:
     """Samples per second of launches of the same over all ranks."""
     pace = _pace(runs, True) if all(samples_per_step(run.ranks) for run in runs) else None
     return 1 / pace.mean_s if pace is not None else None
+
+
+def _ratio(a: _Pace, b: _Pace) -> tuple[float, float]:
+    """How many times faster the second is, and half of the 95 % interval of its logarithm."""
+    freedom = welch(a.error, a.freedom, b.error, b.freedom)
+    half = t95(max(1, int(freedom))) * hypot(a.error, b.error) if min(a.freedom, b.freedom) > 0 else inf
+    return a.mean_s / b.mean_s, half
 
 
 class _Pace(NamedTuple):

@@ -147,7 +147,7 @@ def _nothing(tuned: Tuned) -> str:
                 "nothing was tried: the diagnosis asks for nothing that is allowed and that a trial could "
                 "show"
             )
-        return words + _too_few(tuned.first)
+        return words + _too_few(tuned)
     if not any(trial.status == "measured" for trial in tried):
         return "nothing that was tried ran to its end: keep it as it is"
     if again and not any(trial.status == "measured" for trial in again):
@@ -157,12 +157,17 @@ def _nothing(tuned: Tuned) -> str:
     return f"nothing that was tried beat the unmodified run beyond noise{beside}: {advice}"
 
 
-def _too_few(first: Trial) -> str:
-    """Where the first launch was ended after few steps: what would show more of them."""
-    if not first.more.get("stopped") or first.num_steps >= Limits().few_steps:
+def _too_few(tuned: Tuned) -> str:
+    """Where the first launch was ended early: what would show more of the run."""
+    first = tuned.first
+    if not first.more.get("stopped"):
         return ""
-    many = "1 step" if first.num_steps == 1 else f"{first.num_steps} steps"
-    return f" in the {many} that there was time for: a larger --budget shows more of them"
+    if first.num_steps < Limits().few_steps:
+        many = "1 step" if first.num_steps == 1 else f"{first.num_steps} steps"
+        return f" in the {many} that there was time for: a larger --budget shows more of them"
+    if first.more.get("steps", 0) < tuned.epoch:
+        return " in its first epoch: a larger --budget shows what the next ones cost"
+    return ""
 
 
 def _tried(tuned: Tuned) -> list[Trial]:

@@ -50,6 +50,7 @@ class Tuned:
     draws: tuple[str, ...] = ()  # generators that the training samples draw from
     steps: int | None = None  # of a launch; None: to its end
     fill_steps: int = 0  # of one whose cache fills first
+    epoch: int = 0  # its batches, 0 where they are not known
     needs: Needs | None = None  # of what was not tried for want of time
     once: int = 0  # batches of a run that goes through its data a single time
     proofs: tuple[str, ...] = ()  # what losses say of its parts
@@ -114,6 +115,7 @@ class Search:
             draws=first_seen.draws,
             steps=launcher.steps,
             fill_steps=FILL_EPOCHS * launcher.epoch,
+            epoch=launcher.epoch,
             needs=self.known.needs,
             once=launcher.single,
             proofs=self.proofs.words(best, first_seen.draws),
