@@ -16,10 +16,9 @@ from hotloop.audit.module import Module
 from hotloop.audit.patterns import finding
 from hotloop.audit.program import RELEVANT, Machine, Program
 from hotloop.audit.rules import RULES
-from hotloop.findings import Finding, Severity
+from hotloop.findings import SEVERITIES, Finding
 from hotloop.source.code import parsed
 
-SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low", "info")
 #: About the share of the time that reading and parsing takes.
 _READING: Final = 0.6
 _IGNORE: Final = re.compile(r"#\s*hotloop:\s*ignore(?:\[([^\]]*)\])?", re.I)

@@ -21,13 +21,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     words = "a configuration the code reads: YAML, JSON, TOML or mmcv-style Python"
     arguments.add_many(parser, "--config", "FILE", words, Path)
-    parser.add_argument(
-        "--run",
-        metavar="RUN",
-        type=Path,
-        help="a run's folder: every configured value beside what was in effect, and who decided otherwise; "
-        "audits the run's files where no PATH is given",
+    words = (
+        "a run's folder: every configured value beside what was in effect, and who decided otherwise; "
+        "audits the run's files where no PATH is given"
     )
+    arguments.add_path(parser, "--run", words, "RUN")
     arguments.add_json(parser, "findings as JSON")
     arguments.add_path(parser, "--sarif", "write SARIF 2.1.0 to FILE")
     arguments.add_switch(parser, "--github", "annotations for GitHub Actions")
@@ -46,8 +44,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def main(options: argparse.Namespace) -> int:
     """Returns 1 where ``--fail-on`` is reached, else 0."""
     from hotloop.audit import render
-    from hotloop.audit.audit import SEVERITIES, audit
+    from hotloop.audit.audit import audit
     from hotloop.audit.program import Machine
+    from hotloop.findings import SEVERITIES
     from hotloop.launch.machine import usable_cores
     from hotloop.report import audit as text
 

@@ -13,14 +13,11 @@ import numpy as np
 from hotloop.diagnose.evidence import Evidence, RuleEntry, rules
 from hotloop.diagnose.limits import Limits
 from hotloop.diagnose.series import inside
-from hotloop.findings import Finding, Severity
+from hotloop.findings import SEVERITIES, Finding, Severity
 from hotloop.measure.steps import Steps
 from hotloop.source.written import spelled_by
 from hotloop.stats import half_width
 from hotloop.units import duration, share
-
-#: From worst to least.
-ORDER: tuple[Severity, ...] = ("high", "medium", "low", "info")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -77,7 +74,7 @@ def weighed(
     costed = [graded(finding, step_s, limits, sure=sure) for finding in findings]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
     ordered = [graded(finding, step_s, limits, sure=sure) for finding in by_cost(kept, limits.tie_ratio)]
-    return sorted(ordered, key=lambda one: ORDER.index(one.severity))
+    return sorted(ordered, key=lambda one: SEVERITIES.index(one.severity))
 
 
 def severity_of(share: float, limits: Limits) -> Severity:
@@ -134,7 +131,7 @@ def by_cost(findings: Iterable[Finding], tie_ratio: float) -> list[Finding]:
     Costs that tie are not told apart by the data, so the reordered ones are lowered to the one before them:
     the list stays sorted by cost.
     """
-    rest = sorted(findings, key=lambda f: (-f.cost_s_per_step, ORDER.index(f.severity), f.id))
+    rest = sorted(findings, key=lambda f: (-f.cost_s_per_step, SEVERITIES.index(f.severity), f.id))
     ordered: list[Finding] = []
     while rest:
         top = rest[0].cost_s_per_step
@@ -207,28 +204,16 @@ def in_framework_names(finding: Finding, steps: Steps) -> Finding:
 
 
 def doubt(evidence: Evidence) -> str:
-    """The reason as a clause; "" where there is none."""
-    return _crowded(evidence) or _stolen(evidence) or _few(evidence)
-
-
-def _crowded(evidence: Evidence) -> str:
-    if not evidence.crowded_out:
-        return ""
-    return (
-        f"other programs kept {evidence.others_cores:.1f} of {evidence.cores:g} cores busy, and the training "
-        f"thread got {share(evidence.got)} of the core time it wanted"
-    )
-
-
-def _stolen(evidence: Evidence) -> str:
-    if evidence.stolen < evidence.limits.stolen_ratio:
-        return ""
-    return f"the machine under this virtual one took {share(evidence.stolen)} of its cores' time"
-
-
-def _few(evidence: Evidence) -> str:
-    """Steps so few and so different that their mean is not known to a quarter."""
+    """The reason as a clause, the weightiest alone; "" where there is none."""
     steps, limits = evidence.steps, evidence.limits
+    if evidence.crowded_out:
+        return (
+            f"other programs kept {evidence.others_cores:.1f} of {evidence.cores:g} cores busy, and the "
+            f"training thread got {share(evidence.got)} of the core time it wanted"
+        )
+    if evidence.stolen >= limits.stolen_ratio:
+        return f"the machine under this virtual one took {share(evidence.stolen)} of its cores' time"
+    # Steps so few and so different that their mean is not known to a quarter.
     seconds = inside(steps)[np.asarray(steps.steady, bool)]
     if len(seconds) < 2 or len(seconds) >= limits.few_steps:
         return ""

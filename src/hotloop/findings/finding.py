@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 Severity = Literal["high", "medium", "low", "info"]
+#: From worst to least.
+SEVERITIES: Final[tuple[Severity, ...]] = ("high", "medium", "low", "info")
 
 
 @dataclass(frozen=True)

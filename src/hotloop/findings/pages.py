@@ -22,7 +22,7 @@ _FOR: Final = re.compile(r"^<!-- code: (.+) -->\n", re.M)
 @lru_cache(maxsize=256)
 def page(finding_id: str) -> str:
     """A finding's page in Markdown, links to other pages as their text alone; empty where there is none."""
-    return _FOR.sub("", _text(finding_id))
+    return _FOR.sub("", _LINK.sub(r"\1", named(finding_id)))
 
 
 def what_to_do(finding_id: str, code: str = "") -> str:
@@ -43,12 +43,8 @@ def when_it_is_wrong(finding_id: str) -> str:
 
 
 def _section(finding_id: str, title: str) -> str:
-    found = re.search(_SECTION.format(title), _text(finding_id), re.M | re.S)
+    found = re.search(_SECTION.format(title), _LINK.sub(r"\1", named(finding_id)), re.M | re.S)
     return found[1] if found else ""
-
-
-def _text(finding_id: str) -> str:
-    return _LINK.sub(r"\1", named(finding_id))
 
 
 def titles() -> dict[str, str]:

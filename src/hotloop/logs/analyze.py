@@ -14,7 +14,7 @@ import numpy as np
 
 from hotloop import foreign
 from hotloop.errors import UsageError
-from hotloop.findings import Finding
+from hotloop.findings import SEVERITIES, Finding
 from hotloop.logs import histories, trace
 from hotloop.logs.histories import is_events
 from hotloop.logs.log import Change, Log, Part, Point, Source
@@ -38,7 +38,6 @@ _READERS: Final = {
     "nvidia-smi dmon": histories.read_table,
     "iostat -x": histories.read_table,
 }
-_ORDER: Final = ("high", "medium", "low", "info")
 _MAX_POINTS: Final = 400
 _MAX_FILES: Final = 256
 _RANK: Final = re.compile(r"(?:rank|worker|gpu|proc|node)[_-]?(\d{1,9})")
@@ -109,7 +108,10 @@ def analyze(
             parts.append(part_of(log, source))
     found = [finding for part in parts for finding in part.findings]
     findings = _sorted([*found, *training.uneven_ranks(logs, traces)])
-    return Analysis(parts=tuple(parts), findings=tuple(findings), verdict=_overall(parts, findings))
+    verdict = next((part.verdict for part in parts if part.verdict), "Nothing was recognized.")
+    if findings and findings[0].severity != "info":
+        verdict = findings[0].message
+    return Analysis(parts=tuple(parts), findings=tuple(findings), verdict=verdict)
 
 
 def part_of(log: Log, source: Source) -> Part:
@@ -135,7 +137,8 @@ def _read(path: Path, pattern: re.Pattern[bytes] | None) -> tuple[Log, Source]:
         read = _READERS[kind](path, Read())
     for stream in read.streams:
         settle(stream)
-    log = Log(file=str(path), read=read, rank=_rank(path.name))
+    rank = _RANK.search(path.name)
+    log = Log(file=str(path), read=read, rank=int(rank[1]) if rank else None)
     found = {**vars(read.damage), "notes": tuple(read.damage.notes)}
     return log, Source(file=str(path), kind=kind, recognized=recognized(log), rank=log.rank, **found)
 
@@ -177,11 +180,6 @@ def _unreadable(path: Path, why: str) -> Part:
     return Part(source=Source(file=str(path), kind="unreadable", lines=0, skipped=0, notes=(why,)))
 
 
-def _rank(name: str) -> int | None:
-    match = _RANK.search(name)
-    return int(match[1]) if match else None
-
-
 def _points(log: Log) -> tuple[Point, ...]:
     """At most some hundred points: medians of equal stretches."""
     series = log.series
@@ -218,13 +216,7 @@ def _changes(log: Log) -> tuple[Change, ...]:
 
 
 def _sorted(findings: Iterable[Finding]) -> list[Finding]:
-    return sorted(findings, key=lambda f: (_ORDER.index(f.severity), -f.share, -f.cost_s_per_step))
-
-
-def _overall(parts: Sequence[Part], findings: Sequence[Finding]) -> str:
-    if findings and findings[0].severity != "info":
-        return findings[0].message
-    return next((part.verdict for part in parts if part.verdict), "Nothing was recognized.")
+    return sorted(findings, key=lambda f: (SEVERITIES.index(f.severity), -f.share, -f.cost_s_per_step))
 
 
 # Which format a file has

@@ -7,8 +7,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from hotloop.audit.audit import SEVERITIES, Audit
-from hotloop.findings import Finding
+from hotloop.audit.audit import Audit
+from hotloop.findings import SEVERITIES, Finding
 from hotloop.report import words
 from hotloop.report.excerpts import Sources
 from hotloop.report.footprint import table
