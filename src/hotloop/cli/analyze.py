@@ -16,20 +16,14 @@ from hotloop.errors import UsageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop analyze``."""
-    parser.add_argument(
-        "files",
-        metavar="FILE",
-        nargs="+",
-        type=Path,
-        help="logs, event files, traces, folders of them; - is standard input",
+    words = "logs, event files, traces, folders of them; - is standard input"
+    parser.add_argument("files", metavar="FILE", nargs="+", type=Path, help=words)
+    words = (
+        "how to read a text log of a shape of its own: named groups step, epoch, time_ms, data_time, "
+        "sample_rate, loss, clock, ..."
     )
-    parser.add_argument(
-        "--pattern",
-        metavar="REGEX",
-        help="how to read a text log of a shape of its own: named groups step, epoch, time_ms, data_time, "
-        "sample_rate, loss, clock, ...",
-    )
-    parser.add_argument("--html", metavar="OUT", type=Path, help="write the analysis as one HTML file")
+    parser.add_argument("--pattern", metavar="REGEX", help=words)
+    arguments.add_path(parser, "--html", "write the analysis as one HTML file", "OUT")
     arguments.add_json(parser, "the analysis as JSON")
 
 

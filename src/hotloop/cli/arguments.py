@@ -176,6 +176,11 @@ def add_allow(parser: argparse._ActionsContainer, words: str) -> None:
     )
 
 
+def add_limit(parser: argparse._ActionsContainer, words: str) -> None:
+    """``--fail-if-slower LIMIT``."""
+    parser.add_argument("--fail-if-slower", metavar="LIMIT", type=part, help=words)
+
+
 def add_many(
     parser: argparse._ActionsContainer, name: str, metavar: str, words: str, kind: type = str
 ) -> None:

@@ -12,13 +12,8 @@ from hotloop.cli import arguments
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop brief``."""
     arguments.add_run(parser)
-    parser.add_argument(
-        "finding",
-        metavar="FINDING",
-        nargs="?",
-        default="1",
-        help="id of a finding of the run, or its number in the report (default: the first)",
-    )
+    words = "id of a finding of the run, or its number in the report (default: the first)"
+    parser.add_argument("finding", metavar="FINDING", nargs="?", default="1", help=words)
     arguments.add_json(parser, "the brief as JSON")
 
 

@@ -29,13 +29,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="run folders, the first is what the others are compared with; LABEL=RUN puts launches of the "
         "same thing together",
     )
-    parser.add_argument(
-        "--fail-if-slower",
-        metavar="LIMIT",
-        type=arguments.part,
-        help="exit with 1 where a run is slower than the first by more than this, 3%% for instance, beyond "
-        "the noise",
+    words = (
+        "exit with 1 where a run is slower than the first by more than this, 3%% for instance, beyond "
+        "the noise"
     )
+    arguments.add_limit(parser, words)
     words = "with --fail-if-slower: exit with 1 also where it cannot be told"
     arguments.add_switch(parser, "--strict", words)
     arguments.add_path(parser, "--html", "write the comparison as a page")

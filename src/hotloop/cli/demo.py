@@ -21,13 +21,8 @@ _NEEDS = ("torch", "numpy", "h5py", "sklearn", "yaml", "tqdm", "PIL", "tensorboa
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop demo``."""
-    parser.add_argument(
-        "workload",
-        metavar="WORKLOAD",
-        nargs="?",
-        default=WORKLOADS[0],
-        help=f"one of: {', '.join(WORKLOADS)}",
-    )
+    words = f"one of: {', '.join(WORKLOADS)}"
+    parser.add_argument("workload", metavar="WORKLOAD", nargs="?", default=WORKLOADS[0], help=words)
     parser.add_argument("--variant", choices=("as_found", "guide", "cured"), default="as_found")
     parser.add_argument("--scale", choices=("tiny", "cpu", "full"), default="cpu")
     arguments.add_out(parser)

@@ -18,13 +18,8 @@ _FENCED = re.compile(r"^```\w*\n(.*?)^```$\n?", re.M | re.S)
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop docs``."""
-    parser.add_argument(
-        "page",
-        metavar="PAGE",
-        nargs="?",
-        default="",
-        help="tune, input/slow-sample or reference/cli for instance (default: list the pages)",
-    )
+    words = "tune, input/slow-sample or reference/cli for instance (default: list the pages)"
+    parser.add_argument("page", metavar="PAGE", nargs="?", default="", help=words)
     arguments.add_json(parser, "the names and titles of the pages as JSON")
 
 

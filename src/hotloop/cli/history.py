@@ -13,21 +13,13 @@ from hotloop.cli.output import say
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop history``."""
-    parser.add_argument(
-        "folder",
-        metavar="FOLDER",
-        nargs="?",
-        type=Path,
-        default=Path("hotloop-runs"),
-        help="a folder of run folders (default: hotloop-runs)",
+    words, usual = "a folder of run folders (default: hotloop-runs)", Path("hotloop-runs")
+    parser.add_argument("folder", metavar="FOLDER", nargs="?", type=Path, default=usual, help=words)
+    words = (
+        "exit with 1 where a command's newest run is slower than those before by more than this, 3%% "
+        "for instance, beyond what they differ among themselves"
     )
-    parser.add_argument(
-        "--fail-if-slower",
-        metavar="LIMIT",
-        type=arguments.part,
-        help="exit with 1 where a command's newest run is slower than those before by more than this, 3%% "
-        "for instance, beyond what they differ among themselves",
-    )
+    arguments.add_limit(parser, words)
     arguments.add_json(parser, "the runs")
 
 

@@ -14,13 +14,8 @@ from hotloop.errors import UsageError
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop mcp``."""
-    parser.add_argument(
-        "--root",
-        metavar="DIR",
-        type=Path,
-        default=Path(),
-        help="folder of the trainings; runs are written to hotloop-runs in it (default: .)",
-    )
+    words = "folder of the trainings; runs are written to hotloop-runs in it (default: .)"
+    arguments.add_path(parser, "--root", words, "DIR", Path())
     arguments.add_time(parser, "--timeout", 3600.0, "what a tool may take at most (default: 60m)")
 
 

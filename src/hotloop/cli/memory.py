@@ -27,12 +27,8 @@ _USAGE = """hotloop memory [--json] RUN
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop memory``."""
     parser.usage = _USAGE
-    parser.add_argument(
-        "what",
-        metavar="RUN | -- COMMAND",
-        nargs="*",
-        help="a run folder, or a training command after --",
-    )
+    words = "a run folder, or a training command after --"
+    parser.add_argument("what", metavar="RUN | -- COMMAND", nargs="*", help=words)
     arguments.add_json(parser, "the account as JSON")
     run = parser.add_argument_group("with a command")
     arguments.add_number(run, "--every", "print a memory line every N steps")
@@ -53,10 +49,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def main(options: argparse.Namespace) -> int:
     """Returns 0 for an account, the command's own exit code where one was run."""
+    from hotloop.footprint.budgets import Dataset, parse_stage
+
     if options.stage and options.what:
         raise UsageError("--stage is for an account without a run", hint=f"usage: {_USAGE}")
     if options.stage or not options.what:
-        return _from_shapes(options)
+        stages = tuple(map(parse_stage, options.stage))
+        return _of_dataset(Dataset(stages=stages, **{"num_samples": 0, **_numbers(options)}), options)
     run, numbers = Path(options.what[0]), _numbers(options)
     if run.is_dir() or run.suffix == ".sqlite":
         if len(options.what) > 1:
@@ -123,13 +122,6 @@ def _write_run(report: dict[str, Any], options: argparse.Namespace, to: TextIO) 
     findings = [finding for finding in report["findings"] if finding["id"].startswith("memory/")]
     document = {"schema": 1, "command": report["command"], **report["memory"], "findings": findings}
     _write(document, render(report, width=terminal_width()), options, to)
-
-
-def _from_shapes(options: argparse.Namespace) -> int:
-    from hotloop.footprint.budgets import Dataset, parse_stage
-
-    stages = tuple(map(parse_stage, options.stage))
-    return _of_dataset(Dataset(stages=stages, **{"num_samples": 0, **_numbers(options)}), options)
 
 
 def _of_dataset(dataset: Dataset, options: argparse.Namespace) -> int:

@@ -15,13 +15,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     arguments.add_run(parser)
     arguments.add_path(parser, "--html", "write the HTML report")
     arguments.add_path(parser, "--perfetto", "write a trace for ui.perfetto.dev (.json or .json.gz)")
-    parser.add_argument(
-        "--json",
-        metavar="FILE",
-        nargs="?",
-        const="-",
-        help="write report.json to FILE, or to standard output",
-    )
+    words = "write report.json to FILE, or to standard output"
+    parser.add_argument("--json", metavar="FILE", nargs="?", const="-", help=words)
 
 
 def main(options: argparse.Namespace) -> int:

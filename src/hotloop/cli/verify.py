@@ -21,12 +21,8 @@ _USAGE = """hotloop verify [--effect EFFECT] [--baseline RUN]... [--expect FILE]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop verify``."""
     parser.usage = _USAGE
-    parser.add_argument(
-        "what",
-        metavar="BASE CANDIDATE | -- COMMAND",
-        nargs="*",
-        help="two folders of hotloop run --evidence, or with --apply or --patch a command after --",
-    )
+    words = "two folders of hotloop run --evidence, or with --apply or --patch a command after --"
+    parser.add_argument("what", metavar="BASE CANDIDATE | -- COMMAND", nargs="*", help=words)
     parser.add_argument(
         "--effect",
         choices=("exact", "numeric", "semantic"),

@@ -36,9 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     how.add_argument(
         "--web", metavar="PORT", type=arguments.number("a port", least=0, most=65535), help=words
     )
-    how.add_argument(
-        "--jsonl", action="store_true", help="write every state as a line of JSON on standard output"
-    )
+    arguments.add_switch(how, "--jsonl", "write every state as a line of JSON on standard output")
 
 
 def main(options: argparse.Namespace) -> int:

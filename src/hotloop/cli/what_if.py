@@ -17,12 +17,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     """The arguments of ``hotloop what-if``."""
     parser.usage = _USAGE.replace("%", "%%")
     _options(parser)
-    parser.add_argument(
-        "words",
-        metavar="INTERVENTION",
-        nargs=argparse.REMAINDER,
-        help="free-data (the default), or remedies: num-workers=4, autocast-bf16, threads=1, ...",
-    )
+    words = "free-data (the default), or remedies: num-workers=4, autocast-bf16, threads=1, ..."
+    parser.add_argument("words", metavar="INTERVENTION", nargs=argparse.REMAINDER, help=words)
 
 
 def _options(parser: argparse.ArgumentParser) -> None:
