@@ -115,11 +115,13 @@ def summary(group: Group) -> dict[str, Any]:
 def _beside(base: Group, candidate: Group) -> Comparison:
     a, b = base.lead, candidate.lead
     before, after = ([f.id for f in run.findings if f.severity != "info"] for run in (a, b))
+    mine, theirs = _in_effect(a), _in_effect(b)
+    settings = {name: (mine.get(name), theirs.get(name)) for name in mine | theirs}
     return Comparison(
         label=candidate.label,
         speed=speed(base.runs, candidate.runs),
         phases=_moved(a, b),
-        settings=_settings(a, b),
+        settings={name: (one, other) for name, (one, other) in settings.items() if one != other},
         gone=tuple(one for one in dict.fromkeys(before) if one not in after),
         new=tuple(one for one in dict.fromkeys(after) if one not in before),
         memory={
@@ -147,12 +149,6 @@ def _moved(a: Run, b: Run) -> tuple[Moved, ...]:
         apart = after < before * got or after * other_got > before
         found.append(Moved(phase, before, after, apart and abs(after - before) > noise))
     return tuple(sorted(found, key=lambda moved: -abs(moved.candidate_s - moved.base_s)))
-
-
-def _settings(a: Run, b: Run) -> dict[str, tuple[Any, Any]]:
-    before, after = _in_effect(a), _in_effect(b)
-    pairs = {name: (before.get(name), after.get(name)) for name in before | after}
-    return {name: (mine, other) for name, (mine, other) in pairs.items() if mine != other}
 
 
 def _in_effect(run: Run) -> dict[str, Any]:

@@ -114,7 +114,11 @@ def _close(
     # Would a change that matters have stood out? Half of what was learned, for a learning rate 1.5 times as
     # high, would.
     if apart <= widest and learned < (LEARNED if apart <= limit else COURSE) * scale:
-        return _indistinct(apart, learned)
+        words = (
+            f"not distinguishable: the losses are within {apart:.1e}, but the loss moved by no more than "
+            f"{max(0.0, learned):.1e}, so a change would not show; compare longer runs, or from the start"
+        )
+        return Check(outcome="indistinct", words=words, distance=apart)
     part = f"{apart / learned:.1%} of what was learned" if learned > 0 else "nothing was learned"
     if apart <= min(limit, widest):
         words = f"within {apart:.1e} (smoothed), {part}; {begins}"
@@ -124,14 +128,6 @@ def _close(
         return Check(outcome="differs", words=words, distance=apart, limit=limit)
     words = f"{words}; it begins as rounding does, which training may multiply, or a small change"
     return Check(outcome="not-measured", words=words, distance=apart, limit=limit)
-
-
-def _indistinct(distance: float, learned: float) -> Check:
-    words = (
-        f"not distinguishable: the losses are within {distance:.1e}, but the loss moved by no more than "
-        f"{max(0.0, learned):.1e}, so a change would not show; compare longer runs, or from the start"
-    )
-    return Check(outcome="indistinct", words=words, distance=distance)
 
 
 def unseeded(baselines: Sequence[Trace], candidate: Trace) -> Check:

@@ -21,8 +21,9 @@ _PLAIN_BATCH_SAMPLERS = {"", "None", "BatchSampler"}
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Several ranks, each with a map-style dataset of the same length and a sampler that does not shard."""
     loaders = [loader for rank in evidence.ranks if (loader := rank.train_loader()) is not None]
-    if len(loaders) < 2 or len(loaders) < len(evidence.ranks) or not _one_job(evidence):
-        return
+    jobs = {process.first("process").get("world_size") for process in evidence.recording.ranks}
+    if len(loaders) < 2 or len(loaders) < len(evidence.ranks) or jobs != {len(evidence.ranks)}:
+        return  # ranks of one job, not independent trainings side by side
     lengths = {loader.dataset.get("len") for loader in loaders}
     if len(lengths) != 1 or not all(_whole(loader) for loader in loaders):
         return
@@ -50,12 +51,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         where=where,
         data={"ranks": len(loaders), "samples": length},
     )
-
-
-def _one_job(evidence: Evidence) -> bool:
-    """Whether the processes are ranks of one job, not independent trainings side by side."""
-    sizes = {process.first("process").get("world_size") for process in evidence.recording.ranks}
-    return len(evidence.ranks) > 1 and sizes == {len(evidence.ranks)}
 
 
 def _whole(loader: LoaderUse) -> bool:

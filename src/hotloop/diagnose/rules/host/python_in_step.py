@@ -50,7 +50,9 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     yield from acting(evidence, ID)
     steps, limits = evidence.steps, evidence.limits
     exposed = steps.exposed("other")
-    groups = _without_collector(evidence, beside_the_model(evidence))
+    groups = beside_the_model(evidence)
+    if not collecting_lines(steps):  # the garbage collector runs where objects are made: in the costliest
+        groups = without(groups, min(collector_s(evidence), steps.gc_s_by_phase.get("other", 0.0)))
     beside = _worth(evidence, groups, limits.worth_fixing_ratio, exposed)
     once = [group for group in beside if one_off(steps, "other", group.seconds)]
     for group in once[:1]:
@@ -64,13 +66,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     for group in _worth(evidence, python_in_model(evidence), least, 1.0)[:_MOST_FINDINGS]:
         loop = shared_loop(evidence, group)
         yield _finding(evidence, group, 1.0, "inside forward or backward", loop)
-
-
-def _without_collector(evidence: Evidence, groups: list[LineGroup]) -> list[LineGroup]:
-    """Takes out the garbage collector's time: it runs where objects are made, first in the costliest."""
-    steps = evidence.steps
-    taken = min(collector_s(evidence), steps.gc_s_by_phase.get("other", 0.0))
-    return groups if collecting_lines(steps) else without(groups, taken)
 
 
 def _worth(evidence: Evidence, groups: list[LineGroup], ratio: float, exposed: float) -> list[LineGroup]:

@@ -19,7 +19,7 @@ from hotloop.diagnose.costs import (
     waited_for,
 )
 from hotloop.diagnose.evidence import Evidence, FirstPass, cause, rule, spot
-from hotloop.diagnose.groups import LineGroup, asking, hottest, select
+from hotloop.diagnose.groups import asking, hottest, select
 from hotloop.diagnose.making import beside, makes
 from hotloop.diagnose.rules.input.workers import worker_limit
 from hotloop.findings import Finding, Place
@@ -83,7 +83,10 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
     if loader.own or epochs < 2:
         return  # only torch's DataLoader keeps workers
     started = _started_s(feed)
-    persistent, alone = _saved(feed, steps.num_steps)
+    # Seconds per step that workers which stay would save, and that none would.
+    persistent = started / steps.num_steps
+    gap = float(loader.iter_s[1:].sum() + loader.shutdown_s.sum()) / steps.num_steps
+    alone = gap + feed.first_excess_s + feed.wait_s - feed.make_alone_s
     without = steps.step_s - alone <= AS_FAST * (steps.step_s - persistent)
     without = without and feed.at(0) <= AS_FAST * feed.at(feed.best_workers(worker_limit(feed, evidence)))
     grows = loader.anew and one_batch_each(loader)  # workers that stay would miss what came since
@@ -152,13 +155,6 @@ def _started_s(feed: Feed) -> float:
     return float(loader.iter_s[1:].sum() + loader.shutdown_s.sum() + _excess(feed)[1:].sum())
 
 
-def _saved(feed: Feed, num_steps: int) -> tuple[float, float]:
-    """Seconds per step that workers which stay would save, and that none would."""
-    gap = float(feed.loader.iter_s[1:].sum() + feed.loader.shutdown_s.sum())
-    alone = gap / num_steps + feed.first_excess_s + feed.wait_s - feed.make_alone_s
-    return _started_s(feed) / num_steps, alone
-
-
 def _interval(cost: float, feed: Feed) -> tuple[float, float] | None:
     """The spread over the epochs."""
     excess = _excess(feed)
@@ -204,7 +200,10 @@ def cold_start(evidence: Evidence) -> Iterator[Finding]:
     if not slow.any() or total / steps.span_s < (limits.medium_ratio if once else limits.worth_fixing_ratio):
         return
     typical = float(np.median(firsts[slow]))
-    hot = _dominant(evidence, total)
+    # The user's code in the training process that first batches waited for, making samples left out.
+    hot = hottest(outside_samples(steps), total)
+    if hot is not None and hot.share < limits.dominant_line_ratio:
+        hot = None
     staying = offers(loader, "persistent-workers") if feed.workers and not once else ()
     spawned = str((feed.workers and loader.settings.get("multiprocessing_context")) or "")
     most = f", most of it {hot.what} at {spot(hot.place)}" if hot is not None else ""
@@ -254,12 +253,6 @@ _ORDER = (
     "This runs before the first batch and not for its samples (a sampler that orders them): prepare once "
     "what does not change, on arrays, and leave only the shuffling to each epoch."
 )
-
-
-def _dominant(evidence: Evidence, total_s: float) -> LineGroup | None:
-    """The user's code in the training process that first batches waited for, making samples left out."""
-    hot = hottest(outside_samples(evidence.steps), total_s)
-    return hot if hot is not None and hot.share >= evidence.limits.dominant_line_ratio else None
 
 
 def _first_batch_advice(start_method: str, staying: bool) -> str:

@@ -94,7 +94,9 @@ def near_limit(evidence: Evidence) -> Iterator[Finding]:
     if limit is None or used <= 0:
         return
     cgroup = float(evidence.machine.get("memory_limit_bytes") or 0.0) == limit
-    full = used / limit if cgroup else _machine_full(evidence, limit)
+    left = finite(evidence.recording.system.get("memory_available_bytes"))
+    of_machine = 1.0 - float(left.min()) / limit if len(left) else 0.0
+    full = used / limit if cgroup else of_machine
     # On a machine that others fill the run is not what to change.
     if full < limits.near_limit_ratio or used < 0.5 * limit:
         return
@@ -112,11 +114,6 @@ def near_limit(evidence: Evidence) -> Iterator[Finding]:
         severity="high" if full >= limits.at_limit_ratio else "medium",
         data={"used_bytes": used, "limit_bytes": limit},
     )
-
-
-def _machine_full(evidence: Evidence, limit: float) -> float:
-    known = finite(evidence.recording.system.get("memory_available_bytes"))
-    return 1.0 - float(known.min()) / limit if len(known) else 0.0
 
 
 @rule("memory/fragmentation", short_runs=True)
