@@ -322,15 +322,11 @@ def read_table(path: Path, read: Read) -> Read:
                 name = form[3].format(cells[0].decode("utf-8", "replace")[:40])
                 known = [(form[2][key.decode()], cell) for key, cell in zip(names, cells, strict=True)
                          if key.decode("ascii", "replace") in form[2]]  # fmt: skip
-                row = {role: np.array([_number(cell) * factor]) for (role, factor), cell in known}
+                # A dash is no number; a decimal comma is one.
+                row = {
+                    role: np.array([number_of(cell.replace(b",", b".")) * factor])
+                    for (role, factor), cell in known
+                }
                 streams.setdefault(name, Stream(name=name)).add({**row, "line": np.array([float(number)])})
     read.streams = list(streams.values())
     return read
-
-
-def _number(cell: bytes) -> float:
-    """NaN for a dash, and for what is no number; a decimal comma is one."""
-    try:
-        return float(cell.replace(b",", b"."))
-    except ValueError:
-        return float("nan")

@@ -160,7 +160,7 @@ def role_of(key: str, unit: str) -> tuple[str, float] | None:
     unit = unit.lower().rstrip(".")
     if unit == "%" and _MACHINE.search(name):
         return "system_share", 0.01
-    found = _of_unit(name, unit)
+    found = _of_unit(unit)
     if found is not None:
         return found
     role = _lookup(name)
@@ -172,7 +172,7 @@ def role_of(key: str, unit: str) -> tuple[str, float] | None:
     return _scaled(role, name, unit)
 
 
-def _of_unit(name: str, unit: str) -> tuple[str, float] | None:
+def _of_unit(unit: str) -> tuple[str, float] | None:
     if match := _TIME_UNIT.match(unit):
         return "time", 1e-3 if match[1] == "ms" else 1.0
     if not (match := _RATE_UNIT.match(unit)):
@@ -197,7 +197,9 @@ def _scaled(role: str, name: str, unit: str) -> tuple[str, float] | None:
     if role in _DURATIONS:
         if unit and unit not in _SECONDS:
             return None
-        if role in PHASE_ROLES and not unit and not _bare_duration(role, name):
+        # Without a unit: `data_time: 0.05`, MetricLogger's `data`.
+        is_time = role not in PHASE_ROLES or role == "data_time" or "time" in name or name.startswith("t ")
+        if not unit and not is_time:
             return None
         return role, _SECONDS.get(unit, 1.0)
     if role in _BYTES:
@@ -216,11 +218,6 @@ def _scaled(role: str, name: str, unit: str) -> tuple[str, float] | None:
     if unit in _SECONDS and role in ("step", "epoch", "batch_size", "loss"):
         return "stage:" + name, _SECONDS[unit]
     return role, 1.0
-
-
-def _bare_duration(role: str, name: str) -> bool:
-    """Whether a name without a unit is a duration: ``data_time: 0.05``, MetricLogger's ``data``."""
-    return role == "data_time" or "time" in name or name.startswith("t ")
 
 
 def _stage(name: str, unit: str) -> tuple[str, float] | None:

@@ -36,8 +36,11 @@ def segments(values: Floats) -> list[int]:
     if block > 1:
         whole = len(logs) // block * block
         logs = np.median(logs[:whole].reshape(-1, block), axis=1)
-    clipped = _without_outliers(logs)
-    cuts = _merged(clipped, _pelt(clipped, _noise(clipped), 3 if len(clipped) < 40 else 5))
+    if len(logs) >= 2 * _AROUND:  # an outlier, three deviations from the median around it, is no change
+        around = running_median(logs, _AROUND)
+        spread = 3 * max(_NOISE_FLOOR, robust_deviation(logs - around, around=0.0))
+        logs = np.clip(logs, around - spread, around + spread)
+    cuts = _merged(logs, _pelt(logs, _noise(logs), 3 if len(logs) < 40 else 5))
     return [0, *(int(good[min(cut * block, len(good) - 1)]) for cut in cuts[1:])]
 
 
@@ -45,15 +48,6 @@ def level(values: Floats) -> float:
     """The usual value: the median of what is finite and positive."""
     good = values[np.isfinite(values) & (values > 0)]
     return float(np.median(good)) if len(good) else float("nan")
-
-
-def _without_outliers(logs: Floats) -> Floats:
-    """Values pulled to three deviations from the median around them: an outlier is no change."""
-    if len(logs) < 2 * _AROUND:
-        return logs
-    around = running_median(logs, _AROUND)
-    spread = 3 * max(_NOISE_FLOOR, robust_deviation(logs - around, around=0.0))
-    return np.clip(logs, around - spread, around + spread)
 
 
 def running_median(values: Floats, width: int) -> Floats:

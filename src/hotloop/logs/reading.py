@@ -120,7 +120,9 @@ def _chunk(block: bytes, line: int, damage: Damage) -> Chunk:
     block = _without_ours(block)
     if block.translate(None, _GOOD):
         damage.note("control characters")
-        damage.skipped += _num_damaged(block)
+        data = np.frombuffer(block, dtype=np.uint8)
+        line_of = np.searchsorted(np.flatnonzero(data == 10), np.flatnonzero(_IS_CONTROL[data]))
+        damage.skipped += len(np.unique(line_of))
         block = block.translate(None, _CONTROL)
     raw = b"\n" + block
     body = raw.translate(_RETURNS) if b"\r" in raw else raw
@@ -130,12 +132,6 @@ def _chunk(block: bytes, line: int, damage: Damage) -> Chunk:
 def _without_ours(text: bytes) -> bytes:
     """Empty lines for hotloop's own report and remarks: what was run under it may have been kept by tee."""
     return _OURS.sub(lambda found: b"\n" * found[0].count(b"\n"), text) if b"hotloop" in text else text
-
-
-def _num_damaged(block: bytes) -> int:
-    """Lines with control characters in them."""
-    data = np.frombuffer(block, dtype=np.uint8)
-    return len(np.unique(np.searchsorted(np.flatnonzero(data == 10), np.flatnonzero(_IS_CONTROL[data]))))
 
 
 def _some(file: IO[bytes], num_bytes: int, damage: Damage) -> bytes:

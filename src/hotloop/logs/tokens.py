@@ -155,7 +155,7 @@ def _token(line: bytes, match: re.Match[bytes], earlier: list[Token], after: re.
         stage = last.roles[0][0]
         roles = ((stage.replace("stage:", "share:"), 0.01),) if stage.startswith("stage:") else ()
     else:
-        roles = _number_roles(before, unit, line, after, end)
+        roles = _number_roles(before, unit, after)
         if not roles and unit in ("ms", "us", "s", "sec"):
             measured = next((token.unit_end for token in reversed(earlier) if token.unit_end > token.end), 0)
             prefix = line[measured:start].decode("utf-8", "replace")
@@ -210,9 +210,7 @@ def _pair_roles(
     return (("epoch", 1.0), ("epochs", 1.0)) if adjacent else (("step", 1.0), ("total", 1.0))
 
 
-def _number_roles(
-    before: str, unit: str, line: bytes, after: re.Match[bytes] | None, end: int
-) -> tuple[tuple[str, float], ...]:
+def _number_roles(before: str, unit: str, after: re.Match[bytes] | None) -> tuple[tuple[str, float], ...]:
     if unit == "/s" and not normal(_key(before)):
         return (("sample_rate", 1.0),)
     if before.rstrip().endswith(("<", ">", "≤", "≥", "~", "≈")):  # a bound or a goal, nothing measured
@@ -290,13 +288,15 @@ def read_bar(line: bytes) -> ReadLine | None:
     loss = _LOSS.search(line, bar.start("postfix"))
     if loss is not None and re.fullmatch(rb"[-+]?[\d.,]+(?:e[-+]?\d+)?|[-+]?(?:nan|inf)", loss["loss"]):
         tokens.append(_bar_token(loss, "loss"))
-    name = _description(bar["head"])
+    # The description without its percentage and its numbers.
+    head = bar["head"].removesuffix(b"%").rstrip(b"0123456789").rstrip(b" \t\r\f\v:")
+    name = _NUMBER.sub("#", head.decode("utf-8", "replace")).strip()[:80]
     return ReadLine(
         line=line,
         tokens=tuple(token for token in tokens if token is not None),
         mode="evaluation" if evaluating(f"{name} ") else "train",
         name=name,
-        unit=_counted(unit),
+        unit=unit.decode("utf-8", "replace").removesuffix("/s").removeprefix("s/").lstrip("kMGT") or "it",
     )
 
 
@@ -307,14 +307,3 @@ def _bar_token(
         return None
     start, end = match.span(group)
     return Token(start=start, end=end, kind=kind, roles=((role or group, factor),))
-
-
-def _description(head: bytes) -> str:
-    """A description without its percentage and its numbers."""
-    own = head.removesuffix(b"%").rstrip(b"0123456789").rstrip(b" \t\r\f\v:")
-    return _NUMBER.sub("#", own.decode("utf-8", "replace")).strip()[:80]
-
-
-def _counted(unit: bytes) -> str:
-    text = unit.decode("utf-8", "replace")
-    return text.removesuffix("/s").removeprefix("s/").lstrip("kMGT") or "it"

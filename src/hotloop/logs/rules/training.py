@@ -257,10 +257,36 @@ class _Rank:
 
 
 def uneven_ranks(logs: Sequence[Log], traces: Sequence[Part]) -> Iterator[Finding]:
-    """A rank that is slower than the others in its own step or data time."""
+    """The rank that the others wait for; the wait for data is its cause where that is most of it."""
     ranks = [*_of_logs(logs), *_of_traces(traces)]
-    if len(ranks) >= 2 and len({rank.rank for rank in ranks}) == len(ranks):
-        yield from _uneven(ranks)
+    if len(ranks) < 2 or len({rank.rank for rank in ranks}) < len(ranks):
+        return
+    own, data = np.array([rank.own_s for rank in ranks]), np.array([rank.data_s for rank in ranks])
+    step = float(np.median([rank.step_s for rank in ranks]))
+    more, waits = (values.max() - float(np.median(values)) for values in (own, data))
+    if waits > _UNEVEN * step and 2 * waits > more:
+        name, words, more, values = "unbalanced-input", "waits longer for its data", waits, data
+    elif more > _UNEVEN * step:
+        name, words, values = "straggler", "takes longer over each step", own
+    else:
+        return
+    worst = ranks[int(np.argmax(values))]
+    share = float(more / max(rank.step_s for rank in ranks))
+    yield Finding(
+        id=f"distributed/{name}",
+        message=f"Rank {worst.rank} {words} than the others, by {units.duration(more)}.",
+        advice="Look at that rank's machine, device and share of the data: the others wait for it.",
+        evidence=tuple(
+            f"rank {ranks[i].rank}: step {units.duration(ranks[i].own_s)} without collectives"
+            + (f", data {units.duration(ranks[i].data_s)}" if np.isfinite(ranks[i].data_s) else "")
+            for i in np.argsort(-values)[:8]
+        ),
+        cost_s_per_step=float(more),
+        share=share,
+        severity=severity_of(share),
+        where=worst.where,
+        rank=worst.rank,
+    )
 
 
 def _of_logs(logs: Sequence[Log]) -> Iterator[_Rank]:
@@ -293,33 +319,3 @@ def _of_traces(traces: Sequence[Part]) -> Iterator[_Rank]:
                 own_s=step_s - phases.get("collective", 0.0),
                 data_s=phases.get("data_wait", 0.0),
             )
-
-
-def _uneven(ranks: list[_Rank]) -> Iterator[Finding]:
-    """The rank that the others wait for; the wait for data is its cause where that is most of it."""
-    own, data = np.array([rank.own_s for rank in ranks]), np.array([rank.data_s for rank in ranks])
-    step = float(np.median([rank.step_s for rank in ranks]))
-    more, waits = (values.max() - float(np.median(values)) for values in (own, data))
-    if waits > _UNEVEN * step and 2 * waits > more:
-        name, words, more, values = "unbalanced-input", "waits longer for its data", waits, data
-    elif more > _UNEVEN * step:
-        name, words, values = "straggler", "takes longer over each step", own
-    else:
-        return
-    worst = ranks[int(np.argmax(values))]
-    share = float(more / max(rank.step_s for rank in ranks))
-    yield Finding(
-        id=f"distributed/{name}",
-        message=f"Rank {worst.rank} {words} than the others, by {units.duration(more)}.",
-        advice="Look at that rank's machine, device and share of the data: the others wait for it.",
-        evidence=tuple(
-            f"rank {ranks[i].rank}: step {units.duration(ranks[i].own_s)} without collectives"
-            + (f", data {units.duration(ranks[i].data_s)}" if np.isfinite(ranks[i].data_s) else "")
-            for i in np.argsort(-values)[:8]
-        ),
-        cost_s_per_step=float(more),
-        share=share,
-        severity=severity_of(share),
-        where=worst.where,
-        rank=worst.rank,
-    )

@@ -107,7 +107,9 @@ def analyzed(trace: Trace) -> Analysis | None:
     numbers = _step_numbers(trace)
     marks = trace.calls.where(np.isin(trace.calls.label, list(numbers)))
     main = _main_thread(marks, host)
-    window = _window(trace, _steps(marks.where(marks.thread == main), numbers))
+    mine = marks.where(marks.thread == main)
+    rows = zip(mine.label.tolist(), mine.start.tolist(), mine.end.tolist(), strict=True)
+    window = _window(trace, tuple((numbers[label], start, end) for label, start, end in rows))
     spans = Spans(start=np.array([window.start]), end=np.array([window.end]))
     return Analysis(
         trace=trace,
@@ -135,11 +137,6 @@ def _doubt(trace: Trace, window: Window, marks: Events) -> str:
         return f"The kernels of {share(1 - float(done.mean()))} of the launches are not in the trace"
     processes = {trace.threads[thread][0] for thread in np.unique(marks.thread).tolist()}
     return "These are the traces of several processes in one file" if len(processes) > 1 else ""
-
-
-def _steps(marks: Events, numbers: dict[int, int]) -> tuple[tuple[int, int, int], ...]:
-    rows = zip(marks.label.tolist(), marks.start.tolist(), marks.end.tolist(), strict=True)
-    return tuple((numbers[label], start, end) for label, start, end in rows)
 
 
 def _step_numbers(trace: Trace) -> dict[int, int]:

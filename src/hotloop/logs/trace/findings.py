@@ -121,41 +121,26 @@ def _transfer(analysis: Analysis) -> Iterator[Finding]:
     in_copies = sum(row.seconds for row in device.copies)
     exposed = device.copy_alone_s * sum(row.seconds for row in rows) / in_copies if in_copies else 0.0
     seconds = analysis.lost_s("transfer")
-    evidence = [f"{count / steps:.0f} copies to the device per step, {size(moved / steps)}"]
-    evidence += [
-        f"device idle for them: {_loss(analysis, seconds)}; only copying: {duration(exposed / steps)}"
+    evidence = [
+        f"{count / steps:.0f} copies to the device per step, {size(moved / steps)}",
+        f"device idle for them: {_loss(analysis, seconds)}; only copying: {duration(exposed / steps)}",
     ]
     unpinned = sum(row.num_bytes for row in pageable)
     if unpinned >= max(_LARGE_COPY_BYTES * steps, moved / 2):
-        if seconds + exposed >= WORTH * analysis.window.span_s:
-            yield _finding(
-                analysis,
-                "transfer/pageable",
-                seconds + exposed,
-                f"{size(unpinned / steps)} per step are copied from pageable memory, and the host waits.",
-                evidence,
-                phase="transfer",
-            )
-    elif seconds < WORTH * analysis.window.span_s:
-        return
+        id, seconds = "transfer/pageable", seconds + exposed
+        message = f"{size(unpinned / steps)} per step are copied from pageable memory, and the host waits."
     elif count / steps > _MANY_COPIES and moved and moved / count < _SMALL_COPY_BYTES:
-        yield _finding(
-            analysis,
-            "transfer/many-small",
-            seconds,
-            f"{count / steps:.0f} small copies to the device per step cost their calls, not their bytes.",
-            evidence,
-            phase="transfer",
+        id = "transfer/many-small"
+        message = (
+            f"{count / steps:.0f} small copies to the device per step cost their calls, not their bytes."
         )
     elif moved >= _LARGE_COPY_BYTES * steps and any("Pinned" in row.name for row in rows):
-        yield _finding(
-            analysis,
-            "transfer/blocking",
-            seconds,
-            "The batch is pinned, and the host still waits for its copy before it launches anything.",
-            evidence,
-            phase="transfer",
-        )
+        id = "transfer/blocking"
+        message = "The batch is pinned, and the host still waits for its copy before it launches anything."
+    else:
+        return
+    if seconds >= WORTH * analysis.window.span_s:
+        yield _finding(analysis, id, seconds, message, evidence, phase="transfer")
 
 
 def _host(analysis: Analysis) -> Iterator[Finding]:
