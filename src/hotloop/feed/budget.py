@@ -80,21 +80,18 @@ def memory_budget(spec: str | float | int | None, *, world: int | None = None, r
     Raises:
         ValueError: not a size, or not positive.
     """
-    asked = _asked(spec, root)
-    most = total_memory_bytes(root=root) - headroom_bytes(root=root)
-    return int(min(asked, most)) // (world or 1)
+    headroom = headroom_bytes(root=root)
+    if spec is None or spec == "auto":
+        usable = usable_memory_bytes(root=root)
+        asked: float = max(0, min(usable // 2, usable - headroom))
+    else:
+        asked = named_bytes(spec, lambda: usable_memory_bytes(root=root))
+    return int(min(asked, total_memory_bytes(root=root) - headroom)) // (world or 1)
 
 
 def memory_is_short(*, root: Path = ROOT) -> bool:
     """Whether less than the headroom is left. Costs some small reads of ``/proc`` and ``/sys``."""
     return usable_memory_bytes(root=root) < headroom_bytes(root=root)
-
-
-def _asked(spec: str | float | int | None, root: Path) -> float:
-    if spec is None or spec == "auto":
-        usable = usable_memory_bytes(root=root)
-        return max(0, min(usable // 2, usable - headroom_bytes(root=root)))
-    return named_bytes(spec, lambda: usable_memory_bytes(root=root))
 
 
 def named_bytes(spec: str | float | int, whole: Callable[[], int]) -> float:

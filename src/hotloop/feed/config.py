@@ -53,10 +53,6 @@ def _checked(
     return read
 
 
-def _choice(*choices: str) -> Callable[[Any], Any]:
-    return _checked(lambda value: value in choices, " or ".join(map(repr, choices)))
-
-
 def _workers(value: Any) -> int | str:
     """Workers of one process."""
     if value == "auto" or _is_int(value, 0):
@@ -109,7 +105,8 @@ _TABLE: Final = (
     ("shuffle", "shuffle", "a new order every epoch; of training, unless written under validation", _flag),
     ("timeout", "timeout", "seconds to wait for a batch, 0 for ever", _seconds),
     ("in_order", "in_order", "batches in the order of the sampler", _flag),
-    ("seed_by", "seed_by", "what a sample's random numbers depend on", _choice("worker", "sample")),
+    ("seed_by", "seed_by", "what a sample's random numbers depend on",
+     _checked(lambda value: value in ("worker", "sample"), "'worker' or 'sample'")),
     ("cache", "use_ram_cache cache_data use_cache ram_cache",
      "keep samples in memory: one cache for all workers and processes of the machine", _flag),
     ("max_bytes", "cache_size_gb max_memory_gb",

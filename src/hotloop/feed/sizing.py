@@ -97,12 +97,6 @@ class Block:
         )
 
 
-def has_changed(settled: Block, block: Block) -> bool:
-    """Whether an iteration takes clearly longer than when the setting was chosen."""
-    slower = block.iteration_s / max(settled.iteration_s, 1e-9) - 1
-    return slower > _SLOWER + 2 * math.hypot(settled.error, block.error)
-
-
 #: A change must win this share of an iteration: less is not worth a worker.
 _GAIN: Final = 0.02
 #: Where training waits for less than this share, nothing more is tried.
@@ -212,7 +206,9 @@ class Sizer:
         self._batch_bytes = max(fed.num_bytes for fed in block.fed)
         if self.is_settled:
             before = self.measured[self.setting]
-            self._strikes = self._strikes + 1 if has_changed(before, block) else 0
+            slower = block.iteration_s / max(before.iteration_s, 1e-9) - 1
+            changed = slower > _SLOWER + 2 * math.hypot(before.error, block.error)
+            self._strikes = self._strikes + 1 if changed else 0
             if self._strikes < 2:
                 self._block = Block(self.setting)
                 return

@@ -89,25 +89,18 @@ def finished(folder: Path, manifest: Manifest) -> dict[int, Note]:
     """The parts that are whole, with their notes; a note that cannot be read counts for nothing."""
     found = {}
     for part in range(manifest.num_parts):
-        note = _read_note(folder, part)
-        if note is not None and _is_there(folder / record_file(part), note.record_bytes):
+        try:
+            note = Note(*json.loads(_note_file(folder, part).read_text(encoding="utf-8")))
+        except (OSError, ValueError, TypeError, RecursionError):
+            continue
+        path = folder / record_file(part)
+        if note.record_bytes == 0 or (path.is_file() and path.stat().st_size == note.record_bytes):
             found[part] = note
     return found
 
 
-def _is_there(path: Path, num_bytes: int) -> bool:
-    return num_bytes == 0 or (path.is_file() and path.stat().st_size == num_bytes)
-
-
 def _note_file(folder: Path, part: int) -> Path:
     return folder / folders.NOTES / f"{part:05}.json"
-
-
-def _read_note(folder: Path, part: int) -> Note | None:
-    try:
-        return Note(*json.loads(_note_file(folder, part).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, RecursionError):
-        return None
 
 
 # The processes that write parts

@@ -84,10 +84,10 @@ def bake(
     # With its builder's note still there, it was killed at the very end: what is left is tidied up below.
     if not (path / folders.JOB).exists() and (found := existing()) is not None:
         return found
-    _require_ours(path)
-    with folders.building(
-        path, on_wait=lambda: _say(f"another process bakes {path}; waiting for it")
-    ) as folder:
+    if path.exists() and not _is_ours(path):  # but for a bake, good or not, nothing is ever replaced
+        raise BakeError(f"{path} is there and is not a bake", hint="choose another path; it is left as it is")
+    waits = f"hotloop: another process bakes {path}; waiting for it"
+    with folders.building(path, on_wait=lambda: print(waits, file=sys.stderr, flush=True)) as folder:
         folders.tidy(folder, path)
         if (found := existing()) is not None:  # the other one has finished it
             return found
@@ -134,12 +134,6 @@ def _require_map_style(dataset: Any) -> None:
         len(dataset)
     except (TypeError, NotImplementedError) as error:
         raise BakeError(f"{type(dataset).__name__} has no length: {error}") from error
-
-
-def _require_ours(out: Path) -> None:
-    """``out`` is free, or a bake (good or not): nothing else is ever replaced."""
-    if out.exists() and not _is_ours(out):
-        raise BakeError(f"{out} is there and is not a bake", hint="choose another path; it is left as it is")
 
 
 def _is_ours(out: Path) -> bool:
@@ -269,10 +263,6 @@ def _complete(folder: Path, manifest: Manifest) -> None:
     folders.write_atomic(folder / manifests.CHECKSUMS, data)
     manifest = dataclasses.replace(manifest, checksums_crc=zlib.crc32(data))
     folders.write_atomic(folder / manifests.FILE, manifests.dumps(manifest).encode())
-
-
-def _say(words: str) -> None:
-    print(f"hotloop: {words}", file=sys.stderr, flush=True)
 
 
 #: Work that is shorter shows no line; it is written again this often.

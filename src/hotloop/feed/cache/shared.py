@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from hotloop.feed import budget
 from hotloop.feed.cache.table import Header, Layouts, Row, SharedLock, Table
 from hotloop.feed.layout import ALIGNMENT
-from hotloop.feed.memory import PAGE_BYTES, Mapping, SharedFile, round_up
+from hotloop.feed.memory import PAGE_BYTES, SharedFile, round_up
 
 #: Where the arena begins in the shared file.
 ARENA_OFFSET = 1 << 44
@@ -87,7 +87,11 @@ class SampleArena:
         """
         memory = self._bytes
         if end > memory.size:
-            memory = self._map().array()
+            try:  # all it may come to, so that it is mapped once; where that is too much, what is reserved
+                mapped = self._file.map(round_up(self._header[Header.MAX_BYTES]), offset=ARENA_OFFSET)
+            except OSError:
+                mapped = self._file.map(self._header[Header.FRONTIER], offset=ARENA_OFFSET)
+            memory = mapped.array()
             self._bytes = max(self._bytes, memory, key=len)  # another thread may have mapped more
         return memory
 
@@ -97,13 +101,6 @@ class SampleArena:
         while rest:
             done = os.pwrite(self._file.descriptor, rest, ARENA_OFFSET + offset)
             rest, offset = rest[done:], offset + done
-
-    def _map(self) -> Mapping:
-        """All it may come to, so that it is mapped once; where that is too much, what is reserved."""
-        try:
-            return self._file.map(round_up(self._header[Header.MAX_BYTES]), offset=ARENA_OFFSET)
-        except OSError:
-            return self._file.map(self._header[Header.FRONTIER], offset=ARENA_OFFSET)
 
 
 class Shared:

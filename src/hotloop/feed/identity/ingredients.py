@@ -113,7 +113,8 @@ class Ingredients:
         if not isinstance(text, str) or text in self._texts:
             return
         self._texts.add(text)
-        if is_path(text):
+        named = len(text) <= 4096 and "\0" not in text and "\n" not in text
+        if named and os.path.exists(text):  # noqa: PTH110
             self.paths.add(os.path.abspath(text))  # noqa: PTH100
 
     def _container(self, name: str, value: Any) -> None:
@@ -191,7 +192,8 @@ class Ingredients:
                 self.visit(f"{name}[:]", list(extra))
 
     def _state(self, name: str, state: Any) -> None:
-        state = _merged(state)
+        if isinstance(state, tuple) and len(state) == 2 and all(isinstance(s, dict | None) for s in state):
+            state = {**(state[0] or {}), **(state[1] or {})}  # of an object with slots
         if not isinstance(state, dict):
             self.visit(f"{name}.state", state)
             return
@@ -286,14 +288,6 @@ def _is_plain(value: Any) -> bool:
     )
 
 
-def _merged(state: Any) -> Any:
-    """The state of an object with slots, a pair of dictionaries, as one."""
-    is_pair = isinstance(state, tuple) and len(state) == 2
-    if is_pair and all(isinstance(half, dict | None) for half in state):
-        return {**(state[0] or {}), **(state[1] or {})}
-    return state
-
-
 def _array_words(value: Any) -> tuple[str, bool]:
     """What an array or tensor is and holds, and whether that could be read."""
     if not isinstance(value, torch.Tensor):
@@ -324,13 +318,6 @@ def own_globals(function: types.FunctionType) -> Iterator[tuple[str, Any]]:
             if is_own and all(vars(value) is not known for _, known in spaces):
                 spaces.append((value.__name__, vars(value)))
             yield f"{place}.{name}", value
-
-
-def is_path(text: str) -> bool:
-    """Whether something of this name exists, seen from the working directory."""
-    return (
-        len(text) <= 4096 and "\0" not in text and "\n" not in text and os.path.exists(text)  # noqa: PTH110
-    )
 
 
 def place_in_file(value: Any) -> str | None:
