@@ -33,10 +33,6 @@ class _Window:
         self.bytes = mapping.array()
         self.untouched = sys.getrefcount(self.bytes)
 
-    @property
-    def is_held(self) -> bool:
-        return sys.getrefcount(self.bytes) > self.untouched
-
 
 class Arena:
     """Writes batches into slots of a ring, one at a time: :meth:`open`, :meth:`out` or :meth:`place`, close.
@@ -104,7 +100,9 @@ class Arena:
         batch's tensors will keep the next one's.
         """
         window = self._windows.get(self._slot)
-        held = any(one.is_held for one in [window, *self._outgrown] if one is not None)
+        held = any(
+            sys.getrefcount(one.bytes) > one.untouched for one in [window, *self._outgrown] if one is not None
+        )
         self._outgrown.clear()
         if held:
             self._windows.pop(self._slot, None)

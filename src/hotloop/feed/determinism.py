@@ -170,7 +170,8 @@ def _reasons(first: list[_Stage], second: list[_Stage]) -> Iterable[tuple[str, s
         lines = _differences(one.output, two.output, last=two is second[-1])
         # What follows a stage that differs differs because of it.
         if lines and not differs:
-            yield two.name, _summary(lines)
+            more = f" and {len(lines) - NAMED_LEAVES} more" if len(lines) > NAMED_LEAVES else ""
+            yield two.name, ", ".join(lines[:NAMED_LEAVES]) + more
         differs = differs or bool(lines)
 
 
@@ -196,8 +197,3 @@ def _drawn(first: _Stage, second: _Stage) -> list[str]:
     """
     states = zip(randomness.NAMES, first.after, second.before, second.after, strict=True)
     return [name for name, once, before, after in states if after not in (before, once)]
-
-
-def _summary(lines: Sequence[str]) -> str:
-    shown = ", ".join(lines[:NAMED_LEAVES])
-    return shown + (f" and {len(lines) - NAMED_LEAVES} more" if len(lines) > NAMED_LEAVES else "")

@@ -60,11 +60,6 @@ def last_copy() -> Any:
     return event
 
 
-def can_pin(device: str | None) -> bool:
-    """Whether slots can be pinned for the accelerator in use; others get torch's own pinned copies."""
-    return device in ("cuda", None) and torch.cuda.is_available()
-
-
 #: Whoever put something else in its place wants to see every batch.
 _TORCHS: Final = vars(dataloader)
 #: Between the seeds of an epoch's workers and those of the workers that go on with it.
@@ -91,7 +86,8 @@ class Engine(Workers, Iterating, _BaseDataLoaderIter):  # type: ignore[misc]
         self._in_order = bool(getattr(loader, "in_order", True))
         self._failure: WorkerError | None = None
         self._hung = False
-        pins = self._pin_memory and can_pin(self._pin_memory_device)
+        # Slots can be pinned for the accelerator in use; others get torch's own pinned copies.
+        pins = self._pin_memory and self._pin_memory_device in ("cuda", None) and torch.cuda.is_available()
         self._ring = Ring(
             map_slot=PinnedMapping if pins else Mapping,
             last_copy=last_copy if pins else None,

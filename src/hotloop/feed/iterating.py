@@ -63,7 +63,10 @@ def beginning_again(loader: Any, start: dict[str, Any]) -> Iterator[None]:
         for generator, found in zip(generators_of(loader), start["generators"], strict=True):
             generator.set_state(found)
         for sampler, found in zip(_samplers_of(loader), samplers, strict=True):
-            _restore_sampler(sampler, found)
+            if "own" in found:
+                sampler.load_state_dict(found["own"])
+            if "epoch" in found and sampler.epoch != found["epoch"]:
+                sampler.set_epoch(found["epoch"])
         yield
 
 
@@ -86,13 +89,6 @@ def _sampler_state(sampler: Any) -> dict[str, Any]:
     if hasattr(sampler, "set_epoch") and hasattr(sampler, "epoch"):
         state["epoch"] = sampler.epoch
     return state
-
-
-def _restore_sampler(sampler: Any, state: dict[str, Any]) -> None:
-    if "own" in state:
-        sampler.load_state_dict(state["own"])
-    if "epoch" in state and sampler.epoch != state["epoch"]:
-        sampler.set_epoch(state["epoch"])
 
 
 class Iterating:

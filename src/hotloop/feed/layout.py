@@ -219,7 +219,11 @@ def _difference(first: Encoded, second: Encoded, position: int) -> str:
     old, new = first.payloads[position], second.payloads[position]
     if np.array_equal(old, new) or (before.kind == PICKLED and _equal(old, new)):
         return ""
-    return _amount(before, old, new)
+    if before.kind not in (TENSOR, ARRAY) or old.nbytes != new.nbytes:
+        return "another value"
+    num = int(np.prod(before.shape)) if before.shape else 1
+    changed = int((old.reshape(num, -1) != new.reshape(num, -1)).any(axis=1).sum())
+    return f"{changed:,} of {num:,} elements differ"
 
 
 def _equal(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> bool:
@@ -231,12 +235,3 @@ def _equal(old: NDArray[np.uint8], new: NDArray[np.uint8]) -> bool:
         return bool(first == second)
     except Exception:  # the objects' own: what cannot be compared is not the same
         return False
-
-
-def _amount(field: Field, old: NDArray[np.uint8], new: NDArray[np.uint8]) -> str:
-    if field.kind not in (TENSOR, ARRAY) or old.nbytes != new.nbytes:
-        return "another value"
-    num_elements = int(np.prod(field.shape)) if field.shape else 1
-    width = old.nbytes // num_elements
-    changed = int((old.reshape(num_elements, width) != new.reshape(num_elements, width)).any(axis=1).sum())
-    return f"{changed:,} of {num_elements:,} elements differ"

@@ -168,7 +168,9 @@ class _Ahead:
         self._let_go()
         # At most two at a time: the first batch does not wait until ``depth`` others are made.
         for _ in range(2):
-            if len(self._queue) <= self._owner.depth and not self._is_blocked():
+            # Nothing is read past an exception before it was raised.
+            failed = self._queue and isinstance(self._queue[-1], _Failed)
+            if len(self._queue) <= self._owner.depth and not failed:
                 self._read()
         first = self._queue.popleft()
         if isinstance(first, _Failed):
@@ -179,10 +181,6 @@ class _Ahead:
                 del first  # or the traceback would keep this pass, and what it holds, in a cycle
         self.state = first.state
         return self._owner._finished(self._hand_out(first))
-
-    def _is_blocked(self) -> bool:
-        """Nothing is read past an exception before it was raised."""
-        return bool(self._queue) and isinstance(self._queue[-1], _Failed)
 
     def _read(self) -> None:
         try:

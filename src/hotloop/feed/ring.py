@@ -11,6 +11,7 @@ import os
 import sys
 from collections import deque
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -36,20 +37,18 @@ SPARE_SLOTS: Final = 4
 _POISON: Final = 0xFF
 
 
+@dataclass(eq=False, slots=True)
 class Slot:
     """One stretch of the ring: bytes reserved, this process's window on it, the worker it last went to.
 
     ``event`` is the device's last copy from it, where the slot is pinned.
     """
 
-    __slots__ = ("capacity", "event", "mapping", "number", "worker")
-
-    def __init__(self, number: int) -> None:
-        self.number = number
-        self.capacity = 0
-        self.mapping: Mapping | None = None
-        self.worker = -1
-        self.event: Any = None
+    number: int
+    capacity: int = 0
+    mapping: Mapping | None = None
+    worker: int = -1
+    event: Any = None
 
 
 class Lease:

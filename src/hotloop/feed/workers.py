@@ -7,6 +7,7 @@ import os
 import select
 import signal
 import time
+from dataclasses import dataclass
 from typing import Any, Final
 
 from torch.utils.data import _utils as torch_utils
@@ -25,17 +26,15 @@ _SEND_EVERY_S: Final = 0.001
 _END_WITHIN_S: Final = 5.0
 
 
+@dataclass(eq=False, slots=True)
 class Task:
     """One batch on its way: which worker makes it, in which slot, and what came of it."""
 
-    __slots__ = ("index", "number", "reply", "slot", "worker")
-
-    def __init__(self, number: int, worker: Member, slot: Slot, index: Any) -> None:
-        self.number = number
-        self.worker = worker
-        self.slot = slot
-        self.index = index
-        self.reply: Reply | None = None
+    number: int
+    worker: Member
+    slot: Slot
+    index: Any
+    reply: Reply | None = None
 
 
 class Member:
