@@ -93,7 +93,8 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
     costs = []
     for number in seen:
         note = names[number]
-        below = [n for n in seen if _holds(str(note.get("name", "")), str(names[n].get("name", "")))]
+        outside = f"{note.get('name', '')}."  # the model's own name is empty
+        below = [n for n in seen if outside == "." or f"{names[n].get('name', '')}.".startswith(outside)]
         costs.append(
             ModuleCost(
                 name=str(note.get("name", "")),
@@ -105,11 +106,6 @@ def module_costs(process: Process, rows: Table) -> tuple[ModuleCost, ...]:
             )
         )
     return tuple(sorted(costs, key=lambda c: -(c.forward_share + c.backward_share)))
-
-
-def _holds(outer: str, name: str) -> bool:
-    """Whether a name lies below another; the model's own is empty."""
-    return not outer or name == outer or name.startswith(outer + ".")
 
 
 def _whole(value: Any) -> int:

@@ -290,17 +290,12 @@ def main_lines(
             role = ROLE_OF_PHASE.get(phase, "other")
             if phase == "other" and sampled.kind[at[0]] == row.SOCKET:
                 role = "viewer"
-            statement = _statement(loop, places, int(samples.value[at[0]]))
+            found = loop.statement(places.stacks.get(int(samples.value[at[0]])))
+            statement = found[0].place() if found else None
         tally.add(samples, at, phase, role, statement)
     weights = samples.duration[index]
     seen = np.bincount(sampled.phase[index], weights=weights, minlength=len(PHASES)) / 1e9
     return tally.costs(ran, _scales(seen, exact))
-
-
-def _statement(loop: Loop, places: Places, stack_id: int) -> Place | None:
-    stack = places.stacks.get(stack_id)
-    found = loop.statement(stack) if stack else None
-    return found[0].place() if found else None
 
 
 def _scales(seen: Floats, exact: Floats) -> dict[str, float]:

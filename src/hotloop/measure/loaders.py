@@ -11,7 +11,7 @@ import numpy as np
 from hotloop.findings import Place
 from hotloop.measure.lines import LineTally, groups, merge_lines, tiled
 from hotloop.measure.places import Places, places_of
-from hotloop.measure.spans import Ints, Lives, Spans, Table, holder, innermost, nest, of_kind, table
+from hotloop.measure.spans import Ints, Spans, Table, holder, innermost, nest, of_kind, table
 from hotloop.measure.stepping import Seen
 from hotloop.measure.steps import LineCost, LoaderUse
 from hotloop.record import rows as row
@@ -87,11 +87,13 @@ def _use(
     # What a worker has put may wait in it for Python's lock while it computes: only a full queue is ready.
     full = max(1, int(num_workers or 0) * int(settings.get("prefetch_factor") or 2))
     delivered = waits[(ready >= full) & fed]
-    batch = _batch_notes(process, lives, number)
+    own = {int(i) for i in lives.iterator[lives.loader == number]}
+    batch = [one for one in process.notes.get("batch", ()) if one.get("iterator") in own]
     dataset = note.get("dataset")
     fields = tuple(batch[0].get("fields") or ()) if batch else ()
     by, where = str(note.get("by") or ""), _given_at(process, note, places)
-    lengths = _lengths(process, number)
+    iterators = (one for one in process.notes.get("iterator", ()) if one.get("loader") == number)
+    lengths = [one["num_batches"] for one in iterators if isinstance(one.get("num_batches"), int)]
     return LoaderUse(
         id=number,
         role=role,
@@ -165,14 +167,6 @@ def _site_of(note: Note, places: Places) -> Place | None:
     return places.site(where) if isinstance(where, int) else None
 
 
-def _lengths(process: Process, number: int) -> list[int]:
-    """The batches in a whole iterator of a loader, for each of its iterators."""
-    told = [
-        one.get("num_batches") for one in process.notes.get("iterator", ()) if one.get("loader") == number
-    ]
-    return [length for length in told if isinstance(length, int)]
-
-
 def _batches_per_epoch(batches: Ints) -> float:
     """The mean over iterators; the last one counts only where it was not cut short by the end of the run."""
     if len(batches) > 1 and batches[-1] < batches[:-1].mean():
@@ -204,11 +198,6 @@ def _busy(make: Table, num_workers: Any, span: tuple[int, int], spans: Spans) ->
     available = num_workers * max(1, end - span[0])
     begin = np.clip(make.start, span[0], end)
     return float(min(1.0, (np.clip(make.end, span[0], end) - begin).sum() / available))
-
-
-def _batch_notes(process: Process, lives: Lives, number: int) -> list[Note]:
-    iterators = {int(i) for i in lives.iterator[lives.loader == number]}
-    return [note for note in process.notes.get("batch", ()) if note.get("iterator") in iterators]
 
 
 # What the makers did

@@ -98,18 +98,16 @@ class Loop:
             for name in ("forward", "backward", "update", "fetch")
             for function in self.lines.get(name, {})
         }
-        self.viewers = {frame.function for stack in sites.get("socket", ()) for frame in self._below(stack)}
+        served = (self.statement(stack) or ((), ()) for stack in sites.get("socket", ()))
+        self.viewers = {frame.function for _, below in served for frame in below}
 
-    def statement(self, stack: Stack) -> tuple[Frame, tuple[Frame, ...]] | None:
+    def statement(self, stack: Stack | None) -> tuple[Frame, tuple[Frame, ...]] | None:
         """The frame of a stack that belongs to the loop, and the user frames below it."""
-        for at in range(len(stack.frames) - 1, -1, -1):
-            if stack.frames[at].function in self.chain:
-                return stack.frames[at], stack.frames[at + 1 :]
+        frames = stack.frames if stack is not None else ()
+        for at in range(len(frames) - 1, -1, -1):
+            if frames[at].function in self.chain:
+                return frames[at], frames[at + 1 :]
         return None
-
-    def _below(self, stack: Stack | None) -> tuple[Frame, ...]:
-        found = self.statement(stack) if stack else None
-        return found[1] if found else ()
 
     def spots(self, name: str, function: FunctionKey) -> set[Spot]:
         """Where a function leads to calls of a kind: forward, backward, update, fetch, save, log, socket."""

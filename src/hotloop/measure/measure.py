@@ -34,7 +34,7 @@ from hotloop.measure.joining import joined
 from hotloop.measure.lines import Sampled, main_lines, read_samples, split_gaps, tiled
 from hotloop.measure.loaders import loader_uses, loaders_of_iterators
 from hotloop.measure.loop import Loop, collecting, training_sites
-from hotloop.measure.places import Places, places_of
+from hotloop.measure.places import places_of
 from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.settings import settings_of
 from hotloop.measure.sites import intervals, site_costs, with_graphs, with_last_interval
@@ -129,7 +129,8 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     trained = _used(seen, sorted_out)
     done = happened(seen, trained, evaluates)
     phase = span_phases(seen, regions, saves)
-    exit_ns = _exit_ns(process)
+    exit_t = process.last("exit").get("t")  # none where it was killed
+    exit_ns = exit_t - process.origin_ns if isinstance(exit_t, int) else None
     gaps = find_gaps(seen, done, regions, saves, piece.begin, wall, exit_ns)
     in_span = spans.began(*stepping.span)
     training = in_span & (phase != COLUMN["evaluation"])
@@ -151,9 +152,13 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     totals[COLUMN["other"]] -= unaccounted
 
     facts = facts_of(process, spans)
-    facts["unclear"] = _unclear(spans, sorted_out.acts & training, places)
+    # Where rows cannot tell a rollout from an evaluation.
+    asked = (places.site(int(site)) for site in np.unique(spans.site[sorted_out.acts & training]))
+    told = ", ".join(dict.fromkeys(f"{Path(one.file).name}:{one.line}" for one in asked if one is not None))
+    facts["unclear"] = [_CANNOT_TELL.format(told)] if told else []
     ran = got.get(process.pid, 1.0)
-    compiled, losses = _compiles(spans, stepping), of_kind(process, row.LOSS)
+    compiled = np.isin(np.arange(len(stepping)), stepping.of(spans.start[spans.kind == row.COMPILE]))
+    losses = of_kind(process, row.LOSS)
     steady = _steady(stepping, compiled, first=not piece.begin)
     return Steps(
         rank=process.rank,
@@ -200,12 +205,6 @@ def _by_name(values: Floats) -> dict[str, float]:
     return {name: float(values[i]) for i, name in enumerate(PHASES)}
 
 
-def _exit_ns(process: Process) -> int | None:
-    """When the script had ended; None where it was killed."""
-    at = process.last("exit").get("t")
-    return at - process.origin_ns if isinstance(at, int) else None
-
-
 def _samples(seen: Seen, marked: Table) -> Floats:
     """Samples of each step's batches of the driving loader; else those of marked steps; nan where neither is
     known.
@@ -222,18 +221,6 @@ def _samples(seen: Seen, marked: Table) -> Floats:
     known = step >= 0
     sums = np.bincount(step[known], weights=spans.value[fetch][known], minlength=len(stepping))
     return np.where(sums > 0, sums, result)
-
-
-def _compiles(spans: Spans, stepping: Stepping) -> Bools:
-    """[steps] whether something was compiled in it."""
-    return np.isin(np.arange(len(stepping)), stepping.of(spans.start[spans.kind == row.COMPILE]))
-
-
-def _unclear(spans: Spans, acts: Bools, places: Places) -> list[str]:
-    """Words where rows cannot tell a rollout from an evaluation."""
-    asked = [places.site(int(site)) for site in np.unique(spans.site[acts])]
-    told = ", ".join(dict.fromkeys(f"{Path(one.file).name}:{one.line}" for one in asked if one is not None))
-    return [_CANNOT_TELL.format(told)] if told else []
 
 
 def _used(seen: Seen, sorted_out: Untrained) -> Bools:

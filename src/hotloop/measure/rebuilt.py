@@ -10,6 +10,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import groupby, pairwise
+from math import inf
 from typing import Any
 
 import numpy as np
@@ -47,15 +48,16 @@ def _first_ids(notes: Mapping[str, list[Note]]) -> dict[int, int]:
             same = [{k: v for k, v in note.items() if k not in _OF_THE_OBJECT}]
             same.append({k: v for k, v in _dataset(note).items() if k not in _OF_THE_LENGTH})
             alike.setdefault(json.dumps(same, sort_keys=True, default=str), []).append(note)
-    asked: dict[int, list[int]] = {}
+    asked: dict[int, list[float]] = {}
     for note in notes.get("iterator", ()):
         asked.setdefault(note.get("loader") or 0, []).append(note.get("t") or 0)
     first: dict[int, int] = {}
     for group in alike.values():
         lengths = [length for length, _ in groupby(map(_length, group))]
-        # A length that comes again is another part's turn.
+        # A length that comes again is another part's turn; one is done with before the next is built.
         apart = None not in lengths and len(set(lengths)) == len(lengths) >= _LEAST_LENGTHS
-        in_turn = apart and all(_done_with(asked.get(a["id"], []), b) for a, b in pairwise(group))
+        done = (max(asked.get(a["id"], [inf])) < (b.get("t") or 0) for a, b in pairwise(group))
+        in_turn = apart and all(done)
         seen: dict[Any, int] = {}
         for note in group:
             first[note["id"]] = seen.setdefault(None if in_turn else _length(note), note["id"])
@@ -69,11 +71,6 @@ def _dataset(loader: Note) -> Mapping[str, Any]:
 
 def _length(loader: Note) -> Any:
     return _dataset(loader).get("len")
-
-
-def _done_with(asked: list[int], following: Note) -> bool:
-    """Whether a loader was iterated, and for the last time before the following one was built."""
-    return bool(asked) and max(asked) < (following.get("t") or 0)
 
 
 def _rows(process: Process, first_id: Mapping[int, int]) -> Any:
