@@ -100,7 +100,7 @@ def observe(
         more = {"patch": {"files": list(map(str, patch.files))}} if patch is not None else {}
         store.begin(command, machine, **more)
         sampler = Sampler(closely=memory)
-        gpus = cache(lambda: store.add_machine(gpus=sampler.gpu_facts()))  # a driver may take seconds
+        gpus = cache(lambda: store.add_machine(gpus=sampler.gpus.facts()))  # a driver may take seconds
         watch = MemoryWatch(machine, say=say, every=memory_every, quiet=quiet)
 
         def tick(pid: int) -> None:

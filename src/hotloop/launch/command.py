@@ -24,7 +24,6 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, perf_counter_ns, sleep, time
-from types import FrameType
 from typing import IO, Any, Final, Self
 
 from hotloop.errors import UsageError
@@ -67,7 +66,7 @@ class Signals:
         for number in (signal.SIGCHLD, *PASSED_ON):
             handler = signal.getsignal(number)
             if number == signal.SIGCHLD or handler not in (signal.SIG_IGN, None):
-                self._before[number] = signal.signal(number, _caught)
+                self._before[number] = signal.signal(number, lambda *_: None)  # it is in the pipe
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -83,10 +82,6 @@ class Signals:
             with suppress(BlockingIOError):
                 self._waiting.extend(dict.fromkeys(os.read(self._pipe[0], 65536)))
         return self._waiting.popleft() if self._waiting else 0
-
-
-def _caught(_number: int, _frame: FrameType | None) -> None:
-    """The number is in the pipe."""
 
 
 class GroupSentinel:

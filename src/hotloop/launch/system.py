@@ -32,7 +32,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from time import perf_counter_ns
-from typing import Any, Final
+from typing import Final
 
 import psutil
 
@@ -98,7 +98,8 @@ class Sampler:
         self._last_ns = self._count = 0
 
     @cached_property
-    def _gpus(self) -> Gpus:  # not earlier: a driver may take seconds to answer
+    def gpus(self) -> Gpus:
+        """Made when it is asked for: a driver may take seconds to answer."""
         return Gpus()
 
     def sample(self, root_pid: int, *, extra_pids: tuple[int, ...] = ()) -> tuple[list[Row], list[Row]]:
@@ -115,7 +116,7 @@ class Sampler:
         self._count += 1
         # A system that answers oddly must not stop a run.
         with suppress(OSError, ValueError, LookupError, RuntimeError, psutil.Error):
-            found = {"t_ns": now, **_memory(), **self._rates(before_ns, now), **self._gpus.sample()}
+            found = {"t_ns": now, **_memory(), **self._rates(before_ns, now), **self.gpus.sample()}
             processes = [{"t_ns": now, **row} for row in self._family.sample(root_pid, extra_pids, now)]
             return [{**found, "sample_s": (perf_counter_ns() - now) / 1e9}], processes
         return [], []
@@ -133,10 +134,6 @@ class Sampler:
             else:
                 found[f"{column}_per_s"] = rate
         return found if before_ns else {}
-
-    def gpu_facts(self) -> list[dict[str, Any]]:
-        """Facts of the GPUs, see ``launch.machine``; the first question to the driver may take seconds."""
-        return self._gpus.facts()
 
 
 #: Proportional memory is asked for from this age on, when a process's start is over,

@@ -54,7 +54,11 @@ def of_value(value: Any, *, full: bool = False) -> int | None:
     if is_tensor(value):
         return of_tensor(value, full=full)
     if is_array(value):
-        return _of_array(value, full=full)
+        if getattr(getattr(value, "dtype", None), "hasobject", True):
+            return None
+        start = crc32(f"{value.dtype}{value.shape}".encode())
+        view = memoryview(value) if value.flags["C_CONTIGUOUS"] else memoryview(value.tobytes())
+        return of_bytes(view.cast("B"), start, full=full) if value.size else start
     plain: Any = next((kind for kind in _PLAIN if kind in type(value).__mro__), None)
     return None if plain is None else crc32(plain.__repr__(value).encode("utf-8", "backslashreplace"))
 
@@ -91,11 +95,3 @@ def of_index(index: Any) -> tuple[int, int] | None:
         parts = [repr(i).encode("utf-8", "backslashreplace") for i in index]
     # Of mixed values: sums of the numbers themselves are alike for many sets of samples.
     return crc32(b",".join(parts)), sum(map(crc32, parts)) & 0xFFFF
-
-
-def _of_array(value: Any, *, full: bool) -> int | None:
-    if getattr(getattr(value, "dtype", None), "hasobject", True):
-        return None
-    start = crc32(f"{value.dtype}{value.shape}".encode())
-    view = memoryview(value) if value.flags["C_CONTIGUOUS"] else memoryview(value.tobytes())
-    return of_bytes(view.cast("B"), start, full=full) if value.size else start

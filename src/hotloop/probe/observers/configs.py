@@ -69,7 +69,7 @@ class Configured:
         """A reader of configuration returned; ``frame`` called it."""
         if not isinstance(result, Mapping):
             return
-        while frame is not None and _top(frame) in _THROUGH:
+        while frame is not None and str(frame.f_globals.get("__name__", "")).partition(".")[0] in _THROUGH:
             frame = frame.f_back
         if frame is None or not self._probe.is_user(frame.f_code):
             return
@@ -189,10 +189,6 @@ def line_of(text: str, key: str) -> int | None:
         best = found[0] if number else min(found, key=lambda one: len(one[1]))
         at = best.end(2)
     return text.count("\n", 0, at) + 1
-
-
-def _top(frame: FrameType) -> str:
-    return str(frame.f_globals.get("__name__", "")).partition(".")[0]
 
 
 def _is_own(file: str) -> bool:

@@ -29,12 +29,12 @@ def loader_facts(loader: Any, module: Any, length: Callable[[Any], int]) -> dict
     iterable = isinstance(loader.dataset, module.IterableDataset)
     facts: dict[str, Any] = {"class": name_of(type(loader)), "own": own}
     facts.update((name, getattr(loader, name, None)) for name in _PLAIN)
-    sampler = getattr(loader, "sampler", None)
+    sampler, batch_sampler = getattr(loader, "sampler", None), getattr(loader, "batch_sampler", None)
     started, given = start_method(loader), getattr(loader, "multiprocessing_context", None)
     facts.update(
         shuffle=type(sampler).__name__ == "RandomSampler" if sampler is not None else None,
         sampler=name_of(type(sampler)) if sampler is not None else None,
-        batch_sampler=_name_of_instance(getattr(loader, "batch_sampler", None)),
+        batch_sampler=name_of(type(batch_sampler)) if batch_sampler is not None else None,
         collate_fn=name_of(getattr(loader, "collate_fn", None)),
         worker_init_fn=name_of(getattr(loader, "worker_init_fn", None)),
         multiprocessing_context=started if given is not None or started != "fork" else None,
@@ -72,7 +72,8 @@ def dataset_facts(
         "len": None if iterable else _length(dataset, sampler, length),
         "file": file,
         "line": line,
-        "bytes": memory_held(inner),
+        # Rough bytes of tensors, arrays and lists that are attributes: nothing but sizes is read.
+        "bytes": sum(_size(value, 2) for value in list(attributes(inner).values())[:_MAX_ATTRIBUTES]),
         "transforms": transforms_of(inner),
         "open_file": open_file(dataset),
     }
@@ -117,13 +118,6 @@ def _transforms_in(obj: Any) -> list[Any]:
     return [one for one in found[:_MAX_TRANSFORMS] if callable(one) and one is not obj]
 
 
-def memory_held(obj: Any) -> int:
-    """Rough bytes of the tensors, arrays and lists that are attributes of an object. Reads nothing but
-    sizes.
-    """
-    return sum(_size(value, 2) for value in list(attributes(obj).values())[:_MAX_ATTRIBUTES])
-
-
 def _size(value: Any, depth: int) -> int:
     kind = type(value)
     if kind.__name__ == "Tensor" and kind.__module__ == "torch":
@@ -150,7 +144,3 @@ def _length(dataset: Any, sampler: Any, length: Callable[[Any], int]) -> int | N
         return length(dataset)
     except (TypeError, NotImplementedError):
         return None
-
-
-def _name_of_instance(obj: Any) -> str | None:
-    return name_of(type(obj)) if obj is not None else None

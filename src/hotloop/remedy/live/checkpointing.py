@@ -87,7 +87,7 @@ class NoCheckpointing(Form):
             why = _NO_ROOM
         if why:
             self._refuse(why)
-            return self._repeated(function), kwargs, _nothing
+            return self._repeated(function), kwargs, lambda: None
         if is_known:
             self.took()
             return function, {name: given for name, given in kwargs.items() if name not in _SETTINGS}, None
@@ -109,7 +109,7 @@ class NoCheckpointing(Form):
     def _look(self, function: Any, part: Any, kwargs: dict[str, Any]) -> Callable[[], None]:
         held, now, drawn = list(_held(function)), self.probe.updates, self._drawn(kwargs)
         before = snapshot(held, EXACT)
-        if any(_is_sharded(one) for one in before.objects()):
+        if any(kind.__name__ in _SHARDED for one in before.objects() for kind in type(one).__mro__):
             self._leave(part, "its parameters are gathered for each forward")
 
         def look() -> None:
@@ -165,10 +165,6 @@ class NoCheckpointing(Form):
         return self._room
 
 
-def _nothing() -> None:
-    """Behind a call that is left as it is."""
-
-
 def _part(function: Any) -> Any:
     """What a function is known by: its module, or its code, as many are made anew for each call."""
     while isinstance(function, functools.partial):
@@ -184,7 +180,3 @@ def _held(function: Any) -> Iterator[Any]:
     for cell in getattr(function, "__closure__", None) or ():
         with contextlib.suppress(ValueError):  # not filled yet
             yield from _held(cell.cell_contents)
-
-
-def _is_sharded(module: Any) -> bool:
-    return any(one.__name__ in _SHARDED for one in type(module).__mro__)
