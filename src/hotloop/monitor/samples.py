@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from hotloop.record.samples import Columns, numbers
+from hotloop.record.samples import Columns, columns_of
 from hotloop.record.schema import reading
 
 #: Rows of one table that are kept at most; of the older half every second one goes when there are more.
@@ -37,8 +37,7 @@ class Table:
     @property
     def columns(self) -> Columns:
         """Name -> values in order of time."""
-        table = numbers(self._rows, len(self._names))
-        return {name: table[:, number] for number, name in enumerate(self._names)}
+        return columns_of(self._rows, self._names)
 
 
 class Samples:

@@ -127,10 +127,8 @@ class Watched:
             self._last, self._running = complete, Future()
             # Of a finished run all is read, as `hotloop report` does.
             part = None if complete else self._follower.recording(rows=True)
-            given = (self._running, part)
-            threading.Thread(
-                target=self._work, args=given, daemon=True
-            ).start()  # nobody waits for it at exit
+            # Nobody waits for it at exit.
+            threading.Thread(target=self._work, args=(self._running, part), daemon=True).start()
 
     def _steps(self) -> int:
         """Steps of all that train."""

@@ -181,9 +181,8 @@ class Recording:
     ranks: tuple[Process, ...]  # sorted by rank; processes that reached torch and are no workers
     machine: Mapping[str, Any]  # see launch.machine
     system: Mapping[str, npt.NDArray[Any]]  # column name -> samples at 1-2 Hz; "t_s" since start_ns
-    process_system: Mapping[int, Mapping[str, npt.NDArray[Any]]] = field(
-        default_factory=dict
-    )  # pid -> columns
+    # pid -> columns
+    process_system: Mapping[int, Mapping[str, npt.NDArray[Any]]] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()  # what hotloop could not see, in words
     complete: bool = True  # False: the run or its launcher was killed
     num_jobs: int = 1  # trainings seen; of several, ``measure.measure`` leaves the ranks of one

@@ -74,19 +74,17 @@ def read_samples(path: Path, start_ns: int) -> tuple[Columns, dict[int, Columns]
 
 def _table(db: sqlite3.Connection, name: str) -> Columns:
     cursor = db.execute(f"SELECT * FROM {name} ORDER BY t_s")  # nosec B608
-    names = [column[0] for column in cursor.description]
-    table = numbers(cursor.fetchall(), len(names))
-    return {name: table[:, number] for number, name in enumerate(names)}
+    return columns_of(cursor.fetchall(), [column[0] for column in cursor.description])
 
 
-def numbers(rows: Sequence[Sequence[Any]], width: int) -> npt.NDArray[Any]:
-    """[rows, width]; what is no number is missing."""
+def columns_of(rows: Sequence[Sequence[Any]], names: Sequence[str]) -> Columns:
+    """[rows] of each name; what is no number is missing."""
     try:
         table = np.array(rows, np.float64)
     except (TypeError, ValueError):  # a foreign recording holds text, or bytes
         known = [[one if isinstance(one, int | float) else None for one in row] for row in rows]
         table = np.array(known, np.float64)
-    return table.reshape(len(rows), width)
+    return dict(zip(names, table.reshape(len(rows), len(names)).T, strict=True))
 
 
 Line = tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
