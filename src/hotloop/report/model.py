@@ -167,7 +167,9 @@ def _run(recording: Recording, measured: Sequence[Steps], process: Process | Non
         "num_trainings": recording.num_jobs,
         **{name: getattr(main, name) if main else 0 for name in ("num_steps", "num_updates", "num_epochs")},
         "backwards_per_update": main.backwards_per_update if main else None,
-        "accounted_ratio": _accounted(main),
+        "accounted_ratio": min(1.0, max(0.0, 1.0 - main.unaccounted_s / main.wall_s))
+        if main and main.wall_s > 0
+        else None,
         "step_s": _step_times(main),
     }
 
@@ -183,12 +185,6 @@ def _step_times(main: Steps | None) -> dict[str, float] | None:
         "p95": float(seconds[int(0.95 * (len(seconds) - 1))]),
         "max": float(seconds[-1]),
     }
-
-
-def _accounted(main: Steps | None) -> float | None:
-    if main is None or main.wall_s <= 0:
-        return None
-    return min(1.0, max(0.0, 1.0 - main.unaccounted_s / main.wall_s))
 
 
 def _phases(measured: Sequence[Steps]) -> list[dict[str, Any]]:
@@ -319,7 +315,9 @@ def _warnings(recording: Recording) -> list[str]:
     found += recording.warnings
     for process in recording.processes:
         found += [str(note.get("text", "")) for note in process.notes.get("warning", [])]
-        found += [_disabled(note) for note in process.notes.get("disabled", [])]
+        for note in process.notes.get("disabled", []):
+            name, error = note.get("observer", "?"), note.get("error", "unknown error")
+            found.append(f"The observer {name} failed and was switched off: {error}.")
         found += [_profiled(note, recording) for note in process.notes.get("profile", [])]
     if not recording.complete:
         found.append("The run or its launcher was killed: the last second may be missing.")
@@ -332,11 +330,6 @@ def _profiled(note: Mapping[str, Any], recording: Recording) -> str:
         "Steps inside the profiler's window count for kernels only. "
         f"It recorded {note.get('steps', 0)} updates: hotloop analyze {trace}"
     )
-
-
-def _disabled(note: Mapping[str, Any]) -> str:
-    name, error = note.get("observer", "?"), note.get("error", "unknown error")
-    return f"The observer {name} failed and was switched off: {error}."
 
 
 # What interrupts the steps, summed up

@@ -61,7 +61,7 @@ def _head(report: Report, width: int) -> list[Text]:
 def _bar(report: Report, width: int) -> list[Text]:
     if not report["num_steps"]:
         return [line for reason in reasons(report) for line in _hanging(("- ", "dim"), reason, width)]
-    shares = _shares(report)
+    shares, left = _shares(report), report.get("remaining")
     bar = Text()
     for name, count in bar_columns(shares, width):
         bar.append(PHASE_MARKS[name][0] * count, f"#101010 on {PHASE_MARKS[name][2]}")
@@ -70,7 +70,7 @@ def _bar(report: Report, width: int) -> list[Text]:
         bar,
         *_legend(report, shares, width),
         *_startup(report, width),
-        *(Text(line) for line in _remaining(report, width)),
+        *(Text(line) for line in (words.wrap(remaining.words(left), width) if left else ())),
     ]
 
 
@@ -86,26 +86,12 @@ def _numbers(report: Report) -> list[str]:
     if report["num_trainings"] > 1:
         parts.append(f"the longest of {report['num_trainings']} trainings")
     if len(report["ranks"]) > 1:
-        slow = report["slowest_rank"]
-        parts.append(
-            f"{len(report['ranks'])} ranks{_on_machines(report)}, "
-            + (
-                "even"
-                if slow is None
-                else f"rank {slow}{_machine_of(report, slow)} is slowest and shown here"
-            )
-        )
+        slow, nodes = report["slowest_rank"], report.get("nodes") or ()
+        on = f" on {len(nodes)} machines" if len(nodes) > 1 else ""
+        of = next((f" ({words.clean(node['name'])})" for node in nodes if slow in node["ranks"]), "")
+        which = "even" if slow is None else f"rank {slow}{of} is slowest and shown here"
+        parts.append(f"{len(report['ranks'])} ranks{on}, {which}")
     return parts
-
-
-def _on_machines(report: Report) -> str:
-    nodes = report.get("nodes") or ()
-    return f" on {len(nodes)} machines" if len(nodes) > 1 else ""
-
-
-def _machine_of(report: Report, rank: int) -> str:
-    names = [node["name"] for node in report.get("nodes") or () if rank in node["ranks"]]
-    return f" ({words.clean(names[0])})" if names else ""
 
 
 def _steady(report: Report) -> str:
@@ -186,11 +172,6 @@ def _startup(report: Report, width: int) -> list[Text]:
     return [Text(line, "dim") for line in words.wrap(text, width)]
 
 
-def _remaining(report: Report, width: int) -> list[str]:
-    found = report.get("remaining")
-    return words.wrap(remaining.words(found), width) if found else []
-
-
 def _part(part: Mapping[str, Any]) -> str:
     where = part.get("where")
     at = f" (most of it at {where['file'].rpartition('/')[2]}:{where['line']})" if where else ""
@@ -204,7 +185,8 @@ def _findings(report: Report, width: int) -> list[Text]:
     for number, finding in enumerate(above[:_MAX_FINDINGS], start=1):
         lines += ([Text()] if lines else []) + _finding(report, finding, number, width)
     if rest := above[_MAX_FINDINGS:]:
-        lines += [Text(), *_labelled(f"{len(rest)} more", _named(rest), width)]
+        named = ", ".join(f"{finding['id']} {units.share(finding['share'])}" for finding in rest)
+        lines += [Text(), *_labelled(f"{len(rest)} more", named, width)]
     if not above and report["num_steps"] and not any(one in report["verdict"].lower() for one in _NOTHING):
         lines.append(Text(said("No single cause worth fixing was found.")))
     if info:
@@ -215,10 +197,6 @@ def _findings(report: Report, width: int) -> list[Text]:
         if names[_MAX_NOTED:]:
             lines += _labelled("also noted", ", ".join(names[_MAX_NOTED:]), width)
     return lines
-
-
-def _named(findings: Sequence[Mapping[str, Any]]) -> str:
-    return ", ".join(f"{finding['id']} {units.share(finding['share'])}" for finding in findings)
 
 
 def _finding(report: Report, finding: Mapping[str, Any], number: int, width: int) -> list[Text]:
@@ -310,9 +288,8 @@ def _where(report: Report, width: int) -> list[Text]:
     if not folder:
         return []
     file = words.from_here(f"{folder}/report.html")
-    return [
-        Text.assemble((f"{said('report')}: ", "dim"), file)
-    ]  # in one piece, however long: it is there to be copied
+    # In one piece, however long: it is there to be copied.
+    return [Text.assemble((f"{said('report')}: ", "dim"), file)]
 
 
 def _labelled(label: str, text: str, width: int) -> list[Text]:
