@@ -197,7 +197,8 @@ def _measured(
                     one = partial(_one, got=dict(got), file=file.fileno())
                     told = list(pool.map(one, range(len(ranks))))
                 columns = memoryview(mmap.mmap(file.fileno(), 0))
-            return [_steps(data, places, columns) for data, places in told]
+            each = ((data, [columns[at : at + size] for at, size in places]) for data, places in told)
+            return [pickle.loads(data, buffers=parts) for data, parts in each]  # nosec B301
         except (OSError, BrokenProcessPool):
             pass
     return [measure(ready(process), got=got) for process in ranks]
@@ -224,8 +225,3 @@ def _one(number: int, got: Mapping[int, float], file: int) -> tuple[bytes, list[
         places.append((at, len(view)))
         at += -len(view) % 64 + len(view)
     return data, places
-
-
-def _steps(data: bytes, places: Sequence[tuple[int, int]], columns: memoryview) -> Steps:
-    steps: Steps = pickle.loads(data, buffers=[columns[at : at + size] for at, size in places])  # nosec B301
-    return steps

@@ -91,7 +91,8 @@ def now(course: Course, sample: Mapping[str, float]) -> Point | None:
         "loss": lead.loss,
     }
     found = {(name, ""): value for name, value in known.items() if value is not None}
-    return Point(time(), lead.steps, found | _of_sample(sample))
+    found |= {key: float(sample[name]) for name, key in _keys(sample).items() if isfinite(sample[name])}
+    return Point(time(), lead.steps, found)
 
 
 def points(examination: Examination) -> Iterator[Point]:
@@ -144,10 +145,6 @@ def _keys(names: Mapping[str, Any]) -> dict[str, Key]:
         if metric is not None and metric.startswith("gpu_") == bool(match):
             found[name] = metric, match[1] if match else ""
     return found
-
-
-def _of_sample(sample: Mapping[str, float]) -> dict[Key, float]:
-    return {key: float(sample[name]) for name, key in _keys(sample).items() if isfinite(sample[name])}
 
 
 def _before(recording: Recording, name: str, ends_s: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

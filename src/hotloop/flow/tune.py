@@ -130,7 +130,9 @@ def _run(command: list[str], in_place: bool, request: Request) -> Ran:
     guard = Guard(
         timeout_s=request.timeout_s, stop_s=request.stop_s, most_bytes=request.most_bytes, disk=where.parent
     )
-    env = catalogue.environment(live(request.arm)) | _noted(request)
+    env = catalogue.environment(live(request.arm)) | {"HOTLOOP_DRAWS": "1"}
+    env |= {"HOTLOOP_EVIDENCE": "1"} if request.evidence else {}
+    env |= {"HOTLOOP_PERTURB": "1"} if request.perturbed else {}
     watched: dict[str, Any] = {"env": env}
     sure = Sure(where, lambda _: None, passes=2)
     if request.stop_s:  # the first run, which ends sooner where its verdict stands after an epoch
@@ -148,12 +150,6 @@ def _run(command: list[str], in_place: bool, request: Request) -> Ran:
         peak_bytes=guard.peak_bytes,
         last_words=words,
     )
-
-
-def _noted(request: Request) -> dict[str, str]:
-    """What the processes of a launch are asked to record."""
-    asked = {"HOTLOOP_EVIDENCE": request.evidence, "HOTLOOP_PERTURB": request.perturbed}
-    return {"HOTLOOP_DRAWS": "1"} | {name: "1" for name, wanted in asked.items() if wanted}
 
 
 def _examined(where: Path) -> Examined:

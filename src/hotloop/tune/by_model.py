@@ -104,7 +104,7 @@ def cached(pipeline: Pipeline, evidence: Evidence, arm: Arm, found: Iterable[Can
     return asked or ([Candidate(arm=arm, why=MODEL)] if repeats else [])
 
 
-def without_workers(pipeline: Pipeline, have: Arm, found: Iterable[Candidate]) -> Iterator[Candidate]:
+def without_workers(pipeline: Pipeline, found: Iterable[Candidate]) -> Iterator[Candidate]:
     """What a cache hands out at once needs no workers, whose batches have to be shipped."""
     if pipeline.recorded.num_workers:
         for one in found:

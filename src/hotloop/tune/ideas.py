@@ -97,7 +97,7 @@ def ideas(
         for one in (
             *by_model.settings(pipeline, have, once=once),
             *cached,
-            *by_model.without_workers(pipeline, have, cached),
+            *by_model.without_workers(pipeline, cached),
         ):
             if not (_is_iterable(evidence.steps) and any(each.remedy.id in _WORKERS for each in one.arm)):
                 found[one.name] = one

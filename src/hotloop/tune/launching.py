@@ -272,8 +272,11 @@ class Launcher:
     def request(self, arm: Arm, **more: Any) -> Request:
         """A request in a new folder."""
         patch = self.patches.in_force(arm) if self.patches is not None else None
-        folder, most_bytes = self._new_folder(), self.limits.most_bytes
-        return Request(folder=folder, arm=arm, patch=patch, most_bytes=most_bytes, **more)
+        number = len(self.journal.trials)
+        while (folder := self.folder / "trials" / f"{number:03d}").exists():
+            number += 1  # of a trial that did not come to an end
+        folder.mkdir(parents=True)
+        return Request(folder=folder, arm=arm, patch=patch, most_bytes=self.limits.most_bytes, **more)
 
     def judge(self, key: str, request: Request, ran: Ran, seconds: float) -> Trial:
         """What came of a launch, in the journal."""
@@ -281,10 +284,3 @@ class Launcher:
         self.journal.add(trial)
         self.say.done(trial)
         return trial
-
-    def _new_folder(self) -> Path:
-        number = len(self.journal.trials)
-        while (folder := self.folder / "trials" / f"{number:03d}").exists():
-            number += 1  # of a trial that did not come to an end
-        folder.mkdir(parents=True)
-        return folder

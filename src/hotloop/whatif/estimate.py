@@ -141,13 +141,13 @@ def estimate(recording: Recording, steps: Steps | None, findings: Sequence[Findi
     free = _valid(notes, "free-data")
     every = not any(note["name"] == "free-data" and note.get("others") for note in asked)
     alone = fmean([note["mean_s"] for note in free]) if free and every else None
-    wait_s = _mean([note.get("wait_s") for note in baseline])
+    wait_s, cpu_s = (_mean([note.get(name) for note in baseline]) for name in ("wait_s", "cpu_s"))
     start_s = _epoch_start_s(baseline, wait_s or 0.0)
     starts = _left_out(EPOCH_START, (start_s,), mean, outside=True)
     parts = {
         "device": alone,
         "input": _loader_alone(free),
-        "cores": _cores_s(baseline, float(recording.machine.get("cores", 1))),
+        "cores": cpu_s / max(1.0, float(recording.machine.get("cores", 1))) if cpu_s is not None else None,
     }
     return WhatIf(
         baseline_s=mean,
@@ -281,11 +281,6 @@ def _loader_alone(free: Sequence[Note]) -> float | None:
     fills = [fill for note in free for fill in note.get("fill") or ()]
     count = sum(fill["alone_batches"] for fill in fills)
     return sum(fill["alone_s"] for fill in fills) / count if count >= _LEAST_ALONE else None
-
-
-def _cores_s(baseline: Sequence[Note], cores: float) -> float | None:
-    cpu_s = _mean([note.get("cpu_s") for note in baseline])
-    return cpu_s / max(1.0, cores) if cpu_s is not None else None
 
 
 def _ceiling(parts: dict[str, float | None], steps: Steps | None) -> str:
