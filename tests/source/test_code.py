@@ -189,7 +189,7 @@ def test_questions_about_a_call() -> None:
 )
 def test_the_parentheses_that_are_an_expression_s_own(text: str, outer: str) -> None:
     code = made(text + "\n")
-    name = next(one for one in code.names() if one.id == "a")
+    name = next(one for one in code.nodes(ast.Name) if one.id == "a")
     start, end = Tokens(code).outer(name)
     assert code.text.text[start:end] == outer
 

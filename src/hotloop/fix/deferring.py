@@ -60,10 +60,10 @@ def defer_item(plan: Plan, value: Any) -> None:
     changes: list[_Change] = []
     refused: list[Cannot] = []
     written_there = place is None
-    for call, flags in calls:
+    for call, _ in calls:
         there = place is not None and code.line(call) <= place.line <= code.end(call)[0]
         try:
-            changes.append(writer.deferred(call, flags))
+            changes.append(writer.deferred(call))
             written_there = written_there or there
         except Cannot as cannot:
             refused.insert(0 if there else len(refused), cannot)
@@ -100,7 +100,7 @@ class _Writer:
     def _cannot(self, why: str, node: ast.AST, write: str = "") -> Cannot:
         return Cannot(why, str(self._code.path), self._code.line(node), write=write)
 
-    def deferred(self, call: ast.Call, flags: int) -> _Change:
+    def deferred(self, call: ast.Call) -> _Change:
         """The edits that put off one number. Raises Cannot."""
         read = self._read(self._whole(call))
         statement = self._code.statement_of(call)
@@ -212,7 +212,8 @@ class _Writer:
             if code.function_of(read) is not self._function or code.above(read, ast.Lambda) is not None:
                 raise self._cannot(f"{name.id} is read in another function", read)
             ends = isinstance(code.statement_of(read), ast.Return | ast.Raise)
-            if self._in_step(read) and not ends and not is_rare(code, read, self._loop):
+            in_step = any(code.holds(one, read) for one in self._loop.body)
+            if in_step and not ends and not is_rare(code, read, self._loop):
                 raise self._cannot(f"{name.id} is read in every step", read)
             above = code.parents[read]
             if isinstance(above, ast.FormattedValue) and "=" in code.source(above).partition(":")[0]:
@@ -220,10 +221,6 @@ class _Writer:
             if not (isinstance(above, ast.Call) and code.builtin(above.func) == kind):
                 change.texts.append((read, f"{kind}({name.id})"))
         return change
-
-    def _in_step(self, node: ast.AST) -> bool:
-        """Whether a node stands in what the loop repeats."""
-        return any(self._code.holds(one, node) for one in self._loop.body)
 
     def _is_behind(self, statement: ast.stmt) -> bool:
         """Whether a statement stands behind the loop, in its block or one around it."""

@@ -177,7 +177,10 @@ def _put(plan: Plan, code: Code, call: ast.Call, value: int, kinds: Mapping[str,
     if last_name(call.func) in _FIGURES:
         words = "the figure is made beside it: unless it is closed, pyplot keeps it"
         raise Cannot(words, file, code.line(call), write=_WRITE_FIGURE)
-    _require_plain(code, statement, loop)
+    if any(remainders(code, branch.test) for branch, _ in ifs_around(code, statement, loop)):
+        words = "it stands under `if ... % N` already"
+        raise Cannot(words, str(code.path), code.line(statement), write="raise that N")
+    blocks.require_movable(code, statement)
     return _Put(nodes=[statement], step=step)
 
 
@@ -188,11 +191,3 @@ def _step(code: Code, call: ast.Call, loop: ast.AST | None, position: int) -> st
         return code.source(given)
     found = counter(code, loop)
     return found.id if found is not None else None
-
-
-def _require_plain(code: Code, node: ast.stmt, loop: ast.AST | None) -> None:
-    """Raises Cannot where a statement is done each Nth time already, or cannot be indented."""
-    file, line = str(code.path), code.line(node)
-    if any(remainders(code, branch.test) for branch, _ in ifs_around(code, node, loop)):
-        raise Cannot("it stands under `if ... % N` already", file, line, write="raise that N")
-    blocks.require_movable(code, node)

@@ -97,7 +97,7 @@ def _saves(code: Code, call: ast.Call) -> bool:
 def imported(plan: Plan, code: Code, name: str) -> str:
     """What a part of hotloop.feed is called in a file, imported there if it was not."""
     code = plan.scene.code(code.path)
-    if not any(one.id == name for one in code.names()) and not code.global_names(name):
+    if not any(one.id == name for one in code.nodes(ast.Name)) and not code.global_names(name):
         plan.statement(code, f"from hotloop.feed import {name}")
         return name
     plan.statement(code, "import hotloop.feed")

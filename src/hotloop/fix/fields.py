@@ -18,7 +18,7 @@ from hotloop.fix.plan import Plan
 from hotloop.fix.scene import Built, Cannot
 from hotloop.source.code import Code
 from hotloop.source.flow import is_pure
-from hotloop.source.nodes import Function, is_self, text_of
+from hotloop.source.nodes import is_self, text_of
 
 
 def drop_unused_fields(plan: Plan, value: Any) -> None:
@@ -26,7 +26,11 @@ def drop_unused_fields(plan: Plan, value: Any) -> None:
     built = driving(plan)
     notes = plan.scene.process.notes.get("unread", ())
     seen = [note for note in notes if note.get("loader") == built.id]
-    alike = _of_the_same_samples(plan, built)
+    # What a loader of the same samples reads must stay.
+    kind = (built.settings.get("dataset") or {}).get("class")
+    loaders = plan.scene.process.notes.get("loader", ())
+    same = (int(one["id"]) for one in loaders if kind and (one.get("dataset") or {}).get("class") == kind)
+    alike = {built.id, *same}
     read = {str(name) for note in notes if note.get("loader") in alike for name in note.get("read") or ()}
     given = [name.strip() for name in str(value or "").split(",") if name.strip()]
     fields = dict.fromkeys(given or [str(name) for note in seen for name in note.get("unread", ())])
@@ -57,8 +61,17 @@ def drop_unused_fields(plan: Plan, value: Any) -> None:
 
 def _dictionary(plan: Plan, built: Built) -> tuple[Code, ast.ClassDef, ast.Dict]:
     """The one dictionary that the ``__getitem__`` of the loader's dataset returns."""
-    _require_default_collate(built)
-    code, owner, function = _getitem(plan, built)
+    facts = built.settings.get("dataset") or {}
+    file, line = str(facts.get("file") or ""), int(facts.get("line") or 0)
+    if collate_name(built.settings) not in DEFAULT_COLLATE:
+        raise Cannot("a collate_fn of yours makes the batches of samples", file, line)
+    if not file:
+        raise Cannot("the samples are not made by a __getitem__ of yours")
+    code = plan.scene.code(file)
+    function = code.function_at("__getitem__", line)
+    owner = code.class_of(function) if function is not None else None
+    if function is None or owner is None:
+        raise Cannot("the __getitem__ of the dataset cannot be told", file, line)
     returns = [one for one in code.nodes(ast.Return, function) if code.function_of(one) is function]
     if len(returns) != 1 or not isinstance(returns[0].value, ast.Dict):
         why = "__getitem__ does not return one dictionary that stands there"
@@ -90,36 +103,6 @@ def _mentions(code: Code, field: str) -> Iterator[ast.AST]:
         if text_of(text) == field and not (isinstance(above, ast.Dict) and text in above.keys):
             yield text
     yield from (one for one in code.nodes(ast.Attribute) if one.attr == field and not is_self(one.value))
-
-
-def _of_the_same_samples(plan: Plan, built: Built) -> frozenset[int]:
-    """The loaders whose dataset is of the same class: what one of them reads must stay."""
-    kind = (built.settings.get("dataset") or {}).get("class")
-    notes = plan.scene.process.notes.get("loader", ())
-    alike = (int(one["id"]) for one in notes if kind and (one.get("dataset") or {}).get("class") == kind)
-    return frozenset([built.id, *alike])
-
-
-def _getitem(plan: Plan, built: Built) -> tuple[Code, ast.ClassDef, Function]:
-    """The ``__getitem__`` of a loader's dataset, with its class. Raises Cannot."""
-    facts = built.settings.get("dataset") or {}
-    file, line = facts.get("file"), facts.get("line")
-    if not file:
-        raise Cannot("the samples are not made by a __getitem__ of yours")
-    code = plan.scene.code(str(file))
-    found = code.function_at("__getitem__", int(line or 0))
-    owner = code.class_of(found) if found is not None else None
-    if found is None or owner is None:
-        raise Cannot("the __getitem__ of the dataset cannot be told", str(file), int(line or 0))
-    return code, owner, found
-
-
-def _require_default_collate(built: Built) -> None:
-    """Raises Cannot where a function of the user's makes the batches of samples."""
-    facts = built.settings.get("dataset") or {}
-    if collate_name(built.settings) not in DEFAULT_COLLATE:
-        file, line = facts.get("file"), facts.get("line")
-        raise Cannot("a collate_fn of yours makes the batches of samples", str(file or ""), int(line or 0))
 
 
 def _all_codes(plan: Plan) -> list[Code]:

@@ -283,11 +283,11 @@ class Scene:
     @classmethod
     def of(cls, process: Process, recording: Recording, steps: Steps, findings: Iterable[Finding]) -> Scene:
         """The scene of a measured run."""
-        driving = steps.train_loader()
+        driving, waited = steps.train_loader(), waited_for(steps)
         findings = list(findings)
-        waited = waited_for(steps)
         asking = {name: one for one in reversed(findings) for name in one.remedies}
-        names = [remedy.id for remedy in catalogue.remedies()]
+        names = (remedy.id for remedy in catalogue.remedies())
+        of_input = [n for n in names if n not in asking or asking[n].id.startswith("input/")]
         return cls(
             process=process,
             command=recording.command,
@@ -295,7 +295,7 @@ class Scene:
             settings=steps.settings,
             roles={use.id: use.role for use in steps.loaders},
             lead=driving.id if driving else None,
-            fed={n: waited.id for n in names if waited and (n not in asking or _is_input(asking[n]))}
+            fed={n: waited.id for n in of_input if waited}
             | {n: int(one.data["loader_id"]) for n, one in asking.items() if one.data.get("loader_id")},
             loop=steps.source_loop,
             where={n: f.where for f in reversed(findings) if f.where for n in f.remedies},
@@ -316,10 +316,6 @@ class Scene:
             n for n in self.config if n.get("meaning") == name and same(n.get("value"), setting.configured)
         ]
         return next((n for n in notes if n.get("source") != "argparse" or n.get("given")), None)
-
-
-def _is_input(finding: Finding) -> bool:
-    return finding.id.startswith("input/")
 
 
 def _most_at_a_place(intervals: Iterable[Interval]) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from hotloop.source.nodes import FUNCTIONS, Function, last_name
-from hotloop.source.scopes import Binding, Scope, Scopes
+from hotloop.source.scopes import Binding, Scopes
 from hotloop.source.text import Text
 
 Node = TypeVar("Node", bound=ast.AST)
@@ -73,6 +73,8 @@ class Tree:
         self.module = tree
         #: Every node's parent.
         self.parents: dict[ast.AST, ast.AST] = {}
+        self._is_ascii = text.text.isascii()
+        self._of_kind: dict[type[ast.AST], list[ast.AST]] = {}
         self._ordered: list[ast.AST] = []
         self._within: dict[ast.AST, tuple[int, int]] = {}  # where a node and all below it stand in the order
         self._walk()
@@ -106,10 +108,6 @@ class Tree:
             return start + col
         end = self._starts[line] if line < len(self._starts) else len(self.text.text)
         return start + len(self.text.text[start:end].encode()[:col].decode(errors="ignore"))
-
-    @cached_property
-    def _is_ascii(self) -> bool:
-        return self.text.text.isascii()
 
     def span(self, node: ast.AST) -> tuple[int, int]:
         """First character of a node and the one behind its last; parentheses around it are left out.
@@ -157,10 +155,6 @@ class Tree:
         return line[: len(line) - len(line.lstrip())]
 
     # -- nodes -------------------------------------------------------------------------------------------
-
-    @cached_property
-    def _of_kind(self) -> dict[type[ast.AST], list[ast.AST]]:
-        return {}
 
     def nodes(self, kind: type[Node] | tuple[type[Node], ...], under: ast.AST | None = None) -> list[Node]:
         """Every node of a kind, of all or of those under another (itself among them), in the file's order."""
@@ -271,10 +265,6 @@ class Code(Tree):
         """What a name is bound to in the module."""
         return list(self.scopes.module.bindings.get(name, ()))
 
-    def scope_of(self, node: ast.AST) -> Scope:
-        """The scope that a node is evaluated in."""
-        return self.scopes.of(node)
-
     def references(self, binding: Binding) -> list[ast.Name]:
         """The reads that may mean what a binding gives its name."""
         return self.scopes.references(binding)
@@ -304,10 +294,6 @@ class Code(Tree):
     def builtin(self, node: ast.AST | None) -> str:
         """The name of a built-in that nothing in the file binds, "" for all else."""
         return node.id if isinstance(node, ast.Name) and not self.bindings(node, node.id) else ""
-
-    def names(self) -> list[ast.Name]:
-        """Every name in the file; attributes and keywords are none."""
-        return self.nodes(ast.Name)
 
 
 def _children(node: ast.AST) -> list[ast.AST]:

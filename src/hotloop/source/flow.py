@@ -35,7 +35,7 @@ def reads(code: Code, node: ast.AST) -> set[str]:
 
 def binds(code: Code, node: ast.AST) -> set[str]:
     """The names that a statement binds or deletes, without those of a comprehension or a function in it."""
-    scope = code.scope_of(node)
+    scope = code.scopes.of(node)
     inside = set(code.under(node))
     return {one.name for found in scope.bindings.values() for one in found if one.node in inside} | {
         one.id for one in code.nodes(ast.Name, node) if isinstance(one.ctx, ast.Del)

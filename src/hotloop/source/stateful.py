@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from hotloop.source.code import parsed
 from hotloop.source.effects import in_place
-from hotloop.source.nodes import Function
+from hotloop.source.nodes import Function, last_name
 
 #: Where making a sample begins; the last two are called by no name.
 _ENTRIES: Final = ("__getitem__", "__getitems__", "__call__", "forward")
@@ -83,7 +83,8 @@ def reading_of(texts: tuple[str, ...], class_name: str) -> Reading | None:
         name = todo.pop()
         if name in classes and name not in lineage:
             lineage.append(name)
-            todo += [_name(base) for base in classes[name].bases]
+            bases = (one.value if isinstance(one, ast.Subscript) else one for one in classes[name].bases)
+            todo += map(last_name, bases)
     ahead = [one for name in _ENTRIES for one in _inherited(name, [classes[name] for name in lineage])]
     if not ahead:
         return None
@@ -202,13 +203,7 @@ def _counts(node: ast.AST) -> bool:
 def _says(node: ast.stmt) -> bool:
     """``print(...)`` or ``log.info(...)``."""
     call = node.value if isinstance(node, ast.Expr) else None
-    return isinstance(call, ast.Call) and _name(call.func) in _SAYING
-
-
-def _name(node: ast.expr) -> str:
-    if isinstance(node, ast.Subscript):
-        return _name(node.value)
-    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+    return isinstance(call, ast.Call) and last_name(call.func) in _SAYING
 
 
 def _last(path: str) -> str:

@@ -171,12 +171,12 @@ class _Finder:
             return here
         function = self._function(at, code)
         if isinstance(bound[0].node, ast.arg) and function is not None:
-            return self._passed(at, code, function, bound[0].name, depth) or here
+            return self._passed(at, function, bound[0].name, depth) or here
         value = bound[0].value
         behind = self._resolved(at, code, value, bound[0].name, depth - 1) if value is not None else None
         return behind if behind is not None and behind.value is not None else here
 
-    def _passed(self, at: int, code: Code, function: Function, name: str, depth: int) -> Written | None:
+    def _passed(self, at: int, function: Function, name: str, depth: int) -> Written | None:
         """What the caller of a function gave for a parameter, or the parameter's default."""
         outer, call = self._code(at - 1), self._call(at - 1)
         if outer is None or call is None or spread_of(call) is not None:
@@ -265,7 +265,7 @@ def _uses(code: Code, read: ast.expr, depth: int = 3) -> Iterator[ast.AST]:
     target = above.targets[0] if isinstance(above, ast.Assign) and len(above.targets) == 1 else None
     if isinstance(target, ast.Name | ast.Attribute) and depth:
         name = ast.unparse(target)
-        nodes: list[ast.Name | ast.Attribute] = [*code.names(), *code.nodes(ast.Attribute)]
+        nodes: list[ast.Name | ast.Attribute] = [*code.nodes(ast.Name), *code.nodes(ast.Attribute)]
         for node in nodes:
             same = last_name(node) == last_name(target) and ast.unparse(node) == name
             if same and isinstance(node.ctx, ast.Load):
