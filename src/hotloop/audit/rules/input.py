@@ -288,7 +288,7 @@ def _num_samples(program: Program, loader: Loader) -> int:
 
 def _same_randomness(program: Program) -> Iterator[Hit]:
     """A worker_init_fn that seeds with a constant, or a generator that forked workers get copies of."""
-    yield from _seeds(program)
+    yield from each_loader("high", _seeded_alike)(program)
     if program.mentions("get_worker_info", "worker_init_fn"):
         return
     feeding = [loader for loader in program.loaders if "num_workers" in loader.given]
@@ -350,9 +350,6 @@ def _generators(dataset: DatasetClass) -> Iterator[Hit]:
         else:
             continue
         yield at(module, call, "high", words)
-
-
-_seeds: Final = each_loader("high", _seeded_alike)
 
 
 RULES: Final[dict[str, Rule]] = {
