@@ -15,11 +15,11 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
-    "audit": 3297, "bootstrap": 320, "cli": 2518, "compare": 2229, "diagnose": 8314, "doctor": 516,
-    "feed": 10044, "findings": 727, "fix": 5035, "flow": 3381, "footprint": 587, "hooks": 491,
-    "integrations": 273, "launch": 1514, "logs": 4997, "mcp": 365, "measure": 4059, "model": 768,
-    "modules": 1008, "monitor": 1641, "probe": 6370, "record": 2549, "remedy": 3937, "report": 3121,
-    "source": 2159, "state": 670, "tune": 3931, "whatif": 1756,
+    "audit": 3293, "bootstrap": 320, "cli": 2463, "compare": 2221, "diagnose": 8279, "doctor": 516,
+    "feed": 9978, "findings": 725, "fix": 5006, "flow": 3370, "footprint": 587, "hooks": 491,
+    "integrations": 273, "launch": 1506, "logs": 4939, "mcp": 365, "measure": 4021, "model": 768,
+    "modules": 1008, "monitor": 1638, "probe": 6352, "record": 2546, "remedy": 3929, "report": 3091,
+    "source": 2140, "state": 670, "tune": 3927, "whatif": 1751,
 }  # fmt: skip
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
 #: 1,150 of those that these issues put into its files.
@@ -41,7 +41,7 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py", "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_992, 10_000
+HOUSE, ADDED = 69_614, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_615, 140
 
