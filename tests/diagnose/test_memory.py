@@ -295,7 +295,7 @@ def faulting(per_step: float, *, grows: float = 0.0) -> dict[str, Any]:
     ("per_step", "grows", "env", "told"),
     [
         (100_000, 0, {}, True),
-        (10_000, 0, {}, False),
+        (40_000, 0, {}, False),
         (100_000, 90_000, {}, False),
         (100_000, 0, {"LD_PRELOAD": "libjemalloc.so.2"}, False),
         (100_000, 0, {"OMP_NUM_THREADS": "2"}, True),
@@ -311,6 +311,17 @@ def test_pages_asked_for_in_each_step_are_for_a_launch_to_price(
         assert (item.severity, item.cost_s_per_step) == ("info", 0)
         assert item.data["faults_per_step"] == pytest.approx(per_step, rel=0.02)
         assert "390.6 MiB" in item.message or "391 MiB" in item.message
+
+
+def test_pages_cost_no_more_than_the_kernel_worked() -> None:
+    (sampled,) = faulting(100_000)["process_system"].values()
+
+    def cost(kernel_s: float) -> float:
+        world = {100: {**sampled, "system_s": kernel_s * sampled["t_s"]}}
+        return found(long_run(), process_system=world)["memory/page-faults"].cost_s_per_step
+
+    assert cost(0.4) == pytest.approx(0.1, rel=0.02)
+    assert cost(0.06) == pytest.approx(0.06, rel=0.02)
 
 
 def test_pages_that_were_not_counted_say_nothing() -> None:

@@ -79,10 +79,10 @@ class Limits:
     knee_ratio: float = 1.05
     #: A smaller batch than this is not advised: too few samples for a gradient, or for normalization.
     small_batch: int = 8
-    #: What a page costs at least that the kernel hands out and zeroes, and the share of a step from which on
-    #: that is worth a launch.
-    page_fault_s: float = 0.5e-6
-    page_faults_ratio: float = 0.03
+    #: What a page costs at least that the kernel hands out and zeroes (``benchmarks/page_faults.py``), and
+    #: the share of a step from which on that is worth a launch.
+    page_fault_s: float = 1e-6
+    page_faults_ratio: float = 0.05
     #: A run that takes this share of what it may use has a reason to take less.
     much_memory_ratio: float = 0.5
     #: Below this share of forward, backward and optimizer another batch size would not show.

@@ -18,7 +18,7 @@ none):
 Process columns (``recording.process_system[pid]``): ``t_s``; ``cpu_ratio`` (1.0 is one core); ``rss_bytes``,
 ``shared_bytes`` (the part of rss shared or backed by files), ``num_threads``; cumulative ``read_bytes`` and
 ``write_bytes`` (storage), ``rchar_bytes`` (all reads, page cache included), ``minor_faults`` (pages handed
-out without a read), ``major_faults``, ``io_wait_s``,
+out without a read), ``major_faults``, ``io_wait_s``, ``system_s`` (the kernel for the process),
 of the first thread ``main_cpu_s`` and ``core_wait_s`` (it could have run, but no core was free); at a lower
 rate, nan between: ``pss_bytes`` (shared pages divided by their users), ``uss_bytes`` (private).
 """
@@ -231,6 +231,7 @@ def _read(pid: int) -> tuple[float, float, dict[str, float]] | None:
         "num_threads": float(stat[17]),
         "minor_faults": float(stat[7]),
         "major_faults": float(stat[9]),
+        "system_s": int(stat[12]) * _TICK_S,
         "io_wait_s": int(stat[39]) * _TICK_S,
         **_schedule(pid),
         **_io(pid),

@@ -6,6 +6,7 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from hotloop.diagnose.limits import Limits
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES
@@ -26,7 +27,7 @@ def of_findings(findings: Sequence[Finding], folder: Path | None) -> list[str]:
     run = shlex.quote(words.from_here(str(folder)))
     return [
         f"hotloop fix {run}"
-        if finding.severity != "info" and _is_written(finding)
+        if _is_written(finding) and _is_worth(finding)
         else f"hotloop brief {run} {number if finding.severity != 'info' else finding.id}"
         for number, finding in enumerate(findings, start=1)
     ]
@@ -41,7 +42,7 @@ def of_run(command: Sequence[str], found: Sequence[str], findings: Sequence[Find
     asks = above or [
         pair for pair in pairs if pair[0].cost_s_per_step or any(map(pair[0].data.get, _MAY_COST))
     ]
-    first = next((then for one, then in asks if then and (above or not one.cost_s_per_step)), "")
+    first = next((then for one, then in asks if then and (_is_worth(one) or not one.cost_s_per_step)), "")
     named = [catalogue.get(name) for one, _ in asks for name in one.remedies]
     if not above:  # what was not found worth fixing is no reason to alter what is trained
         named = [remedy for remedy in named if remedy.effect != "semantic"]
@@ -53,6 +54,12 @@ def of_run(command: Sequence[str], found: Sequence[str], findings: Sequence[Find
         tune = f"hotloop tune {allow}-- {words.command(command)}"
         then.append({"command": tune, "words": "try what helps, and measure it"})
     return then
+
+
+def _is_worth(finding: Finding) -> bool:
+    """Whether it was found worth fixing; what is noted is, where only the writing has to be done."""
+    noted = _is_written(finding) and finding.share >= Limits().worth_fixing_ratio
+    return finding.severity != "info" or noted
 
 
 def _is_written(finding: Finding) -> bool:

@@ -53,18 +53,22 @@ def page_cache_thrash(evidence: Evidence) -> Iterator[Finding]:
 
 @rule("memory/page-faults")
 def page_faults(evidence: Evidence) -> Iterator[Finding]:
-    """Many pages in each step, in a process that does not grow by them. A launch says what it would give."""
+    """Many pages in each step, in a process that does not grow by them. A launch says what it would give: at
+    least what so many pages ever took, where the kernel worked as long for the process.
+    """
     steps, limits = evidence.steps, evidence.limits
-    faults, grown = _faults(evidence)
+    faults, grown, kernel_s = _faults(evidence)
     least_s = faults * limits.page_fault_s
     if least_s < limits.page_faults_ratio * steps.step_s or grown > 0.5 * faults:
         return
     if heap_chosen({str(name): str(value) for name, value in (steps.facts.get("env") or {}).items()}):
         return
-    taken = units.size(faults * PAGE_BYTES)
+    taken = f"{units.size(faults * PAGE_BYTES)} of memory from the kernel"
+    cost = min(least_s, kernel_s)
+    least = f": at least {units.share(cost / steps.step_s)} of its time" if cost else ""
     yield Finding(
         id="memory/page-faults",
-        message=f"Every step takes {taken} of memory from the kernel, page by page, and gives it back.",
+        message=f"Every step takes {taken}, page by page, and gives it back{least}.",
         advice=(
             "Let the process keep what it frees: keep-freed-memory, or an allocator that does "
             "(jemalloc, tcmalloc). hotloop tune measures it."
@@ -73,18 +77,25 @@ def page_faults(evidence: Evidence) -> Iterator[Finding]:
             f"{faults:,.0f} page faults per step in the training process",
             f"at {units.duration(limits.page_fault_s)} each, less than was ever measured: "
             f"{units.share(least_s / steps.step_s)} of the step",
+            *([f"the kernel worked {units.duration(kernel_s)} a step for the process"] if kernel_s else []),
         ),
+        cost_s_per_step=cost,
         severity="info",
         remedies=("keep-freed-memory",),
-        data={"faults_per_step": faults, "unpriced": True},
+        data={"faults_per_step": faults, "severity_fixed": True, **({} if kernel_s else {"unpriced": True})},
     )
 
 
-def _faults(evidence: Evidence) -> tuple[float, float]:
-    """Pages that the training process was handed out per step, and by how many it grew; zeros if unknown."""
-    seconds, faults, resident = evidence.sampled(evidence.steps.pid, "minor_faults", "rss_bytes")
+def _faults(evidence: Evidence) -> tuple[float, float, float]:
+    """Pages that the training process was handed out per step, by how many it grew, and for how many seconds
+    the kernel worked for it; zeros if unknown.
+    """
+    pid = evidence.steps.pid
+    seconds, faults, resident = evidence.sampled(pid, "minor_faults", "rss_bytes")
     if len(seconds) < 2:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     num_steps = float(np.ptp(seconds)) / evidence.steps.step_s
     grown = float(resident[-1] - resident[0]) / PAGE_BYTES
-    return float(np.ptp(faults)) / num_steps, grown / num_steps
+    _, kernel = evidence.sampled(pid, "system_s")
+    worked = float(np.ptp(kernel)) if len(kernel) == len(seconds) else 0.0
+    return float(np.ptp(faults)) / num_steps, grown / num_steps, worked / num_steps
