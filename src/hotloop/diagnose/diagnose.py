@@ -68,13 +68,19 @@ def weighed(
     findings: Iterable[Finding], step_s: float, limits: Limits, *, sure: bool = True
 ) -> list[Finding]:
     """Those worth saying of a run with steps of ``step_s`` seconds, by severity, then cost, for not all have
-    a price; of equal costs the line comes before the setting. Where times are not ``sure`` (others used the
-    cores), what a cause costs at least decides how severe it is.
+    a price; of equal costs the line comes before the setting, and of what is noted first what may give
+    something. Where times are not ``sure`` (others used the cores), what a cause costs at least decides how
+    severe it is.
     """
     costed = [graded(finding, step_s, limits, sure=sure) for finding in findings]
     kept = resolved([finding for finding in costed if not is_noise(finding, limits)])
     ordered = [graded(finding, step_s, limits, sure=sure) for finding in by_cost(kept, limits.tie_ratio)]
-    return sorted(ordered, key=lambda one: SEVERITIES.index(one.severity))
+
+    def rank(one: Finding) -> tuple[int, bool]:
+        may_give = one.data.get("unpriced") or one.share >= limits.worth_fixing_ratio
+        return SEVERITIES.index(one.severity), one.severity == "info" and not may_give
+
+    return sorted(ordered, key=rank)
 
 
 def severity_of(share: float, limits: Limits) -> Severity:
