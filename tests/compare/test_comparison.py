@@ -42,6 +42,8 @@ def test_a_phase_that_others_may_have_stretched_is_in_doubt() -> None:
         [Group(label=one.label, runs=(one,)) for one in (base, replace(slow, recording=beside))]
     )
     assert found.phases[0].phase == "data_wait" and not found.phases[0].beyond_noise
+    assert found.speed.doubt and found.speed.ci95 is not None
+    assert found.speed.ci95[0] < 1 < found.speed.ci95[1]  # the cores that it did not get may be all of it
 
 
 @pytest.mark.parametrize(
