@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Callable
+from math import inf
 from typing import Any
 
 from hotloop.fix import blocks, calls
@@ -57,7 +58,9 @@ def _behind_model(plan: Plan, statement: Callable[[Code, str], str]) -> None:
 def _made(
     plan: Plan, code: Code, node: ast.expr, frames: tuple[Frame, ...], at: int
 ) -> tuple[Code, ast.expr, ast.stmt]:
-    """The name of the model and the last statement that binds it, through the functions it is passed to."""
+    """The name of the model and the last statement that binds it, through the functions it is passed to; what
+    wraps it on a condition (``if distributed: model = DDP(model)``) comes after.
+    """
     bound: list[ast.AST] = []
     if isinstance(node, ast.Name):
         bound = [one.node for one in code.bindings(node, node.id)]
@@ -73,7 +76,22 @@ def _made(
         ]
     lines = [code.statement_of(one) for one in bound]
     simple = [line for line in lines if isinstance(line, ast.Assign | ast.AnnAssign)]
-    around = {id(code.block_of(line)) for line in simple}
-    if not simple or len(simple) != len(lines) or len(around) != 1:
+    first = min(simple, key=code.line, default=None)
+    block = code.block_of(first) if first is not None else []
+    nested = {id(line) for one in block for line in code.nodes(ast.stmt, one) if line is not one}
+    inside = [line for line in simple if line not in block]
+    wraps = all(id(line) in nested and _reads(code, line, node) for line in inside)
+    if not simple or len(simple) != len(lines) or not wraps:
         raise Cannot("where the model is made cannot be told", str(code.path), code.line(node))
-    return code, node, max(simple, key=code.line)
+    before = min(map(code.line, inside), default=inf)
+    return (
+        code,
+        node,
+        max((line for line in simple if line in block and code.line(line) < before), key=code.line),
+    )
+
+
+def _reads(code: Code, line: ast.Assign | ast.AnnAssign, node: ast.expr) -> bool:
+    """Whether what is assigned is made of what the name held."""
+    names = code.nodes((ast.Name, ast.Attribute), line.value) if line.value is not None else []
+    return any(isinstance(one.ctx, ast.Load) and code.source(one) == code.source(node) for one in names)
