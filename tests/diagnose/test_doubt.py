@@ -58,6 +58,16 @@ def test_a_run_that_got_its_cores_is_judged(world: dict[str, Any]) -> None:
     assert said(QUIET, **world).startswith("Nothing worth fixing: compute-bound")
 
 
+def test_what_others_took_is_told_from_what_its_own_workers_took() -> None:
+    world = machine(others=0.9, got=0.6)
+    assert evidence(QUIET, **world).taken == pytest.approx(0.4)
+    worker = {"t_s": world["system"]["t_s"], "cpu_ratio": np.full(len(world["system"]["t_s"]), 0.5)}
+    beside = {**world, "process_system": {**world["process_system"], 7: worker}}
+    beside["system"] = world["system"] | {"cpu_ratio": np.ones(len(worker["t_s"]))}
+    assert 0.15 < evidence(QUIET, **beside).taken < 0.25  # half of it its own
+    assert evidence(QUIET, **machine(others=0.1, got=0.6)).taken == 0
+
+
 def shared(others: float, **world: Any) -> dict[str, Any]:
     """A run that got half of what it wanted on a machine of 64 cores, of which others use so many."""
     seen = machine(others=0.0, got=0.5)

@@ -95,6 +95,17 @@ class Evidence:
         """Whether they kept the training thread from the cores it wanted."""
         return self.crowded and self.got <= self.limits.got_ratio
 
+    @property
+    def taken(self) -> float:
+        """Share of the time in which the training thread waited for a core that another program had."""
+        seconds, waited = self.sampled(self.process.pid, "core_wait_s")
+        if not self.crowded or len(seconds) < _LEAST_SAMPLES:
+            return 0.0
+        others = self.others_cores or 0.0
+        beside = [self.sampled(pid, "cpu_ratio")[1] for pid in self.recording.process_system]
+        own = sum(float(used.mean()) for used in beside if len(used)) - (self.used_cores or 0.0)
+        return float(np.ptp(waited) / np.ptp(seconds)) * others / (others + max(0.0, own))
+
     def notes(self, kind: str) -> list[Note]:
         """The notes of this kind that this process wrote."""
         return self.process.notes.get(kind, [])

@@ -94,4 +94,4 @@ def _made(
 def _reads(code: Code, line: ast.Assign | ast.AnnAssign, node: ast.expr) -> bool:
     """Whether what is assigned is made of what the name held."""
     names = code.nodes((ast.Name, ast.Attribute), line.value) if line.value is not None else []
-    return any(isinstance(one.ctx, ast.Load) and code.source(one) == code.source(node) for one in names)
+    return any(code.source(one) == code.source(node) for one in names)

@@ -119,7 +119,10 @@ def render(
             run = shlex.quote(str(folder / tuned.first.folder))
             lines += ["", "what was found is for a person or an agent to change:", f"    hotloop brief {run}"]
     if tuned.crowded and _tried(tuned):
-        words = "other programs used the cores: launches differ more, and alone other settings may be best"
+        words = (
+            "other programs used the cores: what the training thread waited for them is left out, launches "
+            "differ more, and alone other settings may be best"
+        )
         lines += ["", *_wrapped(words)]
     lines += _left(tuned)
     if tuned.ended:

@@ -132,7 +132,9 @@ class Bench:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A line of trials.jsonl. ``s_per_step`` is over what counts (``rate``); ``seconds`` is what it cost."""
+    """A line of trials.jsonl. ``s_per_step`` is over what counts (``rate``), without what the training thread
+    waited for cores that other programs had; ``seconds`` is what it cost.
+    """
 
     key: str
     remedies: tuple[str, ...]
@@ -293,11 +295,12 @@ def judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Tri
     found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first", fills=filling, once=once)
     if found is None:
         return replace(blank, why="too few training steps were seen")
+    alone = 1.0 - seen.evidence.taken
     return replace(
         blank,
         status="measured",
-        s_per_step=found.s_per_step,
-        samples_per_s=found.samples_per_s,
+        s_per_step=found.s_per_step * alone,
+        samples_per_s=found.samples_per_s and found.samples_per_s / alone,
         num_steps=found.num_steps,
         more={**blank.more, "steps": seen.evidence.steps.num_steps},
         device_bytes=device_peak(seen.evidence.recording) or 0.0,
