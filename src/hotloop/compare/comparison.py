@@ -109,12 +109,14 @@ def summary(group: Group) -> dict[str, Any]:
         "samples_per_s": samples_per_s(*group.runs),
         "phases": {name: run.lead.per_step(name) for name in PHASES},
         "findings": [finding.id for finding in run.findings if finding.severity != "info"],
+        "noted": [finding.id for finding in run.findings if finding.severity == "info"],
     }
 
 
 def _beside(base: Group, candidate: Group) -> Comparison:
     a, b = base.lead, candidate.lead
     before, after = ([f.id for f in run.findings if f.severity != "info"] for run in (a, b))
+    was, still = ({f.id for f in run.findings} for run in (a, b))  # noted is neither gone nor new
     mine, theirs = _in_effect(a), _in_effect(b)
     settings = {name: (mine.get(name), theirs.get(name)) for name in mine | theirs}
     return Comparison(
@@ -122,8 +124,8 @@ def _beside(base: Group, candidate: Group) -> Comparison:
         speed=speed(base.runs, candidate.runs),
         phases=_moved(a, b),
         settings={name: (one, other) for name, (one, other) in settings.items() if one != other},
-        gone=tuple(one for one in dict.fromkeys(before) if one not in after),
-        new=tuple(one for one in dict.fromkeys(after) if one not in before),
+        gone=tuple(one for one in dict.fromkeys(before) if one not in still),
+        new=tuple(one for one in dict.fromkeys(after) if one not in was),
         memory={
             "host": (host_memory(a), host_memory(b)),
             "device": (device_peak(a.recording), device_peak(b.recording)),

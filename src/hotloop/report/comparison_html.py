@@ -113,10 +113,13 @@ def _phases(facts: Sequence[dict[str, Any]], comparisons: Sequence[Comparison]) 
 
 def _findings(facts: Sequence[dict[str, Any]]) -> list[tuple[str, str, list[str]]]:
     """(id, title, what each run has of it)."""
-    first = facts[0]["findings"]
     found = []
     for name in dict.fromkeys(name for fact in facts for name in fact["findings"]):
-        own, there, missing = ("found", "found", "gone") if name in first else ("–", "new", "–")
-        cells = [own, *(there if name in fact["findings"] else missing for fact in facts[1:])]
+        had = [
+            "found" if name in fact["findings"] else "noted" if name in fact["noted"] else ""
+            for fact in facts
+        ]
+        others = (("found" if had[0] else "new") if one == "found" else one or "gone" for one in had[1:])
+        cells = [had[0] or "–", *(one if had[0] or one != "gone" else "–" for one in others)]
         found.append((name, ENTRIES[name].title if name in ENTRIES else "", cells))
     return found
