@@ -15,11 +15,11 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
-    "audit": 3293, "bootstrap": 320, "cli": 2463, "compare": 2221, "diagnose": 8279, "doctor": 516,
-    "feed": 9978, "findings": 725, "fix": 5006, "flow": 3370, "footprint": 587, "hooks": 491,
-    "integrations": 273, "launch": 1506, "logs": 4939, "mcp": 365, "measure": 4021, "model": 768,
-    "modules": 1008, "monitor": 1638, "probe": 6352, "record": 2546, "remedy": 3929, "report": 3091,
-    "source": 2140, "state": 670, "tune": 3927, "whatif": 1751,
+    "audit": 3293, "bootstrap": 320, "cli": 2465, "compare": 2261, "diagnose": 8355, "doctor": 516,
+    "feed": 9978, "findings": 725, "fix": 5016, "flow": 3374, "footprint": 587, "hooks": 491,
+    "integrations": 273, "launch": 1507, "logs": 4939, "mcp": 365, "measure": 4027, "model": 768,
+    "modules": 1008, "monitor": 1638, "probe": 6365, "record": 2546, "remedy": 3929, "report": 3111,
+    "source": 2139, "state": 670, "tune": 3956, "whatif": 1751,
 }  # fmt: skip
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
 #: 1,150 of those that these issues put into its files.
@@ -41,7 +41,7 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py", "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_614, 10_000
+HOUSE, ADDED = 69_803, 10_000
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 44_615, 140
 
