@@ -30,6 +30,8 @@ from hotloop.source.written import Written
 #: Fewer samples of a process, those of the first steps left out, do not show what it used of the cores.
 _LEAST_SAMPLES: Final = 4
 _BEGIN_S: Final = 0.5
+#: A thread that got less of a core shows nothing of what it would do alone.
+_MOST_TAKEN: Final = 0.9
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +106,8 @@ class Evidence:
         others = self.others_cores or 0.0
         beside = [self.sampled(pid, "cpu_ratio")[1] for pid in self.recording.process_system]
         own = sum(float(used.mean()) for used in beside if len(used)) - (self.used_cores or 0.0)
-        return float(np.ptp(waited) / np.ptp(seconds)) * others / (others + max(0.0, own))
+        share = float(np.ptp(waited) / np.ptp(seconds)) * others / (others + max(0.0, own))
+        return min(share, _MOST_TAKEN)
 
     def notes(self, kind: str) -> list[Note]:
         """The notes of this kind that this process wrote."""
