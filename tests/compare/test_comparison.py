@@ -15,6 +15,7 @@ from hotloop.cli.compare import gate
 from hotloop.compare import table
 from hotloop.compare.comparison import Comparison, Group, compare
 from hotloop.compare.run import run_of
+from hotloop.compare.speed import _Pace, _ratio
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +45,13 @@ def test_a_phase_that_others_may_have_stretched_is_in_doubt() -> None:
     assert found.phases[0].phase == "data_wait" and not found.phases[0].beyond_noise
     assert found.speed.doubt and found.speed.ci95 is not None
     assert found.speed.ci95[0] < 1 < found.speed.ci95[1]  # the cores that it did not get may be all of it
+
+
+def test_launches_of_both_sides_share_their_noise() -> None:
+    slow, fast = _Pace(2.0, 0.05, 1, launches=2), _Pace(1.0, 0.05, 1, launches=2)
+    ratio, half = _ratio(slow, fast)
+    assert ratio == 2
+    assert half == pytest.approx(4.303 * 0.05 * 2**0.5, rel=1e-3)  # Student, two degrees of freedom
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import exp, hypot, inf
+from math import exp, hypot, inf, sqrt
 from typing import NamedTuple
 
 import numpy as np
@@ -147,18 +147,29 @@ def samples_per_s(*runs: Run) -> float | None:
 
 
 def _ratio(a: _Pace, b: _Pace) -> tuple[float, float]:
-    """How many times faster the second is, and half of the 95 % interval of its logarithm."""
+    """How many times faster the second is, and half of the 95 % interval of its logarithm.
+
+    Launches of one command on one machine: the noise of both sides is taken as one.
+    """
+    if min(a.launches, b.launches) > 1:
+        together = a.freedom + b.freedom
+        variance = sum(one.freedom * one.launches * one.error**2 for one in (a, b)) / together
+        half = t95(together) * sqrt(variance * (1 / a.launches + 1 / b.launches))
+        return a.mean_s / b.mean_s, half
     freedom = welch(a.error, a.freedom, b.error, b.freedom)
     half = t95(max(1, int(freedom))) * hypot(a.error, b.error) if min(a.freedom, b.freedom) > 0 else inf
     return a.mean_s / b.mean_s, half
 
 
 class _Pace(NamedTuple):
-    """Seconds per unit of one side: the mean, its standard error relative to it, degrees of freedom."""
+    """Seconds per unit of one side: the mean, its standard error relative to it, degrees of freedom; of how
+    many launches.
+    """
 
     mean_s: float
     error: float
     freedom: int
+    launches: int = 1
 
 
 def _pace(runs: Sequence[Run], by_samples: bool) -> _Pace | None:
@@ -177,4 +188,4 @@ def _pace(runs: Sequence[Run], by_samples: bool) -> _Pace | None:
     if len(paces) == 1:
         return paces[0]
     logs = np.log([pace.mean_s for pace in paces])
-    return _Pace(float(np.exp(logs.mean())), standard_error(logs), len(logs) - 1)
+    return _Pace(float(np.exp(logs.mean())), standard_error(logs), len(logs) - 1, len(logs))
