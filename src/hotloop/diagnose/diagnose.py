@@ -213,9 +213,12 @@ def doubt(evidence: Evidence) -> str:
     """The reason as a clause, the weightiest alone; "" where there is none."""
     steps, limits = evidence.steps, evidence.limits
     if evidence.crowded_out:
+        alone = ""
+        if evidence.threads == 1 and evidence.taken:  # others of torch's threads wait too, unseen
+            alone = f": alone a step takes about {duration(steps.step_s * (1.0 - evidence.taken))}"
         return (
             f"other programs kept {evidence.others_cores:.1f} of {evidence.cores:g} cores busy, and the "
-            f"training thread got {share(evidence.got)} of the core time it wanted"
+            f"training thread got {share(evidence.got)} of the core time it wanted{alone}"
         )
     if evidence.stolen >= limits.stolen_ratio:
         return f"the machine under this virtual one took {share(evidence.stolen)} of its cores' time"
