@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from textwrap import dedent
-from typing import Any
+from typing import Any, TypeVar
 
 from tests.warm import Warm
 
@@ -55,6 +55,15 @@ class Observed:
 
     def with_role(self, role: str) -> list[tuple[list[Row], dict[str, list[dict[str, Any]]]]]:
         return [p for p in self.processes.values() if any(n["role"] == role for n in p[1].get("process", []))]
+
+
+Ended = TypeVar("Ended", subprocess.CompletedProcess[str], Observed)
+
+
+def succeeded(done: Ended) -> Ended:
+    """The process, if it ended with 0; else what it said."""
+    assert done.returncode == 0, done.stderr
+    return done
 
 
 def environment(raw: Path, extra: Mapping[str, str] | None = None) -> dict[str, str]:

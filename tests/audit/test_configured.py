@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.running import hotloop
+from tests.running import hotloop, succeeded
 
 CONFIG = """\
 data:
@@ -61,14 +61,12 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("landmarks")
     for name, text in (("config.yaml", CONFIG), ("data.py", DATA), ("train.py", TRAIN)):
         (folder / name).write_text(text)
-    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=folder)
-    assert done.returncode == 0, done.stderr
+    succeeded(hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=folder))
     return folder
 
 
 def test_each_value_that_was_not_in_effect_is_named_with_who_decided(project: Path) -> None:
-    done = hotloop("audit", "--run", "run", "--json", folder=project)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hotloop("audit", "--run", "run", "--json", folder=project))
     answer = json.loads(done.stdout)
     found = {
         row["setting"]: (

@@ -10,7 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from tests.running import INJECT, environment, run_command, run_observed
+from tests.running import INJECT, environment, run_command, run_observed, succeeded
 
 from hotloop.measure import measure
 from hotloop.measure.measure import main_job
@@ -216,8 +216,7 @@ finally:
     command = [
         sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--standalone", "-m", "job",
     ]  # fmt: skip
-    done = run_command(command, folder=tmp_path, env={"HOTLOOP_STEPS": "4"})
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_command(command, folder=tmp_path, env={"HOTLOOP_STEPS": "4"}))
     assert done.stdout.count("stopped at 9\n") == 2
     ranks = [
         (rows, notes) for rows, notes in done.processes.values() if any(r.kind == "backward" for r in rows)
@@ -256,8 +255,7 @@ def test_ranks_that_a_script_starts_itself_are_ranks_of_one_training(tmp_path: P
         if not rank:
             sys.exit(other.wait())
     """.replace("file://joining", f"file://{tmp_path}/joining")
-    done = cold(script, folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeeded(cold(script, folder=tmp_path))
     recording = open_recording(tmp_path)
     assert [process.rank for process in recording.ranks] == [0, 1]
     assert [process.first("process")["world_size"] for process in recording.ranks] == [2, 2]

@@ -44,8 +44,7 @@ def hotloop(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.nightly
 def test_a_class_an_object_and_a_file_can_be_named(tmp_path: Path) -> None:
-    done = hotloop(tmp_path, "things:Squares", "a", "--json")
-    assert done.returncode == 0, done.stderr
+    done = running.succeeded(hotloop(tmp_path, "things:Squares", "a", "--json"))
     said = json.loads(done.stdout)
     assert (said["num_samples"], said["num_bytes"], said["num_parts_kept"]) == (40, 40 * 24, 0)
     assert [column["name"] for column in said["columns"]] == ["image", "label"]

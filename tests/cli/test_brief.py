@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.running import hotloop
+from tests.running import hotloop, succeeded
 from tests.waiting import waiting
 
 from hotloop import load
@@ -35,8 +35,7 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a script that waits for its samples, and its run."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "train.py").write_text(SCRIPT)
-    done = hotloop("run", "--evidence", "--out", "run", "--", sys.executable, "train.py", folder=folder)
-    assert done.returncode == 0, done.stderr
+    succeeded(hotloop("run", "--evidence", "--out", "run", "--", sys.executable, "train.py", folder=folder))
     return folder
 
 

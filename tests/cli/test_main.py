@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.running import SRC, hotloop
+from tests.running import SRC, hotloop, succeeded
 
 from hotloop.cli import demo, run
 from hotloop.cli.arguments import run_of
@@ -50,8 +50,7 @@ def test_a_run_folder_with_something_in_it_is_refused(tmp_path: Path) -> None:
 
 def test_a_run_folder_is_named_for_the_script_not_for_an_option_of_its_launcher(tmp_path: Path) -> None:
     (tmp_path / "fit.py").write_text("")
-    done = hotloop("run", "--", sys.executable, "-W", "ignore", "fit.py", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeeded(hotloop("run", "--", sys.executable, "-W", "ignore", "fit.py", folder=tmp_path))
     (folder,) = (tmp_path / "hotloop-runs").iterdir()
     assert folder.name.endswith("-fit")
 

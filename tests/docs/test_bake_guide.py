@@ -19,8 +19,7 @@ def test_the_snippets_and_the_session_run(tmp_path: Path) -> None:
     assert len(snippets) == 6
     (tmp_path / "scans.py").write_text(snippets[0])
     (tmp_path / "guide.py").write_text("\n\n".join(snippets))
-    done = running.python("-W", "error::UserWarning", "guide.py", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    running.succeeded(running.python("-W", "error::UserWarning", "guide.py", folder=tmp_path))
     # The snippets baked __main__.Scans: to the command that is other code.
     made = running.python(
         "-m", "hotloop", "bake", "scans:Scans", "scans.baked", "--overwrite", folder=tmp_path

@@ -29,8 +29,7 @@ def run(page: Path, folder: Path) -> str:
         snippets = [OWN, *(text.replace("pin_memory=True", "pin_memory=False") for text in snippets)]
     script = folder / "guide.py"
     script.write_text("\n\n".join(snippets))
-    done = running.python("-W", "error::UserWarning", script, folder=folder)
-    assert done.returncode == 0, done.stderr
+    done = running.succeeded(running.python("-W", "error::UserWarning", script, folder=folder))
     return done.stdout
 
 

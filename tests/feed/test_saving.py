@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.running import SRC
+from tests.running import SRC, succeeded
 
 from hotloop.feed import async_save, saving, wait_for_saves
 
@@ -180,8 +180,7 @@ def run(folder: Path, then: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_the_end_of_the_process_waits_for_the_last_state(tmp_path: Path) -> None:
-    done = run(tmp_path, "pass")
-    assert done.returncode == 0, done.stderr
+    succeeded(run(tmp_path, "pass"))
     found = torch.load(tmp_path / "last.pt")
     assert found["step"] == 5
     assert (found["weight"] == 5).all()

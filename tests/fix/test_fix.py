@@ -13,7 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.running import hotloop
+from tests.running import hotloop, succeeded
 
 from hotloop.fix import check
 
@@ -79,8 +79,7 @@ def words_of(done: subprocess.CompletedProcess[str]) -> str:
 
 
 def observed(project: Path, run: Path, *arguments: str) -> dict[str, object]:
-    done = hotloop("run", "--out", run, "--", sys.executable, "train.py", *arguments, folder=project)
-    assert done.returncode == 0, done.stderr
+    succeeded(hotloop("run", "--out", run, "--", sys.executable, "train.py", *arguments, folder=project))
     report: dict[str, object] = json.loads((run / "report.json").read_text())
     return report
 
@@ -127,8 +126,7 @@ def test_the_patch_proves_itself_applies_and_removes_the_finding(
     (tmp_path / "typed" / "run.json").write_text(told)
     (tmp_path / "python").symlink_to("/bin/false")  # of another environment, and first on PATH
     other = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
-    done = hotloop("fix", "--trust", tmp_path / "typed", folder=folder, env=other, warm=False)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hotloop("fix", "--trust", tmp_path / "typed", folder=folder, env=other, warm=False))
     assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     assert tree(folder) == before
     git(folder, "apply", given=done.stdout)
@@ -144,8 +142,7 @@ def test_several_remedies_become_one_patch_that_is_proven_up_to_an_update(projec
     words = [
         "--apply", "num-workers=1", "--apply", "prefetch-factor=3", "--apply", "cudnn-benchmark", "--json",
     ]  # fmt: skip
-    done = hotloop("fix", *words, run, folder=folder)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hotloop("fix", *words, run, folder=folder))
     answer = json.loads(done.stdout)
     assert answer["schema"] == 1 and answer["check"]["passed"] is True
     assert "num_workers=1, prefetch_factor=3, cudnn_benchmark=True" in answer["check"]["words"]
@@ -159,8 +156,7 @@ def test_several_remedies_become_one_patch_that_is_proven_up_to_an_update(projec
 
 def test_write_changes_the_files_and_refuses_what_changed_since(project: tuple[Path, Path]) -> None:
     folder, run = project
-    done = hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, folder=folder)
-    assert done.returncode == 0, done.stderr
+    succeeded(hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, folder=folder))
     assert "        pin_memory=True,\n" in (folder / "train.py").read_text()
     written = tree(folder)
     again = hotloop("fix", "--no-check", "--write", "--apply", "pin-memory", run, folder=folder)
@@ -208,8 +204,7 @@ def test_a_script_that_goes_to_its_folder_first(project: tuple[Path, Path], tmp_
     (inner / "go.sh").write_text('cd "$(dirname "$0")"\nexec ./train.py\n')
     command = ["--", "sh", "inner/go.sh"]
     assert hotloop("run", "--out", tmp_path / "run", *command, folder=tmp_path / "home").returncode == 0
-    done = hotloop("fix", tmp_path / "run", folder=tmp_path / "home")
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hotloop("fix", tmp_path / "run", folder=tmp_path / "home"))
     assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     git(inner, "apply", given=done.stdout)
     assert 'num_workers=cfg["data"]["num_workers"]' in (inner / "train.py").read_text()
@@ -233,8 +228,7 @@ def test_of_the_loaders_that_a_factory_built_the_training_one_is_changed(
     (inner / "train.py").write_text(text)
     (inner / "config.yaml").write_text("data:\n  batch_size: 4\n")
     observed(inner, tmp_path / "run")
-    done = hotloop("fix", "--apply", "num-workers=2", tmp_path / "run", folder=inner)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hotloop("fix", "--apply", "num-workers=2", tmp_path / "run", folder=inner))
     assert "checked: the patched copy runs to its first update with num_workers=2" in words_of(done)
     git(inner, "apply", given=done.stdout)
     assert "held_out = make_loader(Slow(), cfg, 0)\n    loader = make_loader(Slow(), cfg, 2)\n" in (
@@ -281,8 +275,7 @@ def test_only_the_paths_given_are_changed(project: tuple[Path, Path]) -> None:
 
 def test_a_cache_in_memory_is_no_file_that_a_trial_must_not_write(project: tuple[Path, Path]) -> None:
     folder, run = project
-    done = hotloop("fix", "--apply", "cache-samples", run, folder=folder)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hotloop("fix", "--apply", "cache-samples", run, folder=folder))
     assert "checked: the patched copy runs to its first update" in words_of(done)
     assert "+    return DataLoader(\n" not in done.stdout and "cached(dataset)" in done.stdout
 
@@ -330,11 +323,9 @@ PARTS = """
 def test_what_a_loop_reads_of_its_batches_and_where_it_moves_them_is_seen(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(dedent(PARTS).lstrip())
     meta = {"HOTLOOP_ACCELERATOR": "meta"}
-    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=tmp_path, env=meta)
-    assert done.returncode == 0, done.stderr
+    succeeded(hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=tmp_path, env=meta))
     asked = ("--apply", "device-prefetch", "--apply", "drop-unused-fields")
-    done = hotloop("fix", "run", *asked, folder=tmp_path, env=meta)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hotloop("fix", "run", *asked, folder=tmp_path, env=meta))
     changed = [line for line in done.stdout.splitlines() if line[:1] in "+-" and line[1:2] not in "+-"]
     assert changed == [
         "+from hotloop.feed import DevicePrefetcher",

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from tests import running
-from tests.running import hotloop
+from tests.running import hotloop, succeeded
 
 import hotloop as package
 from hotloop.flow.examine import examine, read
@@ -36,8 +36,7 @@ for size in range(1, 31):
 @pytest.mark.parametrize("update", [True, False])
 def test_a_marked_step_has_its_samples(tmp_path: Path, update: bool) -> None:
     (tmp_path / "train.py").write_text(ODD.format(update=update))
-    done = hotloop("run", "--out", tmp_path / "run", "--", sys.executable, "train.py", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    succeeded(hotloop("run", "--out", tmp_path / "run", "--", sys.executable, "train.py", folder=tmp_path))
     steps = examine(read(tmp_path / "run")).lead
     assert steps is not None
     assert np.nan_to_num(steps.samples).tolist() == list(range(1, 31))
@@ -224,8 +223,7 @@ def test_a_framework_logs_the_verdict(library: str, script: str, tmp_path: Path)
     pytest.importorskip(library)
     (tmp_path / "train.py").write_text(MODEL + script)
     words = ["-m", "hotloop", "run", "--quiet", "--out", "run", "--json", "--", sys.executable, "train.py"]
-    done = running.python(*words, folder=tmp_path)
-    assert done.returncode == 0, done.stderr[-3000:]
+    done = succeeded(running.python(*words, folder=tmp_path))
     assert "LOGGED True" in done.stderr, done.stderr[-3000:]
     assert "hotloop: " in done.stderr
     report = json.loads(done.stdout)

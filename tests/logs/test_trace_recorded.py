@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests import running
-from tests.running import SRC
+from tests.running import SRC, succeeded
 
 from hotloop.logs.trace import analyze
 
@@ -59,8 +59,7 @@ record("stack.json", with_stack=True)
 @pytest.fixture(scope="module")
 def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("recorded")
-    done = running.python("train.py", folder=folder, script=SCRIPT)
-    assert done.returncode == 0, done.stderr
+    succeeded(running.python("train.py", folder=folder, script=SCRIPT))
     return folder
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.running import run_observed
+from tests.running import run_observed, succeeded
 from tests.scenarios.builder import Script
 from tests.scenarios.loops import PLAIN
 
@@ -124,8 +124,7 @@ WRITTEN = {
 
 
 def test_an_argument_is_followed_to_where_it_was_written(tmp_path: Path) -> None:
-    observed = run_observed(LOADERS, folder=tmp_path)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(LOADERS, folder=tmp_path))
     process = Script(PLAIN).process()
     object.__setattr__(process, "notes", observed.notes)
     places = places_of(process)

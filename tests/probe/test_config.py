@@ -11,7 +11,7 @@ import pytest
 import yaml
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.running import run_observed
+from tests.running import run_observed, succeeded
 
 from hotloop.probe.observers.configs import line_of
 from hotloop.torch_facts import known_values, meaning_of, value_for
@@ -240,8 +240,7 @@ class TrainConfig:
 
 batch_size = 7
 {UPDATE}"""
-    observed = run_observed(script, folder=tmp_path)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(script, folder=tmp_path))
     found = {(Path(n["file"]).name, n["line"], n["key"]): n["value"] for n in observed.notes["config"]}
     assert found == {
         ("config.py", 2, "NUM_WORKERS"): 24,
@@ -285,8 +284,7 @@ for name in ({str(library / "own.json")!r}, "trainer_state.json", "train.json"):
         json.load(stream)
 yaml.safe_load(Path("c.yaml").read_text())
 {UPDATE}"""
-    observed = run_observed(script, folder=tmp_path)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(script, folder=tmp_path))
     found = {(n["value"], Path(n["file"] or "").name, n["reader"]) for n in observed.notes["config"]}
     train = tmp_path / "train.py"
     assert found == {(4, "train.json", f"{train}:11"), (5, "", f"{train}:12")}
@@ -308,8 +306,7 @@ def main(cfg):
 
 main()
 """
-    observed = run_observed(script, "data.batch_size=8", folder=tmp_path)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(script, "data.batch_size=8", folder=tmp_path))
     assert "disabled" not in observed.notes
     found = {
         (n["source"], Path(n["file"] or "").name, n["line"], n["key"], n["value"])

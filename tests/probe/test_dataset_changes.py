@@ -6,7 +6,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tests.running import run_observed
+from tests.running import run_observed, succeeded
 
 from hotloop.measure.loaders import changes_of, written_of
 from hotloop.probe.observers.datasets import Datasets
@@ -199,8 +199,7 @@ WRITTEN = {
 
 
 def test_what_is_written_while_samples_are_made_of_it_is_known(tmp_path: Path) -> None:
-    process = run_observed(WITHIN, *WRITTEN, folder=tmp_path)
-    assert process.returncode == 0, process.stderr
+    process = succeeded(run_observed(WITHIN, *WRITTEN, folder=tmp_path))
     assert not process.notes.get("disabled")
     loaders = [note["id"] for note in process.notes["loader"]]
     found = [set(written_of(process, one)) for one in loaders]

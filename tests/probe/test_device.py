@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tests.running import run_observed
+from tests.running import run_observed, succeeded
 
 from hotloop.record.rows import BACKWARD, DEVICE_END, FETCH, FORWARD, OPTIMIZER, SAVE
 
@@ -48,8 +48,7 @@ print(net.weight.sum().item())
 
 
 def test_boundaries_of_outermost_phases_are_marked(tmp_path: Path) -> None:
-    observed = run_observed(TRAINING, folder=tmp_path)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(TRAINING, folder=tmp_path))
     assert observed.notes.get("disabled", []) == []
     rows = observed.of("device")
     assert {row.obj for row in rows} == {FETCH, FORWARD, BACKWARD, OPTIMIZER, SAVE}

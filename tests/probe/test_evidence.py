@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tests.running import Observed, run_observed
+from tests.running import Observed, run_observed, succeeded
 
 from hotloop.probe.evidence import fingerprint
 from hotloop.probe.evidence.losses import OnDevice, bits_of
@@ -52,8 +52,7 @@ def crcs(done: Observed, kind: str) -> list[int]:
 
 def test_every_batch_handed_out_has_its_order_and_content_once(tmp_path: Path) -> None:
     for name, args in (("single", ("0", "")), ("persistent", ("2", "persistent"))):
-        done = run_observed(LOADER, *args, folder=tmp_path / name, env=EVIDENCE)
-        assert done.returncode == 0, done.stderr
+        done = succeeded(run_observed(LOADER, *args, folder=tmp_path / name, env=EVIDENCE))
         assert not done.notes.get("disabled")
         # 7 batches were handed out before the break, 10 after it.
         assert len(done.of("order")) == 17
@@ -118,8 +117,7 @@ def test_scaled_accumulated_and_logged_values(tmp_path: Path) -> None:
         torch.save({"model": net.state_dict(), "step": step}, "last.pt")
         async_save({"model": net.state_dict(), "step": step}, "behind.pt")
     """
-    done = run_observed(script, folder=tmp_path, env=EVIDENCE)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_observed(script, folder=tmp_path, env=EVIDENCE))
     seen = [torch.tensor(value, dtype=torch.int64).to(torch.int32).view(torch.float32).item()
             for value in crcs(done, "loss")]  # fmt: skip
     assert seen == [float(line) for line in done.stdout.split()]

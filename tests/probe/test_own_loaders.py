@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.running import run_observed
+from tests.running import run_observed, succeeded
 
 SCRIPT = """
     import sys
@@ -81,8 +81,7 @@ LINES = {
 
 @pytest.mark.parametrize(("kind", "workers"), [("given", 0), ("given", 1), ("restless", 0), ("wrapping", 0)])
 def test_what_iterates_as_torchs_loader_does_is_recorded(tmp_path: Path, kind: str, workers: int) -> None:
-    found = run_observed(SCRIPT, kind, str(workers), folder=tmp_path)
-    assert found.returncode == 0, found.stderr
+    found = succeeded(run_observed(SCRIPT, kind, str(workers), folder=tmp_path))
     assert not any("disabled" in notes for _, notes in found.processes.values())
     rows, notes = found.with_role("main")[0]
     (loader,) = notes["loader"]

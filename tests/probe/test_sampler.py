@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.running import Observed, Row, run_observed
+from tests.running import Observed, Row, run_observed, succeeded
 
 from hotloop import fast
 from hotloop.record.rows import U16_MAX
@@ -156,8 +156,7 @@ def test_a_tick_reaches_no_system_call_handler_or_child(tmp_path: Path, pure: st
     env = {"HOTLOOP_HZ": "300", "HOTLOOP_PURE": pure}
     ours = 0 if pure == "1" else 1
     args = ["exec"] if pure == "1" else []
-    observed = run_observed(INVISIBLE, *args, folder=tmp_path, env=env, warm=False)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(INVISIBLE, *args, folder=tmp_path, env=env, warm=False))
     told = [f"{ours} (([0, 0, 0], 0), True) [1] True 1", f"300 7 {ours}", "exec" if args else "left 0"]
     assert (observed.stdout.splitlines(), observed.stderr) == (told, "")
     warned = any("no stack samples" in note["text"] for note in observed.notes.get("warning", []))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.running import run_observed
+from tests.running import run_observed, succeeded
 
 SCRIPT = """
 import torch
@@ -47,8 +47,7 @@ def step():
     ],
 )
 def test_the_stacks_of_anomaly_detection_are_counted(tmp_path: Path, use: str, line: int) -> None:
-    observed = run_observed(ANOMALY.format(use=use), folder=tmp_path)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(ANOMALY.format(use=use), folder=tmp_path))
     assert "disabled" not in observed.notes
     (noted,) = observed.notes["anomaly"]
     assert noted["stacks"] == 30  # of three operations, and of what holds the gradients
@@ -97,7 +96,6 @@ def test_flags_in_effect_and_the_profile(tmp_path: Path) -> None:
 
 def test_a_script_that_profiles_itself_keeps_its_profiler(tmp_path: Path) -> None:
     script = SCRIPT.replace("for step", "prof = torch.profiler.profile(); prof.start()\nfor step")
-    observed = run_observed(script + "prof.stop()", folder=tmp_path, env={"HOTLOOP_PROFILE": "1"})
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(script + "prof.stop()", folder=tmp_path, env={"HOTLOOP_PROFILE": "1"}))
     assert "profile" not in observed.notes
     assert any("profiles itself" in note["text"] for note in observed.notes["warning"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.running import Observed, run_observed
+from tests.running import Observed, run_observed, succeeded
 
 SCRIPT = """
     import hashlib, io, logging, select, socket, sys
@@ -227,7 +227,6 @@ main()
 
 
 def test_what_ddp_measured_is_known_of_a_model_that_is_gone_at_exit(tmp_path: Path) -> None:
-    done = run_observed(IN_A_FUNCTION, str(tmp_path / "store"), folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_observed(IN_A_FUNCTION, str(tmp_path / "store"), folder=tmp_path))
     assert done.notes["ddp"][-1]["iterations"] > 0
     assert done.notes["ddp"][-1]["avg_backward_comm_s"] > 0

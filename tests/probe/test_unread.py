@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.running import run_observed
+from tests.running import run_observed, succeeded
 
 SCRIPT = """
 import sys
@@ -45,8 +45,7 @@ print(repr(net.weight.sum().item()))
 def test_unread_fields(tmp_path: Path, use: str, unread: list[str] | None) -> None:
     # The word "type(batch) is" in the script makes it one that looks at exact types; only `exact` keeps it.
     script = SCRIPT if use == "exact" else SCRIPT.replace("not type(batch) is dict", "False")
-    observed = run_observed(script, use, folder=tmp_path)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(script, use, folder=tmp_path))
     notes = observed.notes.get("unread", [])
     assert [note["unread"] for note in notes] == ([unread] if unread else [])
     assert "disabled" not in observed.notes

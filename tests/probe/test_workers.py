@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch.utils.data._utils.fetch as torch_fetch
-from tests.running import Observed, Row, run_observed
+from tests.running import Observed, Row, run_observed, succeeded
 from torch.utils.data import DataLoader, DistributedSampler
 
 from hotloop.hooks.wrapping import same_code
@@ -151,8 +151,7 @@ def test_cheap_batches_in_turn_with_dear_ones_hide_none_of_these(tmp_path: Path)
         for pair in zip(DataLoader(Samples(0)), DataLoader(Samples(0.02))):
             pass
     """
-    observed = run_observed(script, folder=tmp_path)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(script, folder=tmp_path))
     dear = [row for row in made(observed)[0] if row.kind == "make" and row.dur > 15_000_000]
     assert len(dear) >= 40, "a cheap one may be held up too"
 

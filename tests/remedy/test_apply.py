@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.remedy.remedy_training import SCRIPT
-from tests.running import Observed, hotloop, run_observed
+from tests.running import Observed, hotloop, run_observed, succeeded
 
 from hotloop.remedy import catalogue
 
@@ -165,8 +165,7 @@ def test_a_remedy_with_nothing_to_do_or_that_breaks_says_so_and_training_goes_on
 def test_the_report_says_how_it_went(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
     words = ["run", "--out", "r", "--apply", "num-workers=1", "--apply", "tf32", "--", sys.executable]
-    done = hotloop(*words, "train.py", folder=tmp_path)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(hotloop(*words, "train.py", folder=tmp_path))
     assert json.loads(done.stdout) == unmodified()
     assert "applied num-workers: in effect" in done.stderr
     report = json.loads((tmp_path / "r" / "report.json").read_text())
@@ -243,6 +242,5 @@ TWO_LOADERS = """
 
 def test_a_live_form_says_that_it_changed_the_loaders_of_several_places(tmp_path: Path) -> None:
     env = catalogue.environment([catalogue.parse("num-workers=1")])
-    done = run_observed(TWO_LOADERS, folder=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_observed(TWO_LOADERS, folder=tmp_path, env=env))
     assert statuses(done) == {"num-workers": "in effect, in the loaders of 2 places"}

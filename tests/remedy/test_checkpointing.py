@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 from tests.remedy.test_live_forms import Context
-from tests.running import Observed, run_observed
+from tests.running import Observed, run_observed, succeeded
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
@@ -92,8 +92,7 @@ print(json.dumps({"losses": losses, "calls": next(calls)}))
 
 def run(folder: Path, *args: str, live: bool) -> tuple[dict[str, Any], Observed]:
     env = catalogue.environment([catalogue.parse("no-checkpointing")] if live else [])
-    done = run_observed(SCRIPT, *args, folder=folder / f"live-{live}", env=env)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_observed(SCRIPT, *args, folder=folder / f"live-{live}", env=env))
     assert not done.notes.get("disabled")
     return json.loads(done.stdout), done
 

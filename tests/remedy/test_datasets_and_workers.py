@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.running import Observed, run_observed
+from tests.running import Observed, run_observed, succeeded
 from torch.utils.data import DataLoader, Dataset, dataloader
 
 from hotloop.probe.observers.open_files import open_file
@@ -162,8 +162,7 @@ def test_what_is_written_to_shared_memory_keeps_no_workers_away(tmp_path: Path) 
 
 def test_workers_go_once_the_loop_was_seen_to_write_to_the_dataset(tmp_path: Path) -> None:
     env = catalogue.environment([catalogue.parse("num-workers=2")])
-    done = run_observed(SCRIPT, "written", "0", folder=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_observed(SCRIPT, "written", "0", folder=tmp_path, env=env))
     status = done.notes["remedy"][-1]["status"]
     assert status.startswith("left as it was from the next pass on: the loop wrote hard of the dataset")
     workers = [bool(note["workers"]) for note in done.notes["iterator"]]
@@ -302,8 +301,7 @@ def test_a_cached_dataset_is_read_once_and_looks_as_it_did(tmp_path: Path, way: 
     reads = {}
     for name, remedies in (("plain", []), ("cached", ["cache-samples"])):
         env = catalogue.environment(map(catalogue.parse, remedies))
-        done = run_observed(LOOKED_AT, way, folder=tmp_path / name, env=env)
-        assert done.returncode == 0, done.stderr
+        done = succeeded(run_observed(LOOKED_AT, way, folder=tmp_path / name, env=env))
         reads[name] = done.stdout, int(done.stderr.split()[-1])
     assert reads["cached"][0] == reads["plain"][0] != ""
     # Once for training, once for the first evaluation, and a few to see whether samples are random.
@@ -332,8 +330,7 @@ for epoch in range(2):
 
 def test_a_cache_says_where_samples_have_more_than_a_number(tmp_path: Path) -> None:
     env = catalogue.environment([catalogue.parse("cache-samples")])
-    done = run_observed(SIZES, folder=tmp_path, env=env)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(run_observed(SIZES, folder=tmp_path, env=env))
     status = [note["status"] for note in done.notes["remedy"]][-1]
     assert status.startswith("not cached: a sample cannot be read by its number: TypeError: ")
 

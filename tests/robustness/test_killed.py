@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import whole
+from tests.running import succeeded
 
 from hotloop.record.read import open_recording
 from hotloop.record.rows import BACKWARD
@@ -45,8 +46,7 @@ def backwards_by_pid(folder: Path) -> dict[int, int]:
 
 def test_trainers_killed_at_many_moments_keep_every_step_they_did(tmp_path: Path) -> None:
     path = whole.script(tmp_path, KILLED_TRAINERS)
-    done = whole.run([sys.executable, str(path)], folder=tmp_path, warm=True)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(whole.run([sys.executable, str(path)], folder=tmp_path, warm=True))
     counted = {int(pid): int(steps) for pid, steps in (line.split() for line in done.stdout.splitlines())}
     seen = backwards_by_pid(done.folder)
     assert len(counted) == 12
@@ -95,8 +95,7 @@ def test_a_killed_launcher_neither_stops_the_training_nor_loses_a_step(tmp_path:
     assert (recording.complete, recording.exit_code) == (False, None)
     assert recording.wall_s > 0
     report = [sys.executable, "-m", "hotloop", "report", str(tmp_path / "run")]
-    done = subprocess.run(report, env=whole.surroundings(), capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    succeeded(subprocess.run(report, env=whole.surroundings(), capture_output=True, text=True))
 
 
 @pytest.mark.parametrize("ticks", [0.0, 0.4])

@@ -64,8 +64,7 @@ def record(folder: Path, script: str, *flags: str, num_workers: int = 1) -> Path
     (folder / "train.py").write_text(dedent(script))
     (folder / "config.yaml").write_text(f"data:\n  num_workers: {num_workers}\n")
     words = ["-m", "hotloop", "run", "--out", "run", "--", sys.executable, "train.py", *flags]
-    done = running.python(*words, folder=folder)
-    assert done.returncode == 0, done.stderr
+    running.succeeded(running.python(*words, folder=folder))
     return folder / "run"
 
 

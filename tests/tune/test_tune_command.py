@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.running import SRC, hotloop
+from tests.running import SRC, hotloop, succeeded
 from tests.waiting import waiting
 
 from hotloop.flow.examine import examine, read
@@ -85,8 +85,7 @@ def test_workers_are_found_proven_and_written_as_a_patch(project: Path) -> None:
 
     # All of it is in the journal: asked again, nothing is launched.
     trials = (project.parent / "tuned" / "trials.jsonl").read_bytes()
-    again = tune(project, "--out", "../tuned", "--budget", "5m", "--", sys.executable, "train.py")
-    assert again.returncode == 0, again.stderr
+    again = succeeded(tune(project, "--out", "../tuned", "--budget", "5m", "--", sys.executable, "train.py"))
     assert (project.parent / "tuned" / "trials.jsonl").read_bytes() == trials
     assert f"best: {' + '.join(best['remedies'])}" in again.stdout
     assert max(map(len, again.stdout.splitlines())) <= 200
@@ -200,8 +199,7 @@ def test_a_patched_remedy_and_a_live_one_are_found_told_and_resumed(project: Pat
     before = {path.name: path.read_bytes() for path in project.iterdir()}
     command = (sys.executable, "train.py")
     words = ("--out", "../tuned", "--budget", "4m", "--allow", "semantic", "--json", "--", *command)
-    done = tune(project, *words, rounds=2)
-    assert done.returncode == 0, done.stderr
+    done = succeeded(tune(project, *words, rounds=2))
     document = json.loads(done.stdout)
     remedies = {word.partition("=")[0] for word in document["best"]["remedies"]}
     assert remedies >= {"less-frequent-evaluation", "num-workers"}, document["best"]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.running import succeeded
 from tests.workloads.scripts import TORCHRUN, Modules, finished, losses
 
 pytest.importorskip("torch")
@@ -308,8 +309,7 @@ def test_pinning_a_camera_does_nothing(modules: Modules, folder: Path) -> None:
 def test_two_ranks_train_one_avatar(folder: Path, tmp_path: Path) -> None:
     """Gradients and what decides who is split are those of both."""
     more = words(folder, tmp_path, "cured", "--epochs", "1", *SPLIT, *ONE)
-    done = finished([*TORCHRUN, FOLDER / "train.py", *more])
-    assert done.returncode == 0, done.stderr
+    done = succeeded(finished([*TORCHRUN, FOLDER / "train.py", *more]))
     rows = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
     assert len(rows) == 10  # of 20 pictures
     assert done.stdout.count("Evaluating test") == 1
@@ -320,8 +320,7 @@ def test_two_ranks_train_one_avatar(folder: Path, tmp_path: Path) -> None:
 @pytest.mark.nightly
 def test_a_viewer_looks_on(folder: Path, tmp_path: Path) -> None:
     more = words(folder, tmp_path, "as_found", *SHORT, "--viewer")
-    done = finished([sys.executable, FOLDER / "train.py", *more])
-    assert done.returncode == 0, done.stderr
+    done = succeeded(finished([sys.executable, FOLDER / "train.py", *more]))
     shown = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
     assert shown and shown[0]["frames"] >= 4
 
