@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from tests.workloads.scripts import imported
 
 from hotloop.diagnose.evidence import rules
 
@@ -18,14 +18,8 @@ FOLDER = Path(__file__).parents[2] / "benchmarks" / "accuracy"
 
 @pytest.fixture(scope="module")
 def case() -> Iterator[ModuleType]:
-    sys.path.insert(0, str(FOLDER))
-    try:
-        import case as module
-
-        yield module
-    finally:
-        sys.path.remove(str(FOLDER))
-        sys.modules.pop("case", None)
+    with imported(FOLDER, "case") as found:
+        yield found["case"]
 
 
 def public_ids() -> set[str]:

@@ -12,6 +12,7 @@ from types import ModuleType
 
 import pytest
 import torch
+from tests.workloads.scripts import imported
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "benchmarks" / "feed"
@@ -20,13 +21,8 @@ NAMES = ("drive", "environments", "harness", "loaders", "memory", "run", "source
 
 @pytest.fixture(scope="module")
 def modules() -> Iterator[dict[str, ModuleType]]:
-    sys.path.insert(0, str(FOLDER))
-    try:
-        yield {name: __import__(name) for name in NAMES}
-    finally:
-        sys.path.remove(str(FOLDER))
-        for name in NAMES:
-            sys.modules.pop(name, None)
+    with imported(FOLDER, *NAMES) as found:
+        yield found
 
 
 def test_ratio_is_taken_within_rounds(modules: dict[str, ModuleType]) -> None:

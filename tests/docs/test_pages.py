@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.workloads.scripts import imported
 
 from hotloop.audit.rules import RULES
 from hotloop.cli.main import VERBS
@@ -24,12 +24,8 @@ SHARED = sorted(set(RULES) & {rule.id for rule in running.rules()})
 
 
 def generator() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    with imported(ROOT / "docs", "generate") as found:
+        return found["generate"]
 
 
 def test_generated_pages_are_fresh() -> None:

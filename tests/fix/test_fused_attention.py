@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -42,19 +41,10 @@ def example():
 """
 
 
-def module_of(path: Path) -> Any:
-    spec = importlib.util.spec_from_file_location(f"attention_{abs(hash(str(path)))}", path)
-    assert spec is not None and spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module
-    spec.loader.exec_module(module)
-    return module
-
-
 def outcome(path: Path) -> tuple[list[torch.Tensor], torch.Tensor]:
     """Output, gradients of parameters and inputs, and the state of the generator behind them."""
     torch.manual_seed(0)
-    model, inputs = module_of(path).example()
+    model, inputs = runpy.run_path(str(path))["example"]()
     inputs = [one.requires_grad_() if one.is_floating_point() and one.dim() > 2 else one for one in inputs]
     output = model(*inputs)
     (output * torch.linspace(-1, 1, output.numel()).view(output.shape)).sum().backward()
