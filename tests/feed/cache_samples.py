@@ -40,11 +40,7 @@ class Ragged(Squares):
 
     def __getitem__(self, index: int) -> tuple[torch.Tensor, int]:
         super().__getitem__(index)
-        return pattern(index, ragged_size(index, self.num_bytes)), index
-
-
-def ragged_size(index: int, num_bytes: int) -> int:
-    return 1 + index * 7919 % num_bytes
+        return pattern(index, 1 + index * 7919 % self.num_bytes), index
 
 
 def pattern(index: int, num_bytes: int) -> torch.Tensor:

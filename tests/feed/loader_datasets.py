@@ -47,15 +47,12 @@ class Everything(Dataset[Any]):
         }
 
 
-class Augmented(Dataset[Any]):
+class Augmented(Everything):
     """Draws from all three generators."""
 
     def __init__(self, num_samples: int = 23, pause_s: float = 0.0) -> None:
-        self.num_samples = num_samples
+        super().__init__(num_samples)
         self.pause_s = pause_s
-
-    def __len__(self) -> int:
-        return self.num_samples
 
     def __getitem__(self, index: int) -> Any:
         time.sleep(self.pause_s)
@@ -79,13 +76,9 @@ class Gathered(Dataset[Any]):
 
     def gather(self, indices: Sequence[int], out: Out | None = None) -> Any:
         rows = list(indices)
-        memory = (out or _empty)((len(rows), 6), self.data.dtype)
+        memory = out((len(rows), 6), self.data.dtype) if out else self.data.new_empty(len(rows), 6)
         torch.index_select(self.data, 0, torch.tensor(rows), out=memory)
         return [memory, torch.tensor(rows), [f"gathered {out is not None}" for _ in rows]]
-
-
-def _empty(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
-    return torch.empty(shape, dtype=dtype)
 
 
 class Stream(IterableDataset[Any]):
@@ -101,14 +94,11 @@ class Stream(IterableDataset[Any]):
             yield torch.rand(2) + index, index
 
 
-class Large(Dataset[Any]):
+class Large(Everything):
     """Batches of ``batch_size * 2**20`` bytes, to see slots grow and memory be used again."""
 
     def __init__(self, num_samples: int = 24) -> None:
-        self.num_samples = num_samples
-
-    def __len__(self) -> int:
-        return self.num_samples
+        super().__init__(num_samples)
 
     def __getitem__(self, index: int) -> Any:
         return torch.full((1 << 18,), float(index)), index

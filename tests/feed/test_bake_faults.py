@@ -12,6 +12,7 @@ import sys
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -191,19 +192,14 @@ def files_of(folder: Path) -> list[str]:
     return sorted(contents(folder))
 
 
-def read_all(folder: Path) -> None:
+def read_all(folder: Path, read: Callable[[Baked, int], Any] = Baked.__getitem__) -> None:
     baked = Baked(folder)
     for k in range(len(baked)):
-        baked[k]
+        read(baked, k)
 
 
-def gather_all(folder: Path) -> None:
-    baked = Baked(folder)
-    for k in range(len(baked)):
-        baked.gather([k])
-
-
-READERS = [lambda folder: Baked(folder, verify="full"), read_all, gather_all]
+GATHER = partial(read_all, read=lambda baked, k: baked.gather([k]))
+READERS = [lambda folder: Baked(folder, verify="full"), read_all, GATHER]
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ import textwrap
 import time
 import warnings
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,24 +45,18 @@ class Breaks(Dataset[Any]):
         return torch.full((1000,), index)
 
 
-def kill_self() -> None:
-    os.kill(os.getpid(), signal.SIGKILL)
-
-
-def leave() -> None:
-    os._exit(7)
-
-
-def overrun() -> None:
-    os.kill(os.getpid(), signal.SIGSEGV)
-
-
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (kill_self, "was killed by SIGKILL while reading sample 9 (number 1 of batch 4)"),
-        (leave, "exited unexpectedly with code 7 while reading sample 9 (number 1 of batch 4)"),
-        (overrun, "was killed by SIGSEGV while reading sample 9"),
+        (
+            partial(signal.raise_signal, signal.SIGKILL),
+            "was killed by SIGKILL while reading sample 9 (number 1 of batch 4)",
+        ),
+        (
+            partial(os._exit, 7),
+            "exited unexpectedly with code 7 while reading sample 9 (number 1 of batch 4)",
+        ),
+        (partial(signal.raise_signal, signal.SIGSEGV), "was killed by SIGSEGV while reading sample 9"),
     ],
 )
 def test_a_worker_that_dies_is_an_error_that_names_sample_and_cause(act: Any, words: str) -> None:
@@ -166,12 +161,8 @@ def test_errors_in_init_and_in_what_collate_returns() -> None:
         list(Loader(Everything(), num_workers=1, collate_fn=unpicklable))
 
 
-def hang() -> None:
-    time.sleep(1000)
-
-
 def test_a_worker_that_hangs_is_named_in_time() -> None:
-    loader = Loader(Breaks(hang), batch_size=2, num_workers=2, timeout=0.5)
+    loader = Loader(Breaks(partial(time.sleep, 1000)), batch_size=2, num_workers=2, timeout=0.5)
     with pytest.raises(WorkerError, match=r"timed out after 0.5 seconds: worker 0 .*reading sample 9"):
         list(loader)
 
@@ -188,14 +179,13 @@ def test_too_few_descriptors_say_so() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def can_unshare() -> bool:
-    mount = "mount -t tmpfs -o size=1m none /dev/shm"
-    return not subprocess.run(
-        ["unshare", "-rm", "sh", "-c", mount], capture_output=True, check=False
-    ).returncode
+MOUNTS = ["unshare", "-rm", "sh", "-c", "mount -t tmpfs -o size=1m none /dev/shm"]
+CAN_MOUNT = subprocess.run(MOUNTS, capture_output=True, check=False)
 
 
-@pytest.mark.skipif(not can_unshare(), reason="no mount namespaces here")
+@pytest.mark.skipif(
+    bool(subprocess.run(MOUNTS, capture_output=True).returncode), reason="no mount namespaces here"
+)
 def test_batches_that_do_not_fit_dev_shm() -> None:
     body = """
         import os

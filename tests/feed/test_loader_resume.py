@@ -46,13 +46,6 @@ def feed(loader: Loader, found: list[Any], *, first: int = 0, stop: int = -1) ->
     return NUM_EPOCHS
 
 
-def through_a_file(state: dict[str, Any]) -> Any:
-    file = io.BytesIO()
-    torch.save(state, file)
-    file.seek(0)
-    return torch.load(file, weights_only=True)
-
-
 @st.composite
 def resumable(draw: Any) -> dict[str, Any]:
     chosen: dict[str, Any] = {"num_workers": draw(st.integers(0, 3))}
@@ -98,8 +91,10 @@ def test_resumed_anywhere_the_rest_is_the_same(
     del loader
     gc.collect()
     for again in range(2 if twice else 1):
-        loader = make(chosen)
-        loader.load_state_dict(through_a_file(state))
+        loader, file = make(chosen), io.BytesIO()
+        torch.save(state, file)
+        file.seek(0)
+        loader.load_state_dict(torch.load(file, weights_only=True))
         if again + 1 < (2 if twice else 1):
             state = loader.state_dict()  # loaded, not yet used
     seed_everything(99)
