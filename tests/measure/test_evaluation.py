@@ -63,9 +63,7 @@ def test_a_forward_in_each_step_of_one_optimizer_is_part_of_its_steps(critic, se
         asked = number % 3 == 1
         if asked:
             run.at("call", "ask").forward(10, module=2, grad=False, training=False)
-        run.at("forward").forward(3)
-        run.at("backward").backward(4)
-        run.at("update").update(1, optimizer=critic if asked else 1)
+        run.step(optimizer=critic if asked else 1)
     found = measure(run.process()).span_totals.get("evaluation", 0.0)
     assert found == pytest.approx(seconds, rel=0.1)
 
@@ -146,13 +144,7 @@ def test_an_evaluation_by_the_function_that_trains_is_told_by_its_own_call():
         run.at("training", "batch").iterate(2 * epoch + 1)
         for _ in range(10):
             run.at("training", "batch").fetch(2 * epoch + 1, 0.5)
-            for mark, happens in (
-                ("forward", run.forward),
-                ("backward", run.backward),
-                ("update", run.update),
-            ):
-                with run.at("training", mark):
-                    happens(2)
+            run.step(2, 2, 2, within=("training",))
         run.at("testing", "batch").iterate(2 * epoch + 2, loader=2)
         for _ in range(5):
             run.at("testing", "batch").fetch(2 * epoch + 2, 0.5)

@@ -108,9 +108,7 @@ def test_an_epoch_that_the_end_of_the_run_cut_short_is_no_epoch():
         run.at("fetch").iterate(epoch + 1, loader=1)
         for _ in range(steps):
             run.at("fetch").fetch(epoch + 1, 1)
-            run.forward(3)
-            run.backward(3)
-            run.update(1)
+            run.step(3, 3, 1)
     loader = measure(run.process()).train_loader()
     assert (loader.num_iterators, loader.batches_per_epoch) == (3, 20)
 
@@ -126,9 +124,7 @@ def test_batches_made_in_the_main_process_belong_to_the_loader_that_asked():
                 with run.span(row.FETCH, obj=iterator, value=4), run.span(row.MAKE, extra=4):
                     run.work(10 * loader)
             if iterator == 1:
-                run.forward(3)
-                run.backward(3)
-                run.update(1)
+                run.step(3, 3, 1)
             else:
                 run.evaluate(3)
     steps = measure(run.process())
@@ -159,9 +155,7 @@ def built_by_a_package(source: str, *notes: dict[str, object]) -> LoaderUse:
         run.iterate(1, len(notes))
         for _ in range(10):
             run.fetch(1, 1)
-            run.forward(1)
-            run.backward(1)
-            run.update(1)
+            run.train(1, 1, 1)
     driving = measure(run.process()).train_loader()
     assert driving is not None
     return driving
@@ -203,9 +197,7 @@ def unread_in(loop: str, **notes) -> tuple[str, ...]:
     run.at("fetch").iterate(1)
     for _ in range(5):
         run.at("fetch").fetch(1, 1)
-        run.forward(1)
-        run.backward(1)
-        run.update(1)
+        run.train(1, 1, 1)
     for kind, fields in notes.items():
         run.note(kind, **fields)
     assert run.notes["site"][0]["file"] == FILE

@@ -25,7 +25,9 @@ def roles(source: str, steps: int = 40) -> dict[int, str]:
     source = dedent(source).strip() + "\n"
     lines = source.splitlines()
     run = Script(source, sample_ms=1.37)
-    where = {name: _caller(lines, name) for name in _functions(lines)}
+    # The line that calls a function, outside its own definition.
+    calls = {name: [i for i, line in enumerate(lines, 1) if _calls(line, name)] for name in _functions(lines)}
+    where = {name: numbers[0] for name, numbers in calls.items() if numbers}
     if any(line.endswith("# D") for line in lines):
         first = next(i for i, line in enumerate(lines, 1) if line.endswith("# D"))
         with run.at(*_stack(lines, where, first)):
@@ -76,12 +78,6 @@ def _depth(line):
 def _calls(line, name):
     called = (".apply(", ".forward(") if name == "forward" else (f"{name}(",)
     return any(call in line for call in called) and not re.match(r" *(def|class) ", line)
-
-
-def _caller(lines, name):
-    """The line that calls a function, outside its own definition."""
-    calls = [i for i, line in enumerate(lines, 1) if _calls(line, name)]
-    return calls[0] if calls else None
 
 
 def _stack(lines, where, number):
@@ -390,9 +386,7 @@ def test_a_rollout_that_a_framework_collects_is_input_and_its_evaluation_is_none
                         run.forward(2, grad=False, training=False)
             for _ in range(5):
                 with run.library("stable_baselines3.ppo:PPO.learn", "stable_baselines3.ppo:PPO.train"):
-                    run.forward(2)
-                    run.backward(4)
-                    run.update(1)
+                    run.train(2, 4, 1)
     steps = measure(run.process())
     assert len(steps.evaluations) == 2
     assert steps.span_totals["evaluation"] == pytest.approx(0.2, abs=0.06)
@@ -439,9 +433,7 @@ def test_a_bar_makes_no_logging_of_the_statement_that_it_goes_around(operation, 
     run = Script("step(model)\nplay(games)\n")
     for _ in range(40):
         with run.at(1):
-            run.forward(2)
-            run.backward(2)
-            run.update(1)
+            run.train(2, 2, 1)
         with run.at(2):
             run.work(20)
             run.call(row.LOG, 1, obj=row.LOG_OPS.index(operation))

@@ -191,9 +191,7 @@ def test_slow_first_steps_are_warm_up():
     run.at("fetch").iterate(1)
     for step in range(100):
         run.fetch(1, 2)
-        run.forward(300 / (step + 1) if step < 4 else 3)
-        run.backward(4)
-        run.update(1)
+        run.step(300 / (step + 1) if step < 4 else 3)
     steady = measure(run.process()).steady
     assert steady.tolist() == [False] * 4 + [True] * 96
 

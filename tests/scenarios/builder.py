@@ -206,15 +206,20 @@ class Script:
     def update(self, ms: float, *, optimizer: int = 1) -> None:
         self.call(row.OPTIMIZER, ms, obj=optimizer)
 
-    def step(self, forward: float = 3, backward: float = 4, update: float = 1) -> None:
+    def step(
+        self, forward: float = 3, backward: float = 4, update: float = 1, *,
+        within: tuple[str, ...] = (), optimizer: int = 1,
+    ) -> None:  # fmt: skip
         """A training step at the lines marked ``forward``, ``backward`` and ``update``."""
-        for mark, happens, ms in (
-            ("forward", self.forward, forward),
-            ("backward", self.backward, backward),
-            ("update", self.update, update),
-        ):
-            with self.at(mark):
-                happens(ms)
+        self.at(*within, "forward").forward(forward)
+        self.at(*within, "backward").backward(backward)
+        self.at(*within, "update").update(update, optimizer=optimizer)
+
+    def train(self, forward: float, backward: float, update: float) -> None:
+        """A training step at the present lines."""
+        self.forward(forward)
+        self.backward(backward)
+        self.update(update)
 
     def process(self, **changes: Any) -> Process:
         """The process as a reader would give it."""

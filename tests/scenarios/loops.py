@@ -41,13 +41,6 @@ PLAIN = dedent("""
     """)
 
 
-def _train_step(run: Script, *, forward: float | None = 3, backward: float = 4, update: float = 1) -> None:
-    if forward is not None:
-        run.at("forward").forward(forward)
-    run.at("backward").backward(backward)
-    run.at("update").update(update)
-
-
 def plain(steps: int = 50, fetch_ms: float = 2.0) -> Scenario:
     """One loader, one epoch."""
     run = Script(PLAIN)
@@ -80,7 +73,10 @@ def epochs_with_evaluation(
         run.at("fetch").iterate(2 * epoch + 1, loader=1, ms=2)
         for _ in range(steps):
             run.at("fetch").fetch(2 * epoch + 1, 1)
-            _train_step(run, forward=3 if modules else None)
+            if modules:
+                run.at("forward").forward(3)
+            run.at("backward").backward(4)
+            run.at("update").update(1)
         run.at("fetch").fetch(2 * epoch + 1, 0.5, end=True)
         run.at("val").iterate(2 * epoch + 2, loader=2, ms=2)
         for _ in range(evaluations):
@@ -310,9 +306,7 @@ def metrics_after_evaluation(epochs: int = 3, steps: int = 20) -> Scenario:
         run.at("main", "fetch").iterate(2 * epoch + 1, loader=1)
         for _ in range(steps):
             run.at("main", "fetch").fetch(2 * epoch + 1, 1)
-            run.at("main", "forward").forward(3)
-            run.at("main", "backward").backward(4)
-            run.at("main", "update").update(1)
+            run.step(within=("main",))
         run.at("main", "fetch").fetch(2 * epoch + 1, 0.1, end=True)
         run.at("main", "call", "build").work(100)
         run.at("main", "call", "val").iterate(2 * epoch + 2, loader=2, ms=1)

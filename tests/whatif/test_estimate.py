@@ -111,9 +111,7 @@ def test_copies_that_the_device_waits_for_are_the_ceiling(idle_s: float | None, 
     for _ in range(10):
         run.fetch(1, 0.1)
         run.call(row.TRANSFER, 100.0, value=1000)
-        run.forward(0.1)
-        run.backward(0.1)
-        run.update(0.1)
+        run.train(0.1, 0.1, 0.1)
     device: Any = SimpleNamespace(idle_s_by_phase={"transfer": idle_s}) if idle_s is not None else None
     steps = replace(measure(run.process()), facts={"accelerator": "cuda"}, device=device)
     blocks = [block("baseline", i, 0.2) for i in range(3)] + [block("free-data", i, 0.1) for i in range(3)]
