@@ -108,6 +108,7 @@ print(torch.rand(2).tolist(), [p.tolist() for p in model.parameters()])
 """
 
 STREAM = "an iterable dataset: its workers decide what is read, and in which order"
+AGAIN = 'each worker would run train.py again, which has no `if __name__ == "__main__":`'
 
 
 def both(folder: Path, remedy: str, *args: str) -> tuple[Observed, str]:
@@ -122,28 +123,27 @@ def both(folder: Path, remedy: str, *args: str) -> tuple[Observed, str]:
     return done, str(notes[-1]["status"])
 
 
-@pytest.mark.parametrize(("remedy", "workers"), [("num-workers=2", "0"), ("no-workers", "2")])
-def test_a_stream_keeps_the_workers_that_cut_it(tmp_path: Path, remedy: str, workers: str) -> None:
-    _, status = both(tmp_path, remedy, "stream", workers)
-    assert status == STREAM
-
-
-def test_where_workers_stayed_the_order_is_the_same_without_them(tmp_path: Path) -> None:
-    """Torch draws a seed for each new iterator, and none where workers stay."""
-    _, status = both(tmp_path, "no-workers", "kept", "2")
-    assert status == "in effect"
+@pytest.mark.parametrize(
+    ("remedy", "args", "status"),
+    [
+        ("num-workers=2", "stream 0", STREAM),
+        ("no-workers", "stream 2", STREAM),
+        ("no-workers", "kept 2", "in effect"),  # torch draws a seed for each iterator, none where they stay
+        ("num-workers=2", "mined 0 forkserver", f"left as it was: {AGAIN}"),
+        ("cache-samples ring-loader", "opened 1", "in effect"),  # set up with the script's dataset
+        ("cache-samples persistent-workers", "opened 1", "in effect"),
+    ],
+)
+def test_samples_and_their_order_stay_whoever_reads_them(
+    tmp_path: Path, remedy: str, args: str, status: str
+) -> None:
+    assert both(tmp_path, remedy, *args.split())[1] == status
 
 
 def test_a_dataset_that_cannot_live_in_a_worker_stays_where_it_is(tmp_path: Path) -> None:
     done, status = both(tmp_path, "num-workers=2", "bound", "0")
     assert status.endswith("cannot make its batches: RuntimeError: the handle belongs to another process")
     assert not any(note["workers"] for note in done.notes["iterator"])
-
-
-def test_a_script_that_workers_would_run_again_gets_none(tmp_path: Path) -> None:
-    _, status = both(tmp_path, "num-workers=2", "mined", "0", "forkserver")
-    why = 'each worker would run train.py again, which has no `if __name__ == "__main__":`'
-    assert status == f"left as it was: {why}"
 
 
 def test_samples_that_depend_on_those_before_them_are_made_where_they_were(tmp_path: Path) -> None:
@@ -231,13 +231,6 @@ def test_kept_workers_see_whatever_the_script_changed_in_the_dataset(tmp_path: P
     workers = [json.dumps(note["workers"]) for note in done.notes["iterator"]]
     assert len(set(workers[:4])) == 4
     assert workers[3] == workers[4]  # nothing changed
-
-
-@pytest.mark.parametrize(
-    "remedies", [f"cache-samples {other}" for other in ("ring-loader", "persistent-workers")]
-)
-def test_behind_a_cache_workers_are_set_up_with_the_scripts_dataset(tmp_path: Path, remedies: str) -> None:
-    assert both(tmp_path, remedies, "opened", "1")[1] == "in effect"
 
 
 LOOKED_AT = """
