@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 from tests.monitor.lives import eventually, long, training
-from tests.report.chromium import Chromium, find
+from tests.report.chromium import Chromium, in_chromium
 from tests.running import SRC
 
 from hotloop.cli.main import main
@@ -50,8 +50,7 @@ def served(source: Iterator[dict[str, Any]]) -> Iterator[Server]:
         server.shutdown()
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(find() is None, reason="no Chromium here")
+@in_chromium
 def test_a_page_follows_a_training_to_its_end(tmp_path: Path) -> None:
     with ExitStack() as stack:
         run = stack.enter_context(training(tmp_path, HOSTILE, HOSTILE))
@@ -92,8 +91,7 @@ def test_a_page_follows_a_training_to_its_end(tmp_path: Path) -> None:
         assert browser.run("document.title") == f"finished: {HOSTILE} · hotloop"
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(find() is None, reason="no Chromium here")
+@in_chromium
 def test_every_text_of_a_state_stays_text(state: dict[str, Any]) -> None:
     def hostile(value: Any, key: str = "") -> Any:
         if isinstance(value, dict):

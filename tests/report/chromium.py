@@ -11,11 +11,18 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 
 def find() -> str | None:
     """The browser's executable, or None."""
     names = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
     return next((path for path in map(shutil.which, names) if path), None)
+
+
+def in_chromium(test: Any) -> Any:
+    """A test in a browser, left out where there is none."""
+    return pytest.mark.browser(pytest.mark.skipif(find() is None, reason="no Chromium here")(test))
 
 
 class Chromium:

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from chromium import Chromium, find
+from chromium import Chromium, in_chromium
 from report_samples import STEP, findings, recording, steps
 
 from hotloop.compare.comparison import Group, compare
@@ -48,8 +48,7 @@ def test_it_says_how_fast_what_moved_and_which_findings_are_gone_and_new(page: P
         assert re.search(rf"{name} [^/]* {before} {after}", words), name
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(find() is None, reason="no Chromium here")
+@in_chromium
 @pytest.mark.parametrize(("width", "mobile"), [(1400, False), (400, True)])
 def test_bars_have_one_scale_and_the_page_its_width(page: Path, width: int, mobile: bool) -> None:
     with Chromium() as browser:

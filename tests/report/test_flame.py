@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from chromium import Chromium, find
+from chromium import Chromium, in_chromium
 from report_samples import full
 
 from hotloop.measure.steps import StackCost
@@ -56,8 +56,7 @@ def test_deep_recursion_is_cut() -> None:
     assert "children" in of(tree, "other", "f", "f")
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(find() is None, reason="no Chromium here")
+@in_chromium
 def test_boxes_are_drawn_zoomed_and_found(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(html.render({**full(), "flame": flame.tree(STACKS)}), encoding="utf-8")

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from chromium import Chromium, find
+from chromium import Chromium, in_chromium
 from report_samples import full, steps
 
 from hotloop.phases import COLUMN, PHASES
@@ -80,8 +80,7 @@ def test_a_step_without_rows_is_not_shown() -> None:
     assert waterfall(None, measured()) == [] and waterfall(process(), None) == []
 
 
-@pytest.mark.browser
-@pytest.mark.skipif(find() is None, reason="no Chromium here")
+@in_chromium
 def test_both_are_drawn_and_a_step_is_zoomed_by_mouse_and_keys(tmp_path: Path) -> None:
     page = tmp_path / "report.html"
     page.write_text(html.render({**full(), "waterfall": waterfall(process(), measured())}), encoding="utf-8")

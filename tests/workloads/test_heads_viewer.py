@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.report.chromium import Chromium, find
+from tests.report.chromium import Chromium, in_chromium
 from tests.workloads.scripts import Modules
 
 pytest.importorskip("torch")
@@ -32,7 +32,6 @@ MODULES = (
     "remote_viewer", "local_viewer",
 )  # fmt: skip
 ASKED = {"width": 6, "height": 4, "timestep": 0, "do_training": True}
-browser_only = pytest.mark.skipif(find() is None, reason="no Chromium here")
 
 
 @pytest.fixture(params=["NetworkGui", "ThrottledGui"])
@@ -340,8 +339,7 @@ WHILE_HALTED = """
 """
 
 
-@pytest.mark.browser
-@browser_only
+@in_chromium
 def test_the_page_shows_the_training_and_pauses_it(browser: Chromium, port: int) -> None:
     viewer = str(FOLDER / "remote_viewer.py")
     with program(
@@ -402,8 +400,7 @@ def trained(modules: Modules, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@pytest.mark.browser
-@browser_only
+@in_chromium
 def test_a_turn_around_a_trained_head(browser: Chromium, trained: Path, tmp_path: Path) -> None:
     out = tmp_path / "turn"
     size = ("--width", "48", "--height", "64", "--num_frames", "6")
