@@ -76,9 +76,12 @@ def losses(rows: list[dict[str, float]]) -> list[float]:
     return [row["loss"] for row in rows]
 
 
-def train(modules: Modules, folder: Path, out: Path, *flags: str) -> list[dict[str, float]]:
+def train(
+    modules: Modules, folder: Path, out: Path, *flags: str, into: str = "--out"
+) -> list[dict[str, float]]:
+    """The step log of a small training, if one was written."""
     log = out / "steps.jsonl"
     out.mkdir(exist_ok=True)
-    command = ["--scale", "tiny", "--data", str(folder), "--out", str(out), "--step_log", str(log), *flags]
+    command = ["--scale", "tiny", "--data", str(folder), into, str(out), "--step_log", str(log), *flags]
     modules["train"].main(command)
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []

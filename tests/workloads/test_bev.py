@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 
 import pytest
+from tests.workloads import scripts
 from tests.workloads.scripts import Modules, finished, losses, on_two_ranks
 
 pytest.importorskip("torch")
@@ -53,11 +54,8 @@ def with_few(folder: Path, room: Path, mode: str, num: int) -> Path:
 def train(
     modules: Modules, folder: Path, out: Path, variant: str, *options: str, more: tuple[str, ...] = ()
 ) -> list[dict[str, float]]:
-    log = out / "steps.jsonl"
-    out.mkdir(exist_ok=True)
-    command = ["--variant", variant, "--scale", "tiny", "--data", str(folder), "--work-dir", str(out)]
-    modules["train"].main([*command, "--step_log", str(log), *more, "--options", *SAME, *options])
-    return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+    flags = ("--variant", variant, *more, "--options", *SAME, *options)
+    return scripts.train(modules, folder, out, *flags, into="--work-dir")
 
 
 def test_files_are_what_the_format_says(modules: Modules, folder: Path) -> None:

@@ -125,20 +125,15 @@ def test_cured_is_the_guide_within_rounding(modules: Modules, folder: Path, tmp_
 
 
 def test_resuming_is_the_run_that_was_not_stopped(modules: Modules, folder: Path, tmp_path: Path) -> None:
-    flags = ("--variant", "guide", "--config", str(without_workers(tmp_path)))
+    path = tmp_path / "inline.yaml"
+    tiny = (FOLDER / "configs" / "tiny.yaml").read_text()
+    path.write_text(tiny.replace("num_workers: 1", "num_workers: 0"))
+    flags = ("--variant", "guide", "--config", str(path))
     through = train(modules, folder, tmp_path / "through", *flags, "--epochs", "3")
     stopped = tmp_path / "stopped"
     train(modules, folder, stopped, *flags, "--epochs", "1")
     rest = train(modules, folder, stopped, *flags, "--epochs", "3", "--resume", str(stopped / "last.pt"))
     assert losses(rest) == losses(through)[4:]
-
-
-def without_workers(tmp_path: Path) -> Path:
-    path = tmp_path / "inline.yaml"
-    path.write_text(
-        (FOLDER / "configs" / "tiny.yaml").read_text().replace("num_workers: 1", "num_workers: 0")
-    )
-    return path
 
 
 def test_configured_workers_reach_the_loader_of_guide_alone(modules: Modules, folder: Path) -> None:
@@ -255,12 +250,6 @@ def test_a_spoilt_file_stops_training_before_it_begins(
     assert str(raised.value).startswith("error: ")
 
 
-def put(path: Path, value: float) -> None:
-    array = np.load(path)
-    array[3, ..., 5] = value
-    np.save(path, array)
-
-
 @pytest.mark.nightly
 @pytest.mark.parametrize("variant", ["as_found", "cured"])
 @pytest.mark.parametrize(
@@ -271,7 +260,9 @@ def test_an_array_that_is_not_finite_is_named_and_not_trained_on(
 ) -> None:
     folder = own / "images" if kind == "images" else own / "labels"
     path = folder / "train" / ("train_0001.npy" if kind == "images" else f"train_0001_{kind}.npy")
-    put(path, value)
+    array = np.load(path)
+    array[3, ..., 5] = value
+    np.save(path, array)
     if variant == "cured" and kind in ("offsets", "weights"):  # these it does not read
         assert np.isfinite(losses(train(modules, own, tmp_path / "out", "--variant", variant))).all()
         return

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.workloads import scripts
 from tests.workloads.scripts import Modules, losses
 
 pytest.importorskip("torch")
@@ -48,12 +49,8 @@ def train(
     *options: str,
     more: tuple[str, ...] = ("--epochs", "1"),
 ) -> list[dict[str, float]]:
-    log = out / "steps.jsonl"
-    out.mkdir(exist_ok=True)
-    command = ["--variant", variant, "--scale", "tiny", "--data", str(folder), "--out", str(out)]
     words = [word for option in (*SAME, *options) for word in ("--options", option)]
-    modules["train"].main([*command, "--step_log", str(log), *more, *words])
-    return [json.loads(line) for line in log.read_text().splitlines()]
+    return scripts.train(modules, folder, out, "--variant", variant, *more, *words)
 
 
 # -- data ---------------------------------------------------------------------------------------------------
