@@ -170,7 +170,10 @@ def run_command(
         done = subprocess.run(
             command, cwd=folder, env=surroundings, capture_output=True, text=True, timeout=timeout
         )
-    processes = read_raw(raw)
+    processes = {
+        stem: (read_rows(raw / f"{stem}.rows"), read_notes(raw / f"{stem}.notes"))
+        for stem in sorted({path.stem for path in raw.iterdir()})
+    }
     rows, notes = max(processes.values(), key=lambda p: len(p[0]), default=([], {}))
     return Observed(
         returncode=done.returncode,
@@ -180,12 +183,6 @@ def run_command(
         notes=notes,
         processes=processes,
     )
-
-
-def read_raw(raw: Path) -> dict[str, tuple[list[Row], dict[str, list[dict[str, Any]]]]]:
-    """Every process that left files in a raw folder, by the stem of its files."""
-    stems = sorted({path.stem for path in raw.iterdir()})
-    return {stem: (read_rows(raw / f"{stem}.rows"), read_notes(raw / f"{stem}.notes")) for stem in stems}
 
 
 def read_rows(path: Path) -> list[Row]:

@@ -19,17 +19,6 @@ def setting(name: str, configured: Any, in_effect: Any, where: str = "configs/a.
     return Setting(name=name, configured=configured, in_effect=in_effect, where=where, differs=True)
 
 
-def note(meaning: str, value: Any, source: str = "yaml", given: bool = False) -> dict[str, Any]:
-    return {
-        "note": "config",
-        "source": source,
-        "key": meaning,
-        "meaning": meaning,
-        "value": value,
-        "given": given,
-    }
-
-
 def waiting(
     workers: int, *, busy: float = 0.98, wait: float = 0.05, on_cpu: float = 1.0, **fields: Any
 ) -> Steps:
@@ -51,17 +40,11 @@ def test_an_ignored_number_of_workers_costs_what_the_missing_ones_would_save() -
     assert "train.py:30" in item.message
 
 
-def test_workers_without_a_core_save_nothing() -> None:
-    item = found(waiting(2, settings=(setting("num_workers", 24, 2),)), cores=2)["config/ignored-value"]
-    assert item.cost_s_per_step == 0
-    assert item.severity == "info"
-
-
-def test_idle_workers_are_not_what_is_missing() -> None:
-    item = found(waiting(2, busy=0.1, settings=(setting("num_workers", 24, 2),)), cores=32)[
-        "config/ignored-value"
-    ]
-    assert item.cost_s_per_step == 0
+@pytest.mark.parametrize(("busy", "cores"), [(0.98, 2), (0.1, 32)])
+def test_workers_without_a_core_or_work_save_nothing(busy: float, cores: int) -> None:
+    measured = waiting(2, busy=busy, settings=(setting("num_workers", 24, 2),))
+    item = found(measured, cores=cores)["config/ignored-value"]
+    assert (item.cost_s_per_step, item.severity) == (0, "info")
 
 
 def test_a_run_that_does_not_wait_hears_it_as_information() -> None:

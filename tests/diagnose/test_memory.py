@@ -285,12 +285,6 @@ def test_a_run_without_samples_says_nothing() -> None:
 # page faults
 
 
-def faulting(per_step: float, *, grows: float = 0.0) -> dict[str, Any]:
-    """A process of ``long_run`` (a step a second) that is handed out so many pages in each step."""
-    sampled = process(GIB + grows * 4096 * RISE)
-    return {"process_system": {100: {**sampled, "minor_faults": per_step * sampled["t_s"]}}}
-
-
 @pytest.mark.parametrize(
     ("per_step", "grows", "env", "told"),
     [
@@ -304,7 +298,9 @@ def faulting(per_step: float, *, grows: float = 0.0) -> dict[str, Any]:
 def test_pages_asked_for_in_each_step_are_for_a_launch_to_price(
     per_step: float, grows: float, env: dict[str, str], told: bool
 ) -> None:
-    items = found(long_run(facts={"env": env}), **faulting(per_step, grows=grows))
+    sampled = process(GIB + grows * 4096 * RISE)
+    sampled = {**sampled, "minor_faults": per_step * sampled["t_s"]}  # a step a second
+    items = found(long_run(facts={"env": env}), process_system={100: sampled})
     assert ("memory/page-faults" in items) is told
     if told:
         item = items["memory/page-faults"]

@@ -38,10 +38,6 @@ def sentences(text: str) -> list[str]:
     return [" ".join(piece.split()) for piece in pieces if piece.strip()]
 
 
-def too_long(text: str) -> list[str]:
-    return [one for one in sentences(text) if len(re.sub(r"`[^`]*`", "code", one).split()) > WORDS]
-
-
 def faults(path: Path) -> list[str]:
     text = path.read_text()
     code = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
@@ -55,7 +51,8 @@ def faults(path: Path) -> list[str]:
         for word, other in AVOID.items()
         if re.search(rf"\b{word}\b", prose(text))
     ]
-    return [*(f"wide: {line}" for line in wide), *(f"long: {one}" for one in too_long(text)), *words]
+    long = [one for one in sentences(text) if len(re.sub(r"`[^`]*`", "code", one).split()) > WORDS]
+    return [*(f"wide: {line}" for line in wide), *(f"long: {one}" for one in long), *words]
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))

@@ -95,9 +95,8 @@ def patch_of(folder: Path, facts: dict[str, Any]) -> Patch:
 
 def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
     notes = _Notes(folder)
-    for number, loader in enumerate(
-        facts.get("loaders") or [facts.get("loader")] if _has_loader(facts) else [], 1
-    ):
+    single = [facts["loader"]] if "loader" in facts else []
+    for number, loader in enumerate(facts.get("loaders") or single, 1):
         settings = {"class": "torch.utils.data.dataloader.DataLoader", "num_workers": 0, **loader["settings"]}
         if "at" in settings.get("dataset", {}):
             at = settings["dataset"]["at"]
@@ -121,7 +120,7 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
     rows = [
         (
             KINDS[kind],
-            facts.get("flags", 0) | _flags(kind),
+            facts.get("flags", 0) | FLAGS.get(kind, 0),
             notes.site(frames),
             2 if kind == "fetched_late" else 1,
         )
@@ -161,14 +160,8 @@ def scene_of(folder: Path, facts: dict[str, Any]) -> Scene:
     )
 
 
-def _has_loader(facts: dict[str, Any]) -> bool:
-    return "loader" in facts or "loaders" in facts
-
-
-def _flags(kind: str) -> int:
-    flags = {"forward": row.FORWARD_GRAD | row.FORWARD_PARAMS, "scored": row.FORWARD_PARAMS}
-    flags |= {"read": row.SYNC_FLOAT, "read_whole": row.SYNC_WHOLE, "fetched_late": row.TRANSFER_NON_BLOCKING}
-    return flags.get(kind, 0)
+FLAGS = {"forward": row.FORWARD_GRAD | row.FORWARD_PARAMS, "scored": row.FORWARD_PARAMS}
+FLAGS |= {"read": row.SYNC_FLOAT, "read_whole": row.SYNC_WHOLE, "fetched_late": row.TRANSFER_NON_BLOCKING}
 
 
 class _Notes:
@@ -265,14 +258,11 @@ def after_run(facts: dict[str, Any], patch: Patch) -> dict[str, Any]:
     if asked & {"foreach-loop", "foreach-lerp"} and patch.files:
         again["where"] = {}
     if any(one.value == "hotloop.feed.loader.Loader" for one in patch.expected):
-        name = "hotloop.feed.Loader(" if "hotloop.feed.Loader(" in _text(patch) else "Loader("
+        written = any(b"hotloop.feed.Loader(" in new for _, new in patch.files.values())
+        name = "hotloop.feed.Loader(" if written else "Loader("
         again["loader"]["frames"] = [f"train.py: {name}"]
     if patch.files and asked & {"less-frequent-evaluation", "less-frequent-checkpoint"}:
         again["where"] = {}
     for flag, entry in again.get("torch", {}).get("set_by", {}).items():
         entry[0] = flag == "cudnn_benchmark"
     return again
-
-
-def _text(patch: Patch) -> str:
-    return "".join(new.decode() for _, new in patch.files.values())

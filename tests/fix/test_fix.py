@@ -78,7 +78,9 @@ def words_of(done: subprocess.CompletedProcess[str]) -> str:
     return " ".join(done.stderr.split())
 
 
-def observed(project: Path, run: Path, *arguments: str) -> dict[str, object]:
+def observed(project: Path, run: Path, *arguments: str, script: str = "") -> dict[str, object]:
+    if script:
+        (project / "train.py").write_text(script)
     succeeded(hotloop("run", "--out", run, "--", sys.executable, "train.py", *arguments, folder=project))
     report: dict[str, object] = json.loads((run / "report.json").read_text())
     return report
@@ -360,8 +362,7 @@ for epoch in range(8):
 
 
 def test_what_could_not_be_written_is_not_offered(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(EVALUATED)
-    observed(tmp_path, tmp_path / "run")
+    observed(tmp_path, tmp_path / "run", script=EVALUATED)
     done = hotloop("fix", tmp_path / "run", folder=tmp_path)
     words = words_of(done)
     assert "less-frequent-evaluation: not written. train.py" in words, done.stderr
@@ -394,8 +395,7 @@ for epoch in range(80):
 
 
 def test_workers_that_short_epochs_start_anew_are_not_written(tmp_path: Path) -> None:
-    (tmp_path / "train.py").write_text(SHORT)
-    observed(tmp_path, tmp_path / "run")
+    observed(tmp_path, tmp_path / "run", script=SHORT)
     done = hotloop("fix", "--json", tmp_path / "run", folder=tmp_path)
     found = json.loads(done.stdout)
     assert found["patch"] == "" and any("num-workers" in one for one in found["not_asked_for"]), done.stderr
@@ -433,8 +433,7 @@ def test_a_copy_that_fails_in_its_first_backward_is_not_said_to_run(
 ) -> None:
     if cached:  # a folder of its own for what torch compiles: torch sets it as well, for its children
         monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path.parent / f"{tmp_path.name}-inductor"))
-    (tmp_path / "train.py").write_text(FAILS_PATCHED)
-    observed(tmp_path, tmp_path / "run")
+    observed(tmp_path, tmp_path / "run", script=FAILS_PATCHED)
     done = hotloop("fix", "--apply", "fused-optimizer", tmp_path / "run", folder=tmp_path)
     words = words_of(done)
     assert "checked" not in words
@@ -468,8 +467,7 @@ for step in range(48):
 
 @pytest.mark.parametrize("other", ["", pytest.param("1", marks=pytest.mark.nightly)])
 def test_rewritten_code_is_trained_beside_what_it_was(tmp_path: Path, other: str) -> None:
-    (tmp_path / "train.py").write_text(REWRITTEN)
-    observed(tmp_path, tmp_path / "run")
+    observed(tmp_path, tmp_path / "run", script=REWRITTEN)
     words = ["--apply", "fused-attention", "--write", tmp_path / "run"]
     done = hotloop("fix", *words, folder=tmp_path, env={"OTHER": other})
     text = (tmp_path / "train.py").read_text()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,15 +49,18 @@ def _files(folder: Path) -> dict[str, bytes]:
     return {str(p.relative_to(folder)): p.read_bytes() for p in sorted(folder.rglob("*")) if p.is_file()}
 
 
+def found(id: str, remedy: str, severity: Severity, **data: Any) -> Finding:
+    return Finding(
+        id=id, message="", advice="", evidence=(), severity=severity, remedies=(remedy,), data=data
+    )
+
+
 @pytest.mark.parametrize("severity", ["info", "medium"])
 def test_what_is_only_information_never_alters_results(tmp_path: Path, severity: Severity) -> None:
     """Threads that other programs hold up are no reason to write a number of threads into the source."""
     findings = [
-        Finding(id=id, message="", advice="", evidence=(), severity=severity, remedies=(remedy,), data=data)
-        for id, remedy, data in (
-            ("host/thread-oversubscription", "threads", {"suggested": 1}),
-            ("input/slow-sample", "num-workers", {"suggested": 2}),
-        )
+        found("host/thread-oversubscription", "threads", severity, suggested=1),
+        found("input/slow-sample", "num-workers", severity, suggested=2),
     ]
     (tmp_path / "train.py").write_text("")
     taken, waiting = from_findings(findings, "numeric", scene_of(tmp_path, {}))
@@ -70,10 +74,7 @@ def test_what_is_only_information_and_cannot_be_written_is_not_told(
     tmp_path: Path, severity: Severity, told: list[str]
 ) -> None:
     (tmp_path / "train.py").write_text("")
-    finding = Finding(
-        id="input/slow-collate", message="", advice="", evidence=(), severity=severity,
-        remedies=("batched-collate",), data={},
-    )  # fmt: skip
+    finding = found("input/slow-collate", "batched-collate", severity)
     taken, waiting = from_findings([finding], "exact", scene_of(tmp_path, {}))
     assert [one.remedy.id for one in (*taken, *waiting)] == told
 
@@ -83,10 +84,7 @@ def test_whether_samples_have_numbers_is_asked_of_the_loader_that_the_finding_sp
     tmp_path: Path, fed: int, indexed: list[str]
 ) -> None:
     (tmp_path / "train.py").write_text("a = DataLoader(stream)\nb = DataLoader(pictures)\n")
-    finding = Finding(
-        id="input/repeated-work", message="", advice="", evidence=(), severity="high",
-        remedies=("cache-samples",), data={},
-    )  # fmt: skip
+    finding = found("input/repeated-work", "cache-samples", "high")
     loaders = [
         {"frames": ["train.py: DataLoader(stream"], "settings": {"iterable": True}},
         {"frames": ["train.py: DataLoader(pictures"], "settings": {}},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -180,24 +181,29 @@ def test_steps_that_take_longer_and_longer_are_a_fall(tmp_path: Path) -> None:
     assert "trend/throughput-decay" in [finding.id for finding in analyzed(tmp_path, lines).findings]
 
 
-def test_seconds_between_two_prints_are_shared_by_their_steps(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("every_s", "steps", "printed", "rate"),
+    [
+        (
+            12.0,
+            100,
+            lambda i: f"time 12.{i % 5}s",
+            100 / 12,
+        ),  # seconds between two prints, of all their steps
+        (2.5, 10, lambda i: f"time {250 + i % 5}.1 data {20 + i % 3}.5", 4.0),  # milliseconds, without a unit
+    ],
+)
+def test_what_a_printed_time_is_of_is_told_by_the_clock(
+    tmp_path: Path, every_s: float, steps: int, printed: Any, rate: float
+) -> None:
+    clock = [divmod(int(i * every_s), 60) for i in range(200)]
     lines = [
-        f"2024-01-01 00:{i * 12 // 60:02d}:{i * 12 % 60:02d} step {i * 100} loss 2.1 time 12.{i % 5}s\n"
+        f"2024-01-01 00:{clock[i][0]:02d}:{clock[i][1]:02d} step {i * steps} loss 2.1 {printed(i)}\n"
         for i in range(1, 200)
     ]
     done = analyzed(tmp_path, lines)
     assert done.findings == ()
-    assert done.parts[0].throughput[0].rate == pytest.approx(100 / 12, rel=0.05)
-
-
-def test_milliseconds_without_a_unit_are_told_by_the_clock(tmp_path: Path) -> None:
-    lines = [
-        f"2024-01-01 00:{i * 5 // 2 // 60:02d}:{i * 5 // 2 % 60:02d} step {i * 10} loss 2.1 "
-        f"time {250 + i % 5}.1 data {20 + i % 3}.5\n"
-        for i in range(1, 200)
-    ]
-    part = analyzed(tmp_path, lines).parts[0]
-    assert part.throughput[0].rate == pytest.approx(4.0, rel=0.05)
+    assert done.parts[0].throughput[0].rate == pytest.approx(rate, rel=0.05)
 
 
 def test_a_resumed_run_has_the_steps_it_says(tmp_path: Path) -> None:

@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 from tests.logs.kineto import A100, NCCL, V100, Machine
 
-from hotloop.findings import Finding
 from hotloop.logs.analyze import analyze as analyze_all
 from hotloop.logs.log import Part
 from hotloop.logs.trace import analyze
@@ -110,13 +109,10 @@ def test_each_cause_is_found_and_no_other(tmp_path: Path, name: str) -> None:
     loop, expected = CASES[name]
     found = part(loop, tmp_path)
     assert tuple(one.id for one in found.findings) == expected
-    for one in found.findings:
-        assert priced(one, found)
-
-
-def priced(one: Finding, found: Part) -> bool:
     step_s = next(section for section in found.sections if section.title == "Steps").data["median_s"]
-    return one.severity != "info" and one.share == pytest.approx(one.cost_s_per_step / step_s, rel=0.2)
+    for one in found.findings:
+        assert one.severity != "info"
+        assert one.share == pytest.approx(one.cost_s_per_step / step_s, rel=0.2)
 
 
 def test_tf32_is_not_asked_of_a_device_without_it(tmp_path: Path) -> None:

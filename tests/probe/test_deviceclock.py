@@ -81,17 +81,14 @@ def sync_and_log(simulation: Simulation, phase: Callable[..., None]) -> None:
     phase(LOG, 0.004)
 
 
-def true_idle(simulation: Simulation, found: list[Boundary]) -> float:
-    first, last = found[0][0], found[-1][0]
-    return sum(max(0, min(end, last) - max(start, first)) for start, end in simulation.idle) / 1e9
-
-
 @pytest.mark.parametrize("drift", [0.0, 20e-6, -20e-6])
 def test_idle_is_charged_to_the_slow_fetch(drift: float) -> None:
     simulation, found = run(data_bound, 300, drift=drift)
     idle = idle_by_kind(found)
     assert idle[FETCH] / sum(idle.values()) > 0.9
-    assert sum(idle.values()) == pytest.approx(true_idle(simulation, found), rel=0.1)
+    first, last = found[0][0], found[-1][0]
+    truth = sum(max(0, min(end, last) - max(start, first)) for start, end in simulation.idle) / 1e9
+    assert sum(idle.values()) == pytest.approx(truth, rel=0.1)
 
 
 @pytest.mark.parametrize("drift", [0.0, 20e-6, -20e-6])

@@ -27,8 +27,6 @@ class Map(Dataset):
     def __getitem__(self, i):
         if i == 5:
             time.sleep(0.02)
-        info = get_worker_info()
-        seed = info.seed - info.id if info else 0
         noise = torch.rand(3)
         x = torch.full((4,), float(i))
         return {"x": x, "noise": noise, "np": numpy.random.rand(2), "r": random.random()}

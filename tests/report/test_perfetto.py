@@ -18,17 +18,12 @@ from hotloop.record.rows import BACKWARD, FORWARD, LONG, SAMPLE
 from hotloop.report import perfetto
 
 
-def slices(events: list[dict[str, Any]]) -> dict[tuple[int, int], list[tuple[float, float, str]]]:
-    found = defaultdict(list)
-    for event in events:
-        if event["ph"] == "X":
-            found[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"], event["name"]))
-    return found
-
-
 def assert_nested(events: list[dict[str, Any]]) -> None:
     """On one track a slice lies inside the one around it, or after it."""
-    for track in slices(events).values():
+    tracks = defaultdict(list)
+    for event in (one for one in events if one["ph"] == "X"):
+        tracks[event["pid"], event["tid"]].append((event["ts"], event["ts"] + event["dur"], event["name"]))
+    for track in tracks.values():
         stack: list[float] = []
         for start, end, name in sorted(track, key=lambda item: (item[0], -item[1])):
             while stack and stack[-1] <= start + 5e-4:
