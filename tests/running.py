@@ -86,7 +86,6 @@ def run_observed(
     env: Mapping[str, str] | None = None,
     observed: bool = True,
     python: Iterable[str] = (),
-    timeout: float = 120,
     warm: bool = True,
 ) -> Observed:
     """Write ``script`` to ``folder/train.py``, run it there and read its raw files (none if not observed)."""
@@ -97,7 +96,6 @@ def run_observed(
         folder=folder,
         env=env,
         observed=observed,
-        timeout=timeout,
         warm=warm,
     )
 

@@ -89,18 +89,18 @@ def run(
 
 
 def both(
-    folder: Path, files: Mapping[str, str], to: Mapping[str, str], *words: str, cwd: Path | None = None
+    folder: Path, files: Mapping[str, str], to: Mapping[str, str], *words: str
 ) -> tuple[subprocess.CompletedProcess[str], subprocess.CompletedProcess[str]]:
     """The command with the patch written, and with it in force; nothing in the folder changes then."""
     one = patch(folder, files, to)
     for name, text in to.items():
         (folder / name).write_text(text)
-    written = run(folder, *words, cwd=cwd)
+    written = run(folder, *words)
     for name, text in files.items():
         (folder / name).write_text(text)
     put = one.put(folder / "run")
     before = contents(folder)
-    in_force = run(folder, *words, cwd=cwd, env={**put, "PYTHONDONTWRITEBYTECODE": "1"})
+    in_force = run(folder, *words, env={**put, "PYTHONDONTWRITEBYTECODE": "1"})
     assert contents(folder) == before
     return written, in_force
 

@@ -19,13 +19,10 @@ def setting(name: str, configured: Any, in_effect: Any, where: str = "configs/a.
     return Setting(name=name, configured=configured, in_effect=in_effect, where=where, differs=True)
 
 
-def waiting(
-    workers: int, *, busy: float = 0.98, wait: float = 0.05, on_cpu: float = 1.0, **fields: Any
-) -> Steps:
+def waiting(workers: int, *, busy: float = 0.98, **fields: Any) -> Steps:
     """A run that waits as long for data as it computes; its workers make batches this share of the time."""
-    make = busy * workers * (wait + 0.05)
-    use = loader(workers=workers, wait_s=wait, make_s=make, busy_ratio=busy, make_on_cpu_ratio=on_cpu)
-    return steps({**MODEL, "data_wait": wait}, loaders=(use,), **fields)
+    use = loader(workers=workers, wait_s=0.05, make_s=busy * workers * 0.1, busy_ratio=busy)
+    return steps({**MODEL, "data_wait": 0.05}, loaders=(use,), **fields)
 
 
 # ignored-value

@@ -331,14 +331,9 @@ def test_rows_that_are_made_tensors_where_the_time_goes_are_converted_at_once(te
 # sync-in-step
 
 
-def sync(number: int, seconds: float, count: int = 100, **fields: Any) -> SiteCost:
-    return SiteCost(
-        place=Place(file=TRAIN, line=number, function="main"),
-        operation="item",
-        count=count,
-        seconds=seconds,
-        **fields,
-    )
+def sync(number: int, seconds: float, **fields: Any) -> SiteCost:
+    place = Place(file=TRAIN, line=number, function="main")
+    return SiteCost(place=place, operation="item", count=100, seconds=seconds, **fields)
 
 
 def device(busy: float, **idle: float) -> DeviceUse:

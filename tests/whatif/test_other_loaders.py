@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import sys
 import weakref
 from pathlib import Path
@@ -12,11 +11,10 @@ from typing import Any
 import pytest
 import torch
 from tests import running
-from tests.whatif.test_several_loaders import total
+from tests.whatif.test_several_loaders import asked, total
 from torch.utils.data import DataLoader, TensorDataset
 
 from hotloop.hooks.registry import Hooks
-from hotloop.record.read import open_recording
 from hotloop.whatif.live.feeder import Feeder
 
 pytestmark = [pytest.mark.alone, pytest.mark.nightly]  # what it measures is time
@@ -66,14 +64,9 @@ sys.stderr.write(f"total {total!r}\\n")
 
 
 def what_if(folder: Path, *words: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
-    """The rows by intervention, the blocks, and what the script said at its end ("" where it was ended)."""
-    asked = ("-m", "hotloop", "what-if", "--out", "r", "--json", *words)
-    done = running.python(*asked, folder=folder, script=SCRIPT)
-    assert done.stdout, done.stderr
-    (process,) = open_recording(folder / "r").ranks
-    assert not process.notes.get("disabled")
-    rows = {row["intervention"]: row for row in json.loads(done.stdout)["rows"]}
-    return rows, process.notes["block"], total(done.stderr)
+    """The rows by intervention, the blocks, and what the script said."""
+    found, blocks, said = asked(folder, SCRIPT, *words)
+    return {row["intervention"]: row for row in found["rows"]}, blocks, said
 
 
 def test_an_epoch_that_is_left_with_its_end_taken_ahead_is_let_go() -> None:

@@ -69,13 +69,18 @@ sys.stderr.write(f"total {total!r}\\n")
 
 
 def what_if(folder: Path, which: str, *words: str, steps: int = 300) -> tuple[dict[str, Any], str]:
-    script = (sys.executable, "train.py", which, str(steps))
-    asked = ("-m", "hotloop", "what-if", "--out", "r", "--json", *words, "--", *script)
-    done = running.python(*asked, folder=folder, script=SCRIPT)
+    found, _, said = asked(folder, SCRIPT, *words, "--", sys.executable, "train.py", which, str(steps))
+    return found, said
+
+
+def asked(folder: Path, script: str, *words: str) -> tuple[dict[str, Any], list[dict[str, Any]], str]:
+    """What was found, the blocks, and what the script said at its end ("" where it was ended)."""
+    command = ("-m", "hotloop", "what-if", "--out", "r", "--json", *words)
+    done = running.python(*command, folder=folder, script=script)
     assert done.stdout, done.stderr
     (process,) = open_recording(folder / "r").ranks
     assert not process.notes.get("disabled")
-    return json.loads(done.stdout), total(done.stderr)
+    return json.loads(done.stdout), process.notes["block"], total(done.stderr)
 
 
 def total(text: str) -> str:

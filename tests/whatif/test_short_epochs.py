@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import sys
 from pathlib import Path
 
 import pytest
 from tests import running
-from tests.whatif.test_several_loaders import total
-
-from hotloop.record.read import open_recording
+from tests.whatif.test_several_loaders import asked, total
 
 pytestmark = [pytest.mark.alone, pytest.mark.nightly]  # what it measures is time
 
@@ -74,14 +71,11 @@ def test_what_starts_and_ends_an_epoch_is_free_and_the_run_stays_bit_equal(
 ) -> None:
     # What it computes does not depend on how long it waits.
     plain = running.python("train.py", which, "0", folder=tmp_path, script=SCRIPT)
-    options = ("--out", "r", "--json", "--go-on", "--budget", "30s", "--width", "90%")
+    options = ("--go-on", "--budget", "30s", "--width", "90%")
     command = ("--", sys.executable, "train.py", which, str(SLOW_S))
-    done = running.python("-m", "hotloop", "what-if", *options, *command, folder=tmp_path, script=SCRIPT)
-    assert total(done.stderr) == total(plain.stderr) != ""
-    found = json.loads(done.stdout)
-    (process,) = open_recording(tmp_path / "r").ranks
-    assert not process.notes.get("disabled")
-    valid = [note for note in process.notes["block"] if note["valid"]]
+    found, blocks, said = asked(tmp_path, SCRIPT, *options, *command)
+    assert said == total(plain.stderr) != ""
+    valid = [note for note in blocks if note["valid"]]
     baseline = [note["mean_s"] for note in valid if note["name"] == "baseline"]
     free = [note["mean_s"] for note in valid if note["name"] == "free-data"]
     assert min(baseline) > SLOW_S / BATCHES

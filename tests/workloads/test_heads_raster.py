@@ -76,17 +76,17 @@ def drawn(
     return rendered, {name: leaf.grad for name, leaf in named}
 
 
-def assert_alike(raster: ModuleType, values: list[Any], cameras: Any, tolerance: float = 1e-9) -> Any:
+def assert_alike(raster: ModuleType, values: list[Any], cameras: Any) -> Any:
     tiles, gradients = drawn(raster, values, cameras, "torch")
     truth, expected = drawn(raster, values, cameras, "reference")
-    torch.testing.assert_close(tiles.images, truth.images, rtol=0, atol=tolerance)
-    torch.testing.assert_close(tiles.alphas, truth.alphas, rtol=0, atol=tolerance)
+    torch.testing.assert_close(tiles.images, truth.images, rtol=0, atol=1e-9)
+    torch.testing.assert_close(tiles.alphas, truth.alphas, rtol=0, atol=1e-9)
     seen = truth.radii > 0
     torch.testing.assert_close(tiles.means2d[seen], truth.means2d[seen])
     for name, gradient in gradients.items():
         scale = float(expected[name].abs().max()) if expected[name].numel() else 0.0
         off = float((gradient - expected[name]).abs().max()) if gradient.numel() else 0.0
-        assert off <= tolerance * (1 + scale), name
+        assert off <= 1e-9 * (1 + scale), name
     assert (tiles.radii[seen] > 0).all()
     return tiles
 
