@@ -83,7 +83,7 @@ NUMBERS(Ticks, ticks)
 /* ---- hooks --------------------------------------------------------------------------------------------------- */
 
 #define NUM_GIVEN 8
-#define BY_HAND 100 /* backwards without an update: as probe/observers/autograd.py has it */
+#define BY_HAND 100 /* backwards without an update, as in probe/observers/autograd.py */
 
 typedef struct {
     PyObject_HEAD
@@ -487,7 +487,7 @@ static int went_backward(Hook *self, PyObject *loss, uint64_t start, uint64_t st
     }
     if (!count->rounds && (long long)stop >= count->next_tick && !tick(self, self->given[4], stop))
         return 0;
-    /* a training that updates by hand: each backward is an update */
+    /* maybe a training that updates by hand */
     if (!count->rounds && count->callbacks && number > BY_HAND && !ask(self->given[6], NULL, NULL))
         return 0;
     if (number > every && number % stride)

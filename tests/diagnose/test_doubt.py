@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -58,14 +59,13 @@ def test_a_run_that_got_its_cores_is_judged(world: dict[str, Any]) -> None:
     assert said(QUIET, **world).startswith("Nothing worth fixing: compute-bound")
 
 
-def test_what_others_took_is_told_from_what_its_own_workers_took() -> None:
+def test_what_others_took_is_known_where_no_workers_wait() -> None:
     world = machine(others=0.9, got=0.6)
-    assert evidence(QUIET, **world).taken == pytest.approx(0.4)
-    worker = {"t_s": world["system"]["t_s"], "cpu_ratio": np.full(len(world["system"]["t_s"]), 0.5)}
-    beside = {**world, "process_system": {**world["process_system"], 7: worker}}
-    beside["system"] = world["system"] | {"cpu_ratio": np.ones(len(worker["t_s"]))}
-    assert 0.15 < evidence(QUIET, **beside).taken < 0.25  # half of it its own
-    assert evidence(QUIET, **machine(others=0.1, got=0.6)).taken == 0
+    seen = evidence(QUIET, **world)
+    assert seen.taken == pytest.approx(0.4)
+    assert evidence(QUIET, **machine(others=0.1, got=0.6)).taken == 0  # its own threads take the cores
+    assert replace(seen, process=replace(seen.process, workers=(seen.process,))).taken is None
+    assert evidence(QUIET).taken is None
 
 
 def shared(others: float, **world: Any) -> dict[str, Any]:

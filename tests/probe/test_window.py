@@ -144,3 +144,8 @@ def test_where_the_script_updates_by_hand_the_window_opens_as_well(tmp_path: Pat
     observed = run_observed(script, folder=tmp_path)
     assert observed.returncode == 0, observed.stderr
     assert {row.value for row in observed.of("module")} == {0, 1, 2}
+    accumulating = script.replace(
+        "for step", "optimizer = torch.optim.SGD(net.parameters())\n        for step"
+    )
+    observed = run_observed(accumulating, folder=tmp_path / "optimizer")
+    assert observed.of("module") == []

@@ -30,7 +30,7 @@ from hotloop.tune.ratios import pooled, unpaired
 from hotloop.tune.sweep import render as render_sweep
 from hotloop.tune.sweep import sweep
 from hotloop.tune.sweep import to_json as sweep_json
-from hotloop.tune.trial import Arm, Examined, Ran, Request, Trial, rate, spell
+from hotloop.tune.trial import Arm, Examined, Ran, Request, Trial, costs, rate, spell
 
 SLOW = finding("input/single-process", "num-workers", num_workers=4)
 SHALLOW = finding("input/shallow-prefetch", "prefetch-factor", cost_s=0.004, prefetch_factor=8)
@@ -97,17 +97,13 @@ def test_noise_is_never_recommended(tmp_path: Path, seed: int) -> None:
     assert "other programs" in words and "keep it as it is" not in words
 
 
-def test_in_a_crowd_one_slow_launch_decides_nothing(tmp_path: Path) -> None:
-    """Others may have slowed it alone: it is launched again."""
-
-    def launched(*, crowded: bool) -> int:
-        tuned = iter([0.06, *[0.025] * 20])
-        scenario = Scenario(lambda arm: next(tuned) if arm else 0.04, (SLOW,), crowded=crowded)
-        tune(scenario, tmp_path / str(crowded))
-        return scenario.launched.count("num-workers=4")
-
-    assert launched(crowded=False) == 1
-    assert launched(crowded=True) > 2
+def test_launches_are_compared_alone_where_that_is_known_of_both() -> None:
+    held, quiet = (
+        Trial(key="a", remedies=(), status="measured", folder="", seconds=1.0, s_per_step=cost, more=more)
+        for cost, more in ((0.2, {"taken": 0.5}), (0.11, {"taken": 0.0}))
+    )
+    assert costs([held, quiet]) == pytest.approx([0.1, 0.11])
+    assert costs([held, replace(quiet, more={})]) == pytest.approx([0.2, 0.11])  # its workers wait unseen
 
 
 def test_a_small_budget_tries_the_most_promising_and_comes_to_an_end(tmp_path: Path) -> None:

@@ -98,15 +98,14 @@ class Evidence:
         return self.crowded and self.got <= self.limits.got_ratio
 
     @property
-    def taken(self) -> float:
-        """Share of the time in which the training thread waited for a core that another program had."""
+    def taken(self) -> float | None:
+        """Share of the time in which the training thread waited for a core that another program had; None
+        where that is not known, or where workers, who wait as well, make the batches.
+        """
         seconds, waited = self.sampled(self.process.pid, "core_wait_s")
-        if not self.crowded or len(seconds) < _LEAST_SAMPLES:
-            return 0.0
-        others = self.others_cores or 0.0
-        beside = [self.sampled(pid, "cpu_ratio")[1] for pid in self.recording.process_system]
-        own = sum(float(used.mean()) for used in beside if len(used)) - (self.used_cores or 0.0)
-        share = float(np.ptp(waited) / np.ptp(seconds)) * others / (others + max(0.0, own))
+        if self.process.workers or self.others_cores is None or len(seconds) < _LEAST_SAMPLES:
+            return None
+        share = float(np.ptp(waited) / np.ptp(seconds)) if self.crowded else 0.0
         return min(share, _MOST_TAKEN)
 
     def notes(self, kind: str) -> list[Note]:

@@ -113,7 +113,7 @@ def render(
         if (raced := tuned.gain) is not None and raced.pairs:
             known = raced.low > 0.01 and raced.high < 100  # one pair tells nothing of the noise
             edges = f"{raced.low:.2f} - {raced.high:.2f}" if known else "too few launches to tell"
-            pairs = f"pairs of launches: {raced.pairs}"
+            pairs = f"launches of each: {raced.pairs}"
             lines += [f"(what won the race gave {raced.ratio:.2f}x in the end: {edges}; {pairs})"]
         if tuned.named:
             run = shlex.quote(str(folder / tuned.first.folder))

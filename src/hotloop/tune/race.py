@@ -18,7 +18,7 @@ from hotloop.tune.lanes import lanes
 from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.proving import Proofs
 from hotloop.tune.ratios import Ratio, pooled, unpaired
-from hotloop.tune.trial import Arm, Trial, spell
+from hotloop.tune.trial import Arm, Trial, costs, spell
 
 _MOST_ROUNDS: Final = 4
 #: Pairs of launches that confirm a winner, and at most.
@@ -122,8 +122,7 @@ class Race:
             told |= pooled(logs, self.known.pairs)
             guess = not have and rivals > 1
             whole = all(logs[name] for name in alive)
-            crowded = self.known.crowded
-            if not alive or (whole and not narrow(alive, told, turn, guess=guess, crowded=crowded)):
+            if not alive or (whole and not narrow(alive, told, turn, guess=guess)):
                 break
         self.ran = bool(last)
         ratios = pooled(logs, self.known.pairs)
@@ -202,15 +201,15 @@ class Race:
     ) -> None:
         """The ratios of a round; what did not come to an end is out."""
         for name in [name for name in alive if name in found]:
-            cost = found[name].cost_s
+            cost, beside = costs([found[name], base])
             if not found[name].more.get("started", True):
                 continue  # no word about the arm
             if cost is None:
                 self.known.failed.update(set(found[name].remedies) - set(base.remedies))
                 self.known.left[name] = LeftOut(remedy=name, why=found[name].why)
                 del alive[name], logs[name]
-            elif base.cost_s is not None:
-                logs[name].append(log(base.cost_s / cost))
+            elif beside is not None:
+                logs[name].append(log(beside / cost))
 
     # -- in the end ------------------------------------------------------------------------------------------
 
@@ -235,7 +234,7 @@ class Race:
             except Spent:
                 break
             for lane in told_by:
-                base, tuned = lane[spell(())].cost_s, lane[spell(arm)].cost_s
+                base, tuned = costs([lane[spell(())], lane[spell(arm)]])
                 if base is not None and tuned is not None:
                     logs.append(log(base / tuned))
         if len(logs) >= PAIRS:
@@ -246,7 +245,7 @@ class Race:
         if self.launcher.room(self.launcher.expected_s(arm, self.known.gained), key):
             with suppress(Spent):  # two launches of the arm say more of their noise than one
                 self.launcher.round(key, [arm])
-        return unpaired(self.costs(()), self.costs(arm), crowded=self.known.crowded), False
+        return self._unpaired(arm), False
 
     @property
     def _confirms(self) -> str:
@@ -264,20 +263,22 @@ class Race:
         paired = pooled({"all": logs}, others, beside=of_race)["all"]
         if self._many > 1:
             return paired
-        tuned = self.costs(arm, "" if self.known.unrivalled else f"{self._confirms}/")
-        return max(
-            paired, unpaired(self.costs(()), tuned, crowded=self.known.crowded), key=lambda one: one.freedom
-        )
+        alone = self._unpaired(arm, "" if self.known.unrivalled else f"{self._confirms}/")
+        return max(paired, alone, key=lambda one: one.freedom)
 
-    def costs(self, arm: Arm, of: str = "") -> list[float]:
-        """Logarithms of what launches of an arm cost, those of the races and the first run too."""
+    def _unpaired(self, arm: Arm, of: str = "") -> Ratio:
+        """From all launches of an arm, and all of the unmodified run, the first one too."""
         words = tuple(map(str, arm))
-        trials = [trial for trial in self.launcher.journal.trials.values() if trial.timed]
-        raced = [trial for trial in trials if "/" in trial.key and trial.key.startswith(of)]
-        found = [trial.cost_s for trial in raced if trial.remedies == words]
-        if not arm and self.launcher.found is not None:
-            found.append(self.launcher.found.cost_s)
-        return [log(cost) for cost in found if cost is not None]
+        timed = [one for one in self.launcher.journal.trials.values() if one.timed and "/" in one.key]
+        found = [one for one in timed if not one.remedies]
+        found += [self.launcher.found] if self.launcher.found is not None else []
+        tuned = [one for one in timed if one.remedies == words and one.key.startswith(of)]
+        spent = costs([*found, *tuned])
+        base, other = (
+            [log(cost) for cost in part if cost is not None]
+            for part in (spent[: len(found)], spent[len(found) :])
+        )
+        return unpaired(base, other, crowded=self.known.crowded)
 
 
 # -- who is ahead --------------------------------------------------------------------------------------------
@@ -291,15 +292,8 @@ def outdone(alive: Mapping[str, Candidate], base: Trial, arm: Arm, launched: Map
     return bool(most and costs and base.cost_s and most < _FAR_BEHIND * base.cost_s / min(costs))
 
 
-def narrow(
-    alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int, *, guess: bool, crowded: bool = False
-) -> bool:
-    """Drop what cannot win; whether another round is needed. ``guess``: the winner needs no proof yet.
-
-    ``crowded``: others used the cores, which slow one launch and not the next.
-    """
-    if turn < 1 and crowded:
-        return True
+def narrow(alive: dict[str, Candidate], ratios: Mapping[str, Ratio], turn: int, *, guess: bool) -> bool:
+    """Drop what cannot win; whether another round is needed. ``guess``: the winner needs no proof yet."""
     best = max((ratios[name] for name in alive), key=lambda one: one.ratio)
     for name in list(alive):
         one = ratios[name]

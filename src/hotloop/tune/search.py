@@ -102,7 +102,7 @@ class Search:
             first=launcher.found or first,
             best=best,
             gain=gain,
-            confirmed=confirmed,
+            confirmed=confirmed and shown,
             predicted=top.predicted if why else None,
             bounds=top.bounds if why else None,
             why=why,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -132,8 +132,8 @@ class Bench:
 
 @dataclass(frozen=True, kw_only=True)
 class Trial:
-    """A line of trials.jsonl. ``s_per_step`` is over what counts (``rate``), without what the training thread
-    waited for cores that other programs had; ``seconds`` is what it cost.
+    """A line of trials.jsonl. ``s_per_step`` is over what counts (``rate``); ``seconds`` is what it cost.
+    ``more["taken"]``: see ``Evidence.taken``.
     """
 
     key: str
@@ -169,6 +169,13 @@ class Trial:
         known = {one.name for one in fields(cls)}
         found = {name: value for name, value in line.items() if name in known}
         return cls(**{**found, "remedies": tuple(found.get("remedies", ()))})
+
+
+def costs(trials: Iterable[Trial]) -> list[float | None]:
+    """What trials cost beside each other: without what others took of the cores, where it is known of all."""
+    known = list(trials)
+    alone = all("taken" in one.more for one in known)
+    return [one.cost_s and one.cost_s * (1.0 - one.more["taken"] if alone else 1.0) for one in known]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -295,14 +302,15 @@ def judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Tri
     found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first", fills=filling, once=once)
     if found is None:
         return replace(blank, why="too few training steps were seen")
-    alone = 1.0 - seen.evidence.taken
+    taken = seen.evidence.taken
     return replace(
         blank,
         status="measured",
-        s_per_step=found.s_per_step * alone,
-        samples_per_s=found.samples_per_s and found.samples_per_s / alone,
+        s_per_step=found.s_per_step,
+        samples_per_s=found.samples_per_s,
         num_steps=found.num_steps,
-        more={**blank.more, "steps": seen.evidence.steps.num_steps},
+        more={**blank.more, "steps": seen.evidence.steps.num_steps}
+        | ({"taken": taken} if taken is not None else {}),
         device_bytes=device_peak(seen.evidence.recording) or 0.0,
     )
 

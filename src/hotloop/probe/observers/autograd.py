@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ctypes import c_uint32
 from statistics import median
 from time import perf_counter_ns
@@ -24,7 +24,7 @@ NAME: Final = "observers.autograd"
 #: alternating pair.
 _EVERY_LOSS: Final = 100
 _LOSS_STRIDE: Final = 9
-#: So many backwards and no optimizer that stepped: the script updates by hand, in each of them.
+#: So many backwards before the script is asked whether it updates by hand, in each of them.
 _BY_HAND: Final = 100
 
 # A backward inside a backward (checkpointing) belongs to the outer one. A thread that goes backward is the
@@ -82,6 +82,13 @@ def float_bits(value: float) -> int:
         return 0x7F800000 if value > 0 else 0xFF800000
 
 
+def _below(cls: Any) -> Iterator[Any]:
+    """A class and all below it: torch marks the ``step`` of those that were ever made."""
+    yield cls
+    for inner in cls.__subclasses__():
+        yield from _below(inner)
+
+
 def install(probe: Probe) -> None:
     """Observe this process's backward passes."""
     torch = probe.torch
@@ -107,9 +114,19 @@ def install(probe: Probe) -> None:
         if nodes:
             probe.note("graph", nodes_per_backward=median(nodes))
 
+    has_optimizer: bool | None = None
+
+    def by_hand() -> None:
+        """Each backward is an update, unless an optimizer was built that waits for more of them."""
+        nonlocal has_optimizer
+        if has_optimizer is None:
+            has_optimizer = any(hasattr(cls.step, "hooked") for cls in _below(torch.optim.Optimizer))
+        if not has_optimizer:
+            probe.updated()
+
     probe.on_tick(NAME, note_graph)
     probe.on_exit(NAME, note_graph)
-    asked = (every_loss, _LOSS_STRIDE, probe.inside, read_loss, probe.tick, claim, probe.updated)
+    asked = (every_loss, _LOSS_STRIDE, probe.inside, read_loss, probe.tick, claim, by_hand)
 
     def went(frame: FrameType, stop: int, args: Any, kwargs: Any, start: int) -> None:
         site = probe.site(frame)
@@ -122,7 +139,7 @@ def install(probe: Probe) -> None:
         if not count.rounds and stop >= count.next_tick:
             probe.tick(stop)
         if not count.rounds and count.callbacks and number > _BY_HAND:
-            probe.updated()
+            by_hand()
         if number <= every_loss or not number % _LOSS_STRIDE:
             read_loss(args[0] if args else kwargs.get("tensors"), stop, site)
 
