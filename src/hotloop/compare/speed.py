@@ -16,7 +16,7 @@ import numpy as np
 
 from hotloop.compare.run import Run
 from hotloop.measure.stepping import block_means
-from hotloop.measure.steps import Steps, core_time_got, others_cores, span_s
+from hotloop.measure.steps import Floats, Steps, core_time_got, others_cores, span_s
 from hotloop.stats import standard_error, t95, welch
 from hotloop.units import duration
 
@@ -108,8 +108,7 @@ def _computed(run: Run) -> _Pace | None:
     if at is None or computed is None or len(at) != len(computed):
         return None
     since = span_s(run.recording, run.process, lead)[0] - lead.span[0]
-    steady = np.flatnonzero(lead.steady)[:1]
-    edges = np.append(lead.start_s, lead.end_s[-1])[int(steady.sum()) :] + since
+    edges = _edges(lead) + since
     each = np.diff(np.interp(edges, at, computed))[(edges[:-1] >= at[0]) & (edges[1:] <= at[-1])]
     means = block_means(each)
     if not len(means) or each.mean() <= 0:
@@ -172,13 +171,19 @@ class _Pace(NamedTuple):
     launches: int = 1
 
 
+def _edges(lead: Steps) -> Floats:
+    """The starts of steps and the last one's end, so that epoch gaps, evaluations and checkpoints count, in
+    seconds; without the warm-up.
+    """
+    steady = np.flatnonzero(lead.steady)
+    first = int(steady[0]) if len(steady) else 0
+    return np.append(lead.start_s[first:], lead.end_s[-1])
+
+
 def _pace(runs: Sequence[Run], by_samples: bool) -> _Pace | None:
     paces = []
     for run in runs:
-        steady = np.flatnonzero(run.lead.steady)
-        first = int(steady[0]) if len(steady) else 0
-        # From start to start, so that epoch gaps, evaluations and checkpoints count; without the warm-up.
-        seconds = np.diff(np.append(run.lead.start_s[first:], run.lead.end_s[-1]))
+        seconds = np.diff(_edges(run.lead))
         seconds /= (samples_per_step(run.ranks) or 1.0) if by_samples else 1.0
         means = block_means(seconds)
         if not len(means) or seconds.mean() <= 0:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from hotloop.diagnose.diagnose import doubt
 from hotloop.diagnose.rollouts import acts
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.findings import ENTRIES, Place
@@ -86,7 +87,8 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
         "where": where,
         "code": _code(examination, where, _AROUND),
         "evidence": finding["evidence"],
-        "numbers": _numbers(report, finding),
+        "numbers": _numbers(report, finding)
+        | {"doubt": doubt(examination.evidence) if examination.evidence is not None else ""},
         "advice": finding["advice"],
         "recipe": _recipe(finding, _code(examination, where, _NEAR), told),
         "remedies": told,

@@ -112,9 +112,9 @@ def _nothing(examination: Examination, outcome: Outcome, folder: Path) -> CheckF
     elif not why:
         why = "the command or the budget ended before two blocks of the baseline were done"
         hints[:0] = ["let it run longer, or give a larger --budget"]
-    well = "the command was ended then, but for --go-on" if told else "the command itself ended well"
-    ended = f"exit code {exit_code}" if exit_code else well
-    error = CheckFailed(f"nothing was measured: {why} ({ended})", hint="; ".join(hints))
+    well = "" if told else " (the command itself ended well)"
+    ended = f" (exit code {exit_code})" if exit_code else well
+    error = CheckFailed(f"nothing was measured: {why}{ended}", hint="; ".join(hints))
     if outcome.interrupted:
         error.exit_code = 130
     return error

@@ -64,7 +64,7 @@ def page_faults(evidence: Evidence) -> Iterator[Finding]:
     if heap_chosen({str(name): str(value) for name, value in (steps.facts.get("env") or {}).items()}):
         return
     taken = f"{units.size(faults * PAGE_BYTES)} of memory from the kernel"
-    cost = min(least_s, kernel_s)
+    cost = min(least_s, kernel_s) / evidence.threads  # which take their pages side by side
     least = f": at least {units.share(cost / steps.step_s)} of its time" if cost else ""
     yield Finding(
         id="memory/page-faults",
