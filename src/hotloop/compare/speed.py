@@ -59,10 +59,10 @@ def speed(base: Sequence[Run], candidate: Sequence[Run]) -> Speed:
     doubt = launches == 1 and bool(crowd(base[0], candidate[0]))
     # What others took of the cores may be all of a difference, or hide one.
     taken = core_time(base[0]) / core_time(candidate[0]) if doubt else 1.0
-    low, high = ratio * exp(-half) * min(1.0, taken), ratio * exp(min(half, 700)) * max(1.0, taken)
+    low, high = min(1.0, taken), max(1.0, taken)
     return Speed(
         ratio=ratio,
-        ci95=(low, high) if half < 5 else None,
+        ci95=(ratio * exp(-half) * low, ratio * exp(half) * high) if half < 5 else None,
         base_per_s=1 / a.mean_s,
         candidate_per_s=1 / b.mean_s,
         of=of,
@@ -107,13 +107,8 @@ def _computed(run: Run) -> _Pace | None:
     at, computed = (run.while_training(columns["t_s"], columns[name]) for name in ("t_s", "main_cpu_s"))
     if at is None or computed is None or len(at) != len(computed):
         return None
-    since = span_s(run.recording, run.process, lead)[0] - lead.span[0]
-    edges = _edges(lead) + since
-    each = np.diff(np.interp(edges, at, computed))[(edges[:-1] >= at[0]) & (edges[1:] <= at[-1])]
-    means = block_means(each)
-    if not len(means) or each.mean() <= 0:
-        return None
-    return _Pace(float(each.mean()), standard_error(means) / float(each.mean()), len(means) - 1)
+    edges = _edges(lead) + span_s(run.recording, run.process, lead)[0] - lead.span[0]
+    return _of_launch(np.diff(np.interp(edges, at, computed))[(edges[:-1] >= at[0]) & (edges[1:] <= at[-1])])
 
 
 def core_time(run: Run) -> float:
@@ -180,16 +175,21 @@ def _edges(lead: Steps) -> Floats:
     return np.append(lead.start_s[first:], lead.end_s[-1])
 
 
+def _of_launch(seconds: Floats) -> _Pace | None:
+    """The pace of one launch from its steps; None with too few of them, or where they took no time."""
+    means = block_means(seconds)
+    mean_s = float(seconds.mean()) if len(means) else 0.0
+    return _Pace(mean_s, standard_error(means) / mean_s, len(means) - 1) if mean_s > 0 else None
+
+
 def _pace(runs: Sequence[Run], by_samples: bool) -> _Pace | None:
     paces = []
     for run in runs:
         seconds = np.diff(_edges(run.lead))
         seconds /= (samples_per_step(run.ranks) or 1.0) if by_samples else 1.0
-        means = block_means(seconds)
-        if not len(means) or seconds.mean() <= 0:
+        if (pace := _of_launch(seconds)) is None:
             return None
-        mean_s = float(seconds.mean())
-        paces.append(_Pace(mean_s, standard_error(means) / mean_s, len(means) - 1))
+        paces.append(pace)
     if len(paces) == 1:
         return paces[0]
     logs = np.log([pace.mean_s for pace in paces])

@@ -158,7 +158,7 @@ def _given_at(process: Process, note: Note, places: Places) -> Place | None:
         return alike.pop()
     spelled = spelled_by(by)
     texts = {file: "\n".join(lines) for file, lines in places.sources.items()}
-    held = called_at(texts, partial(holds, spelled)) if spelled is not None else None
+    held = called_at(texts, spelled.holder, partial(holds, spelled)) if spelled is not None else None
     return Place(file=held.file, line=held.line) if held is not None else _site_of(note, places)
 
 

@@ -97,18 +97,18 @@ def called_as(function: str) -> str:
     """What a call of a function is called in source: ``timm.data.loader:create_loader`` is ``create_loader``,
     ``webdataset.compat:WebLoader.__init__`` is ``WebLoader``.
     """
-    names = function.partition(":")[2].removesuffix(".__init__").split(".")
-    return names[-1]
+    return function.partition(":")[2].removesuffix(".__init__").split(".")[-1]
 
 
-def called_at(sources: Mapping[str, str], holds: Callable[[str], bool]) -> Written | None:
-    """The one call in these sources whose name ``holds`` is true of; None for none and for several."""
+def called_at(sources: Mapping[str, str], word: str, meant: Callable[[str], bool]) -> Written | None:
+    """The one call in these sources with ``word`` in its name that is ``meant``; None for none or several."""
     found = [
         Written(file=file, line=node.lineno, text=ast.unparse(node.func))
         for file, text in sources.items()
+        if word in text
         for code in [code_of(text)]
         for node in (code.nodes(ast.Call) if code is not None else ())
-        if holds(last_name(node.func))
+        if meant(last_name(node.func))
     ]
     return found[0] if len(found) == 1 else None
 

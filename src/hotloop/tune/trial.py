@@ -174,7 +174,7 @@ class Trial:
 def costs(trials: Iterable[Trial]) -> list[float | None]:
     """What trials cost beside each other: without what others took of the cores, where it is known of all."""
     known = list(trials)
-    alone = all("taken" in one.more for one in known)
+    alone = all(one.more.get("taken") is not None for one in known)
     return [one.cost_s and one.cost_s * (1.0 - one.more["taken"] if alone else 1.0) for one in known]
 
 
@@ -302,15 +302,13 @@ def judged(key: str, request: Request, ran: Ran, bench: Bench, once: int) -> Tri
     found = rate(seen.evidence.ranks, seen.evidence.steps, strict=key != "first", fills=filling, once=once)
     if found is None:
         return replace(blank, why="too few training steps were seen")
-    taken = seen.evidence.taken
     return replace(
         blank,
         status="measured",
         s_per_step=found.s_per_step,
         samples_per_s=found.samples_per_s,
         num_steps=found.num_steps,
-        more={**blank.more, "steps": seen.evidence.steps.num_steps}
-        | ({"taken": taken} if taken is not None else {}),
+        more={**blank.more, "steps": seen.evidence.steps.num_steps, "taken": seen.evidence.taken},
         device_bytes=device_peak(seen.evidence.recording) or 0.0,
     )
 

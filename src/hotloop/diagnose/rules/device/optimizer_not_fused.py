@@ -72,7 +72,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
 
 def _built(evidence: Evidence, name: str) -> Place | None:
     """Where an optimizer of this class is built, if one place alone does."""
-    found = called_at(sources(evidence), name.__eq__)
+    found = called_at(sources(evidence), name, name.__eq__)
     return Place(file=found.file, line=found.line) if found is not None else None
 
 
