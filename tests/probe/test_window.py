@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.running import Observed, run_observed
+from tests.running import Observed, run_observed, succeeded
 
 from hotloop.record.rows import MODULE_BACKWARD
 
@@ -93,9 +93,8 @@ def plain_model(tmp_path_factory: pytest.TempPathFactory) -> Observed:
 
 
 def test_the_slow_module_is_named_and_every_bit_stays(plain_model: Observed, tmp_path: Path) -> None:
-    observed = plain_model
+    observed = succeeded(plain_model)
     plain = run_observed(MODEL, "plain", folder=tmp_path / "plain", observed=False)
-    assert observed.returncode == 0, observed.stderr
     assert observed.stdout == plain.stdout
     assert "disabled" not in observed.notes
 
@@ -123,8 +122,7 @@ def test_rows_of_the_window_nest_in_the_phases_they_are_part_of(plain_model: Obs
 
 
 def test_scripted_models_are_left_alone(tmp_path: Path) -> None:
-    observed = run_observed(MODEL, "script", folder=tmp_path)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(MODEL, "script", folder=tmp_path))
     assert len(observed.of("forward")) > 16
     assert observed.of("module") == []
 
@@ -141,8 +139,7 @@ def test_where_the_script_updates_by_hand_the_window_opens_as_well(tmp_path: Pat
                     weight -= 0.1 * weight.grad
             net.zero_grad()
     """
-    observed = run_observed(script, folder=tmp_path)
-    assert observed.returncode == 0, observed.stderr
+    observed = succeeded(run_observed(script, folder=tmp_path))
     assert {row.value for row in observed.of("module")} == {0, 1, 2}
     accumulating = script.replace(
         "for step", "optimizer = torch.optim.SGD(net.parameters())\n        for step"
