@@ -173,6 +173,8 @@ def test_a_loader_that_a_package_made_from_one_of_the_users_is_placed_there():
     assert (use.where.line, use.by) == (2, by["by"])
     use = built_by_a_package(source, {"at": "built"}, {"at": "other"}, dict(by))
     assert use.where.line == 4  # which of the two cannot be told
+    use = built_by_a_package(source, {"at": "built"}, others, {"where": 0})
+    assert use.where.line == 2  # in a process that the package started, below no line of the user's
 
 
 @pytest.mark.parametrize(

@@ -310,6 +310,22 @@ def test_a_field_of_the_run_that_is_damaged_is_a_warning(tmp_path: Path) -> None
     }
 
 
+def test_a_process_of_multiprocessing_trains_with_what_its_starter_read(tmp_path: Path) -> None:
+    store = crafted.begun(tmp_path)
+    for pid, about, keys in (
+        (4_000_000, {}, ("lr", "num_workers")),
+        (4_000_001, {"parent_main_pid": 4_000_000}, ("lr",)),
+        (4_000_002, {}, ("lr",)),  # a command of its own
+    ):
+        writer = crafted.write(store.raw_dir, pid, steps=3, close=False, **about)
+        for key in keys:
+            writer.note("config", source="yaml", key=key, value=pid)
+        writer.close()
+    found = {p.pid: {n["key"]: n["value"] for n in p.notes["config"]} for p in open_recording(tmp_path).ranks}
+    assert found[4_000_001] == {"num_workers": 4_000_000, "lr": 4_000_001}
+    assert found[4_000_002] == {"lr": 4_000_002}
+
+
 def test_workers_have_no_workers(tmp_path: Path) -> None:
     store = crafted.begun(tmp_path)
     crafted.write(store.raw_dir, 4_000_000, steps=3)

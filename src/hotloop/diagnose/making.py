@@ -46,7 +46,7 @@ def at_best(feed: Feed, workers: int) -> str:
 def beside(evidence: Evidence, loader: LoaderUse) -> str:
     """What else a change of the call that built a loader would change, and which calls need the same."""
     others = [one for one in evidence.steps.loaders if one.where is not None and one.id != loader.id]
-    more = [one.role for one in others if one.where == loader.where]
+    more = [one.role for one in others if one.where == loader.where and one.role != "unused"]
     words = ""
     if more:
         roles = ", ".join(sorted(set(more)))

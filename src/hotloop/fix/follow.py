@@ -206,6 +206,11 @@ class Follower:
                 targets = one.targets if isinstance(one, ast.Assign) else [one.target]
                 if [last_name(target) for target in targets] == [keys[0]]:
                     return self._at(where, one.value, keys[1:], None)
+        for call in where.calls("save_hyperparameters") if keys[0] == "hparams" and keys[1:] else ():
+            init = where.function_of(call)  # Lightning: self.hparams has the arguments of this function
+            named = [one for one in parameters_of(init) if one.arg == keys[1]] if init is not None else []
+            if named and where.class_of(call) is owner:
+                return self._parameter(where, named[0], keys[2:], None)
         times = "in several places" if values else f"in class {owner.name}"
         return self._end(code, node, keys, f"{keys[0]} is {'' if values else 'not '}set {times}")
 
@@ -248,7 +253,9 @@ class Follower:
             return self._end(code, param, keys, f"{name} is passed by * or into a lambda")
         caller = self.callers.caller(code, function, at)
         if caller is None:
-            return self._end(code, param, keys, f"the caller of {function.name}() is not known")
+            # What a library calls (Hydra, LightningCLI) is configured under the parameter's name.
+            why = f"the caller of {function.name}() is not known"
+            return self._end(code, param, keys or (name,), why)
         outer, call, above = caller
         given = argument(call, name, _position_of(code, function, param))
         if given is not None:
@@ -335,7 +342,12 @@ class Callers:
             call = outer.call_at(frame.line, frame.col, name=name)
             if call is not None and last_name(call.func) == name:
                 return outer, call, above
-        found = [(other, call) for other in self._scene.codes(name) for call in other.calls(name)]
+        found = [
+            (other, call)
+            for other in self._scene.codes(name)
+            for call in other.calls(name)
+            if other.path == self._scene.main or not _of_script(other, call)
+        ]
         return (*found[0], self.frame_of(*found[0])) if len(found) == 1 else None
 
     def _through(self, function: Function, code: Code) -> list[int]:
@@ -351,6 +363,12 @@ class Callers:
         function = code.function_of(node)
         found = self._through(function, code) if function is not None else []
         return found[0] if len(found) == 1 else None
+
+
+def _of_script(code: Code, node: ast.AST) -> bool:
+    """Whether a node runs only where its file is the script that was started."""
+    tests = (one.test for one in code.ancestors(node) if isinstance(one, ast.If))
+    return any(last_name(one.left) == "__name__" for one in tests if isinstance(one, ast.Compare))
 
 
 def _called(code: Code, function: Function) -> str:

@@ -143,10 +143,11 @@ def _noted(process: Process, number: int, kind: str) -> tuple[str, ...]:
 
 def _given_at(process: Process, note: Note, places: Places) -> Place | None:
     """Where a loader's settings are given: at its construction, or where what a library made it from has
-    them, another loader of the user's or the framework's own arguments.
+    them, another loader of the user's or the framework's own arguments. A process that a library started
+    may have no line of the user's above it.
     """
-    by = note.get("by")
-    if not isinstance(by, str) or not by:
+    by = str(note.get("by") or "")
+    if not by and note.get("where"):
         return _site_of(note, places)
     used = {one.get("loader") for one in process.notes.get("iterator", ())}
     alike = {

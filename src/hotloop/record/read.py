@@ -131,6 +131,7 @@ def assembled(
             mine = workers.setdefault(seat.owner or one.facts.key, [])
             process = _process(one, seat, mine if seat.role == "main" else (), folder)
             (ranks if seat.role == "main" else mine).append(process)
+    ranks = [_configured(process, {one.pid: one for one in ranks}) for process in ranks]
     start_ns = run.get("start_ns") or min((one.facts.start_ns for one in observed), default=0)
     last_ns = max((one.end_ns or one.facts.last_ns for one in observed), default=start_ns)
     wall_s, patch = run.get("wall_s"), run.get("patch")
@@ -181,6 +182,16 @@ def _process(one: Observed, seat: Seat, workers: Sequence[Process], folder: Path
         workers=tuple(workers),
         cuts=(0,) if one.tail else (),
     )
+
+
+def _configured(process: Process, ranks: Mapping[int, Process]) -> Process:
+    """A process that multiprocessing started trains with what the one that started it had read."""
+    starter = ranks.get(process.first("process").get("parent_main_pid") or 0)
+    own = process.notes.get("config", [])
+    known = {(note.get("source"), note.get("key")) for note in own}
+    theirs = starter.notes.get("config", ()) if starter is not None else ()
+    more = [note for note in theirs if (note.get("source"), note.get("key")) not in known]
+    return process.moved(0, notes={**process.notes, "config": [*more, *own]}) if more else process
 
 
 def _iterators(notes: list[Note], rows: npt.NDArray[Any]) -> list[Note]:
