@@ -49,20 +49,22 @@ def forward(parts, x):
 
 
 @pytest.mark.parametrize(
-    ("at", "seconds", "function", "nature", "told"),
+    ("at", "seconds", "about", "told"),
     [
-        (5, 8.0, "dice", "python", True),
-        (5, 1.0, "dice", "python", False),
-        (5, 8.0, "dice", "native", False),
-        (9, 8.0, "Net.forward", "python", False),
-        (6, 8.0, "dice", "python", False),
-        (4, 8.0, "dice", "python", False),
+        (5, 8.0, {}, True),
+        (5, 1.0, {}, False),
+        (5, 8.0, {"nature": "native"}, False),
+        (5, 8.0, {"library": "torch.nn.modules.module"}, False),  # it calls the model
+        (9, 8.0, {"function": "Net.forward"}, False),
+        (6, 8.0, {}, False),
+        (4, 8.0, {}, False),
     ],
 )
 def test_the_python_loop_that_makes_evaluation_slow_is_named(
-    at: int, seconds: float, function: str, nature: Any, told: bool
+    at: int, seconds: float, about: dict[str, Any], told: bool
 ) -> None:
-    hot = line(at, seconds, file=TRAIN, function=function, phase="evaluation", nature=nature)
+    fields = {"function": "dice", "nature": "python", **about}
+    hot = line(at, seconds, file=TRAIN, phase="evaluation", **fields)
     item = found(evaluated(1.0, 10, lines=(hot,)), sources={TRAIN: DICE})["cadence/evaluation"]
     assert (f"Replace the Python loop at train.py:{at}" in item.advice) is told
     assert item.where == place(70)

@@ -1071,6 +1071,7 @@ def test_what_is_opened_for_every_sample_is_to_be_kept_open(source: str, told: b
             "transformers.trainer:Trainer.train",
             "Set dataloader_num_workers=2 and dataloader_persistent_workers=True in TrainingArguments;",
         ),
+        ("ultralytics.cfg:entrypoint", "Set workers=2 in train() or on the command line of yolo;"),
     ],
 )
 def test_advice_names_arguments_as_the_framework_that_builds_the_loader_takes_them(by, words) -> None:

@@ -17,6 +17,7 @@ from hotloop.findings import SEVERITIES, Finding, Severity
 from hotloop.measure.steps import Steps
 from hotloop.source.written import spelled_by
 from hotloop.stats import half_width
+from hotloop.torch_facts import LOADER_DEFAULTS
 from hotloop.units import duration, share
 
 
@@ -204,8 +205,10 @@ def in_framework_names(finding: Finding, steps: Steps) -> Finding:
     if finding.where in others:  # built by the user's own code
         return finding
     names = {**words.names, **(words.evaluation if finding.id == "cadence/evaluation" else {})}
-    advice = re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[1]], finding.advice)
-    advice = advice.replace("on the DataLoader", f"in {words.holder}")
+    unknown = "|".join(set(LOADER_DEFAULTS) - set(names))
+    advice = re.sub(rf" and ({unknown})=\w+", "", finding.advice)
+    advice = re.sub(rf"\b({'|'.join(names)})\b", lambda found: names[found[1]], advice)
+    advice = advice.replace("on the DataLoader", f"in {words.words}")
     return replace(finding, advice=advice)
 
 

@@ -310,7 +310,7 @@ def _holder(plan: Plan, built: Built, name: str, value: Any) -> tuple[Code, ast.
     ]
     frame = built.site.frames[-1]
     its_name = spelled.names.get(name)
-    write = f"{its_name or name}={value} in {spelled.holder}" if its_name else ""
+    write = f"{its_name or name}={value} in {spelled.words}" if its_name else ""
     if its_name is None or len(found) != 1:
         several = f"{spelled.holder} is called {len(found)} times in your code" if found else ""
         words = several or f"{built.by.partition('.')[0]} builds the loader"

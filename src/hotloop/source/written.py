@@ -39,12 +39,14 @@ class Spelled:
     """How a framework that builds the loaders itself takes their arguments: in a call of ``holder``."""
 
     holder: str
+    words: str  # what that is called
     names: Mapping[str, str]  # DataLoader's name of an argument: its name there
     evaluation: Mapping[str, str]  # those that evaluation has its own of
 
 
 _TRANSFORMERS: Final = Spelled(
     holder="TrainingArguments",
+    words="TrainingArguments",
     names={
         "num_workers": "dataloader_num_workers",
         "persistent_workers": "dataloader_persistent_workers",
@@ -55,8 +57,14 @@ _TRANSFORMERS: Final = Spelled(
     },
     evaluation={"batch_size": "per_device_eval_batch_size"},
 )
+_ULTRALYTICS: Final = Spelled(
+    holder="train",
+    words="train() or on the command line of yolo",
+    names={"num_workers": "workers", "batch_size": "batch"},
+    evaluation={},
+)
 #: By the package whose function the user's code called when the loader was built.
-_SPELLED: Final = {"transformers": _TRANSFORMERS, "trl": _TRANSFORMERS}
+_SPELLED: Final = {"transformers": _TRANSFORMERS, "trl": _TRANSFORMERS, "ultralytics": _ULTRALYTICS}
 
 
 @dataclass(frozen=True, kw_only=True)
