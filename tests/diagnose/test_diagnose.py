@@ -213,6 +213,8 @@ def test_a_small_finding_is_not_called_the_cause_of_a_large_bottleneck() -> None
     said = verdict(run, (small,))
     assert "could not be named. Besides: collating takes" in said
     assert "First: collating" in verdict(run, (replace(small, share=0.4, severity="high"),))
+    noted = replace(small, share=0.4, severity="info", message="Logging takes 40 ms.")
+    assert "not sure: logging takes 40 ms. Besides: collating" in verdict(run, (small, noted))
 
 
 def test_the_verdict_names_the_first_cause() -> None:

@@ -129,7 +129,13 @@ def verdict(
     if name == "device":
         said = f"{bound}; still worth fixing: {_lowercase(urgent.message)}"
     elif _is_beside(urgent, findings, share):
-        said = f"{bound}; what takes most of it could not be named. Besides: {_lowercase(urgent.message)}"
+        noted, besides = max(findings, key=lambda one: one.share), _lowercase(urgent.message)
+        if noted.share < _SMALL_PART * share:
+            said = f"{bound}; what takes most of it could not be named. Besides: {besides}"
+        else:
+            said = (
+                f"{bound}; first, though its gain is not sure: {_lowercase(noted.message)} Besides: {besides}"
+            )
     else:
         said = f"{bound}. First: {_lowercase(urgent.message)}"
     return f"{said} {_doubtful(doubt)}" if doubt else said
