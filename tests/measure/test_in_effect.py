@@ -217,3 +217,14 @@ def test_which_configured_value_counts(
     found = next(s for s in settings_of(process, loader, {}, 1.0) if s.name == "num_workers")
     assert (found.configured, found.differs) == (configured, differs)
     assert [source.differs for source in found.sources] == replaced
+
+
+@pytest.mark.parametrize(("rows", "differs"), [(128, False), (64, True)])
+def test_a_dataset_that_makes_whole_batches_has_their_size_in_effect(rows: int, differs: bool) -> None:
+    run = Script(PLAIN)
+    run.note("config", **(argument(128, True) | {"key": "batch", "option": "--batch", "meaning": "batch_size"}))
+    fields = ({"path": "0", "shape": []}, {"path": "1", "shape": [rows, 13]})
+    settings = {"batch_size": 1}
+    loader = LoaderUse(id=1, role="train", where=None, settings=settings, dataset={}, batch_fields=fields)
+    found = next(s for s in settings_of(run.process(), loader, {}, 1.0) if s.name == "batch_size")
+    assert found.differs is differs
