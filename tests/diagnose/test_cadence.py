@@ -70,6 +70,15 @@ def test_the_python_loop_that_makes_evaluation_slow_is_named(
     assert item.where == place(70)
 
 
+def test_evaluations_of_uneven_length_cost_more_than_nothing() -> None:
+    run = evaluated(1.0, 4)
+    uneven = (11.2, 7.3, 10.4, 25.0)
+    rows = [replace(one, end_s=one.start_s + s) for one, s in zip(run.evaluations, uneven, strict=True)]
+    item = found(replace(run, evaluations=tuple(rows)))["cadence/evaluation"]
+    low, high = item.cost_ci95
+    assert 0.3 < low / item.cost_s_per_step < 0.6 and high / item.cost_s_per_step > 2
+
+
 def test_an_interval_that_the_run_never_reaches_is_told_as_that() -> None:
     advice = found(evaluated(1.0, 10, num_steps=20))["cadence/evaluation"].advice
     assert "steps (this run took 20) instead of every 2, or on a part of the data" in advice

@@ -222,9 +222,18 @@ def test_which_configured_value_counts(
 @pytest.mark.parametrize(("rows", "differs"), [(128, False), (64, True)])
 def test_a_dataset_that_makes_whole_batches_has_their_size_in_effect(rows: int, differs: bool) -> None:
     run = Script(PLAIN)
-    run.note("config", **(argument(128, True) | {"key": "batch", "option": "--batch", "meaning": "batch_size"}))
+    run.note("config", **(argument(128, True) | {"key": "batch", "meaning": "batch_size"}))
     fields = ({"path": "0", "shape": []}, {"path": "1", "shape": [rows, 13]})
     settings = {"batch_size": 1}
     loader = LoaderUse(id=1, role="train", where=None, settings=settings, dataset={}, batch_fields=fields)
     found = next(s for s in settings_of(run.process(), loader, {}, 1.0) if s.name == "batch_size")
     assert found.differs is differs
+
+
+@pytest.mark.parametrize("accelerator", [False, True])
+def test_pinned_memory_is_ignored_only_beside_a_device(accelerator: bool) -> None:
+    run = Script(PLAIN)
+    run.note("config", **(argument(True, True) | {"key": "pin", "meaning": "pin_memory"}))
+    loader = LoaderUse(id=1, role="train", where=None, settings={"pin_memory": False}, dataset={})
+    found = settings_of(run.process(), loader, {"accelerator": accelerator}, 1.0)
+    assert next(s for s in found if s.name == "pin_memory").differs is accelerator

@@ -32,6 +32,9 @@ _HIDEABLE = ("data_wait", "transfer", "sync", "logging", "epoch_gap", "other")
 #: A finding of less than this part of the bottleneck's share is not what holds the run back.
 _SMALL_PART = 0.25
 
+#: Bottlenecks that are one finding's, whatever that would save.
+_PAUSES = ("evaluation", "checkpoint", "logging")
+
 _BOUND = {
     "input": "Input-bound: the training loop spends {share} of its time waiting for data",
     "transfer": "Transfer-bound: {share} of the time goes to moving tensors between host and device",
@@ -124,18 +127,17 @@ def verdict(
         bound += f", another {units.share(within)} to Python loops within forward"
     if filling is not None:
         bound += ", the first pass over the data left out"
+    most = max(findings, key=lambda one: one.share, default=None)
+    unsure = ""
+    if most and most.severity == "info" and most.share >= _SMALL_PART * share and name in _PAUSES:
+        unsure = f"{bound}; first, though its gain is not sure: {_lowercase(most.message)}"
     if urgent is None:
-        return f"{bound}. {_doubtful(doubt)}" if doubt else _healthy(bound, name, steps, findings)
-    if name == "device":
+        said = unsure or (f"{bound}." if doubt else _healthy(bound, name, steps, findings))
+    elif name == "device":
         said = f"{bound}; still worth fixing: {_lowercase(urgent.message)}"
     elif _is_beside(urgent, findings, share):
-        noted, besides = max(findings, key=lambda one: one.share), _lowercase(urgent.message)
-        if noted.share < _SMALL_PART * share:
-            said = f"{bound}; what takes most of it could not be named. Besides: {besides}"
-        else:
-            said = (
-                f"{bound}; first, though its gain is not sure: {_lowercase(noted.message)} Besides: {besides}"
-            )
+        unnamed = unsure or f"{bound}; what takes most of it could not be named."
+        said = f"{unnamed} Besides: {_lowercase(urgent.message)}"
     else:
         said = f"{bound}. First: {_lowercase(urgent.message)}"
     return f"{said} {_doubtful(doubt)}" if doubt else said

@@ -188,6 +188,8 @@ def _honoured(
         return True  # warm-up and scaling change the learning rate on purpose, from the first step on
     if name in ("prefetch_factor", "persistent_workers") and not effect.get("num_workers"):
         return True  # without workers they mean nothing
+    if name == "pin_memory" and not facts.get("accelerator"):
+        return True  # without a device there is nothing to pin it for
     if name == "deterministic" and configured:
         return bool(effect.get("cudnn_deterministic"))
     if name == "tf32" and configured:

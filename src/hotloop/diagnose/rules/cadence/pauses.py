@@ -89,7 +89,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         cost_s=cost,
         where=where,
         severity="info" if inside and not again else None,  # once is no cadence
-        ci95=_spread([e.seconds for e in inside], steps, cost),
+        ci95=_spread([e.seconds for e in inside], cost),
         remedies=(*(["evaluation-workers"] if alone else []), "less-frequent-evaluation"),
         data={
             "effect": "semantic",
@@ -168,11 +168,12 @@ def _evaluating(steps: Steps) -> list[LoaderUse]:
     return [loader for loader in steps.loaders if loader.role == "evaluation"]
 
 
-def _spread(seconds: list[float], steps: Steps, cost: float) -> tuple[float, float] | None:
+def _spread(seconds: list[float], cost: float) -> tuple[float, float] | None:
+    """What slows one down multiplies what it takes: the interval is one of ratios."""
     if len(seconds) < 3:
         return None
-    error = half_width(seconds) * len(seconds) / steps.num_steps
-    return (max(0.0, cost - error), cost + error)
+    ratio = math.exp(min(9.0, half_width([math.log(max(1e-9, one)) for one in seconds])))
+    return (cost / ratio, cost * ratio)
 
 
 @rule("cadence/checkpoint")
