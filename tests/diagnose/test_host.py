@@ -123,6 +123,9 @@ def test_what_a_framework_does_itself_is_told_apart_from_the_users_code_that_it_
     assert items[0].message.startswith("lightning's own work at train.py:90, most of it within _FitLoop.adv")
     assert items[0].advice.startswith("None of it is your code.")
     assert "your code" not in items[1].advice
+    update = replace(own, library="fastai.optimizer", within="fastai.optimizer:Lookahead.step")
+    (item, *_) = diagnose(evidence(replace(measured, lines=(update,)), sources=SOURCES))
+    assert item.advice.startswith("It is the framework's own optimizer")
 
 
 def test_python_beside_the_model_is_named_with_its_line_and_cost() -> None:
