@@ -126,6 +126,17 @@ def test_startup_parts_add_up_to_the_time_before_the_first_batch():
     assert parts["first batch"] == pytest.approx(0.0021)
 
 
+def test_an_evaluation_before_training_is_no_part_of_startup():
+    def prepare(run):
+        run.work(200)
+        for _ in range(30):
+            run.evaluate(20)
+
+    steps = trained(prepare)
+    assert steps.totals["evaluation"] > 0.5
+    assert sum(steps.startup.values()) - steps.startup["first batch"] == pytest.approx(steps.totals["startup"])
+
+
 def test_compile_in_the_first_steps_is_startup_later_it_is_told():
     def each(run, step):
         if step in (0, 12):

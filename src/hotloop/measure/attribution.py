@@ -284,12 +284,12 @@ TOLD_NS = 500_000_000
 
 
 def startup_parts(
-    process: Process, seen: Seen, samples: Table, places: Places, wall: int
+    process: Process, seen: Seen, samples: Table, places: Places, wall: int, whole_s: float
 ) -> dict[str, float]:
     """Seconds by part: "interpreter", "import torch", "import NAME" and "lazy imports of NAME" that take
     long, "other imports", "setup", "first batch", "compile".
 
-    With "compile" they add up to the phase "startup"; the "first batch" (``IN_TRAINING``) is inside the span.
+    They add up to ``whole_s`` of the phase "startup", but for the "first batch" (``IN_TRAINING``) in the span.
     """
     spans, stepping = seen.spans, seen.stepping
     ready = min(stepping.ready, wall)
@@ -302,16 +302,15 @@ def startup_parts(
         "import torch": (ended - began) / 1e9,
         **{name: ns / 1e9 for name, ns in told.items()},
         "other imports": (total - sum(told.values())) / 1e9,
-        SETUP: (ready - ended - total) / 1e9,
     }
     if len(stepping):
-        parts[IN_TRAINING] = _first_batch(spans, seen.lives) / 1e9
         compiles = np.flatnonzero(spans.kind == row.COMPILE)
         step = stepping.of(spans.start[compiles])
         early = compiles[(step >= 0) & (step < WARM_UP_STEPS)]
         if len(early):
             parts["compile"] = float(spans.exclusive[early].sum()) / 1e9
-    return parts
+    parts[SETUP] = max(0.0, whole_s - sum(parts.values()))
+    return parts | ({IN_TRAINING: _first_batch(spans, seen.lives) / 1e9} if len(stepping) else {})
 
 
 def _torch_import(process: Process, ready: int) -> tuple[int, int]:

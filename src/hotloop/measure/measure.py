@@ -176,7 +176,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
         num_updates=stepping.num_updates,
         num_epochs=int((lives.num_batches[stepping.driving & ~lives.goes_on] > 0).sum()),
         backwards_per_update=stepping.backwards_per_update,
-        startup=startup_parts(process, seen, samples, places, exit_ns or wall),
+        startup=startup_parts(process, seen, samples, places, exit_ns or wall, totals[COLUMN["startup"]]),
         stacks=main_stacks(sampled, places),
         lines=main_lines(sampled, loop, places, stepping.span, span_totals, ran),
         loaders=loader_uses(process, seen, places, got),
