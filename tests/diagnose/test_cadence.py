@@ -54,7 +54,7 @@ def forward(parts, x):
         (5, 8.0, {}, True),
         (5, 1.0, {}, False),
         (5, 8.0, {"nature": "native"}, False),
-        (5, 8.0, {"library": "torch.nn.modules.module"}, False),  # it calls the model
+        (5, 8.0, {"library": "monai.inferers", "calls_module": True}, False),  # it calls the model
         (9, 8.0, {"function": "Net.forward"}, False),
         (6, 8.0, {}, False),
         (4, 8.0, {}, False),

@@ -12,8 +12,10 @@ from textwrap import dedent
 
 import pytest
 from tests.scenarios.builder import Script
+from tests.scenarios.loops import PLAIN
 
 from hotloop.measure import measure
+from hotloop.measure.loop import named_phase
 from hotloop.record import rows as row
 
 EVENT = re.compile(r"# ([DFBON])$")
@@ -320,6 +322,19 @@ def test_what_serves_nobody_is_no_viewer(calls, role):
     assert {line.role for line in told} == {role}
 
 
+@pytest.mark.parametrize("calls", [("torch.nn.modules.module:Module._call_impl",), ()])
+def test_a_line_that_calls_a_module_is_told_whatever_wraps_its_forward(calls):
+    run = Script(PLAIN)
+    for _ in range(20):
+        run.step(2, 2, 1)
+        with run.at("forward"), run.library(*calls, "transformers.utils.deprecation:wrapped"):
+            run.work(20)
+    told = [line for line in measure(run.process()).lines if line.place.line == run.line("forward")]
+    assert {(line.library, line.calls_module) for line in told} == {
+        ("transformers.utils.deprecation", bool(calls))
+    }
+
+
 @pytest.mark.parametrize(
     ("functions", "role", "phase"),
     [
@@ -362,6 +377,20 @@ def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions
     assert steps.per_step(phase) == pytest.approx(0.02, abs=0.002)
     assert (steps.source_loop, steps.framework_call and steps.framework_call.line) == (None, 2)
     assert {line.within for line in lines} == {calls[-1]}
+
+
+@pytest.mark.parametrize(
+    ("entry", "phase"),
+    [
+        ("fastai.optimizer:Lookahead.step", "optimizer"),
+        ("fastai.optimizer:build", "other"),
+        ("fastai.learner:Learner.step", "other"),
+        ("utils:save_all", "checkpoint"),
+        ("torch.optim.adam:Adam.step", "other"),  # it has rows of its own
+    ],
+)
+def test_a_class_of_a_module_of_optimizers_updates(entry, phase):
+    assert named_phase(["fastai.learner:Learner.fit", entry])[1] == phase
 
 
 def test_a_rollout_that_a_framework_collects_is_input_and_its_evaluation_is_none_of_it():

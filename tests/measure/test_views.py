@@ -134,7 +134,9 @@ def test_an_evaluation_before_training_is_no_part_of_startup():
 
     steps = trained(prepare)
     assert steps.totals["evaluation"] > 0.5
-    assert sum(steps.startup.values()) - steps.startup["first batch"] == pytest.approx(steps.totals["startup"])
+    assert sum(steps.startup.values()) - steps.startup["first batch"] == pytest.approx(
+        steps.totals["startup"]
+    )
 
 
 def test_compile_in_the_first_steps_is_startup_later_it_is_told():

@@ -103,6 +103,8 @@ PUNCTUAL_RATIO = 0.25
 WAITING_RATIO = 0.5
 #: A library module present in this share of a line's samples is what the line calls.
 LIBRARY_RATIO = 0.8
+#: Where a module's call is.
+_MODULE = "torch.nn.modules.module"
 #: So many frames above a line are kept: the loop that calls it is looked for among them.
 CALLERS = 8
 #: Sampled time is a count: where the exact time of its phase differs by more, something else is wrong.
@@ -175,6 +177,7 @@ class _Line:
             source=places.text(self.frame.file, self.frame.line),
             callers=tuple(frame.place() for frame in max(self.callers, key=lambda key: self.callers[key])),
             entered=entered.place() if entered is not None else None,
+            calls_module=self.libraries.get(_MODULE, 0.0) >= 0.5 * max(1.0, self.weight),
         )
 
     def _library(self) -> str:

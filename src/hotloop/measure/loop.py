@@ -54,19 +54,21 @@ _TOUCHED: Final[tuple[tuple[str, Role, str], ...]] = (
     ("log", "logging", "logging"),
     ("socket", "viewer", "other"),
 )
-#: What the functions of a framework that runs the whole loop say of themselves, as ``Class.function``.
+#: What the functions of a framework that runs the whole loop say of themselves, as ``module:Class.function``.
 _SAYS: Final[tuple[tuple[re.Pattern[str], Role, str], ...]] = (
-    (re.compile(r"(^|\.)_*save(_\w+)?$|Checkpoint\w*\."), "checkpoint", "checkpoint"),
+    (re.compile(r"(^|[.:])_*save(_\w+)?$|Checkpoint\w*\."), "checkpoint", "checkpoint"),
     (
-        re.compile(r"(^|\.)_*(evaluate(_policy)?|evaluation_loop|validate)$|Evaluation\w*\."),
+        re.compile(r"(^|[.:])_*(evaluate(_policy)?|evaluation_loop|validate)$|Evaluation\w*\."),
         "evaluation",
         "evaluation",
     ),
-    (re.compile(r"(^|\.)_*(on_)?log(_metrics|_dict)?$|Progress\w*\.|Logger\w*\."), "logging", "logging"),
-    (re.compile(r"Optimizer\w*\.(step|zero_grad)$"), "other", "optimizer"),
+    (re.compile(r"(^|[.:])_*(on_)?log(_metrics|_dict)?$|Progress\w*\.|Logger\w*\."), "logging", "logging"),
+    (re.compile(r"(Optimizer\w*|^optim\w*:\w+)\.(step|zero_grad)$"), "other", "optimizer"),
 )
+#: Packages before the last module of ``fastai.optimizer:Lookahead.step``.
+_OUTER: Final = re.compile(r"^[\w.]*\.(?=\w+:)")
 #: Evaluations and checkpoints may come due in the middle of it.
-_COLLECTS: Final = re.compile(r"(^|\.)_*collect_(rollouts?|experiences?|episodes?)$|Collector\w*\.rollout$")
+_COLLECTS: Final = re.compile(r"(^|[.:])_*collect_(rollouts?|experiences?|episodes?)$|Collector\w*\.rollout$")
 _PROGRESS: Final = row.LOG_OPS.index("progress")
 SAVING_TEXT = re.compile(
     r"\b(torch\.save|save_file|pickle\.dumps?|np\.savez?\w*|numpy\.savez?\w*|joblib\.dump|save_checkpoint)\s*\("
@@ -221,7 +223,7 @@ def named_phase(library: Sequence[str], called_back: Iterable[Frame] = ()) -> tu
     """What a framework does, by the names of its functions and of the user's that it calls; the outermost
     that says something counts, before one that only says that it collects what is trained on.
     """
-    own = (entry.partition(":")[2] for entry in library if not entry.startswith("torch."))
+    own = (_OUTER.sub("", entry) for entry in library if not entry.startswith("torch."))
     functions = [*(frame.func for frame in called_back), *own]
     for function in functions:
         for names, role, phase in _SAYS:

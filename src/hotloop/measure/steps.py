@@ -60,6 +60,7 @@ class LineCost:
     source: str = ""  # the text of the line
     callers: tuple[Place, ...] = ()
     entered: Place | None = None
+    calls_module: bool = False  # most of it is in a module that it calls
 
 
 @dataclass(frozen=True, kw_only=True)

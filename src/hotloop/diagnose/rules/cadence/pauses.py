@@ -21,8 +21,8 @@ from hotloop.measure.steps import Interval, LineCost, LoaderUse, SiteCost, Steps
 from hotloop.stats import half_width
 from hotloop.units import duration, share, size
 
-#: Where a line is that takes the next batch (starting workers is Python too), or calls the model.
-_NO_LOOP = ("torch.utils.data", "multiprocessing", "torch.nn")
+#: Where a line that takes the next batch is: starting workers is Python too.
+_LOADING = ("torch.utils.data", "multiprocessing")
 
 
 @rule("cadence/evaluation")
@@ -117,7 +117,9 @@ def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
     """
 
     def loops(line: LineCost) -> bool:
-        if line.phase != "evaluation" or line.nature != "python" or line.library.startswith(_NO_LOOP):
+        if line.phase != "evaluation" or line.nature != "python" or line.calls_module:
+            return False
+        if line.library.startswith(_LOADING):
             return False
         around = any(loop.line < line.place.line for loop in loops_around(evidence, line.place))
         return around and not line.place.function.endswith(OF_MODULES)

@@ -32,8 +32,6 @@ ID = "host/python-in-step"
 _PROFILERS = ("torch.profiler", "torch.autograd.profiler_util", "torch._C._profiler")
 #: Weights of a moving average: ``1 - decay``, 0.999.
 _AVERAGES = re.compile(r"\b1(\.0*)?\s*-|\bone_minus|\b0?\.9\d*\b|\btau\b")
-#: A library's own optimizer (``fastai.optimizer:Lookahead.step``).
-_UPDATES = re.compile(r"\.optim\w*(\.\w+)*:\w+\.step$")
 #: Calls that make other samples of the batch.
 _AUGMENTS = re.compile(r"\b\w*(aug|augs|augment\w*|transforms?|mix_?up|cut_?mix|jitter|crop|flip)\(", re.I)
 #: A step with many causes is told about the largest ones.
@@ -154,11 +152,6 @@ def _subject(steps: Steps, group: LineGroup, loop: Place | None) -> str:
 
 def _advice(evidence: Evidence, group: LineGroup) -> str:
     if in_framework(evidence.steps, group.hottest.place):
-        if _UPDATES.search(group.hottest.within):
-            return (
-                "It is the framework's own optimizer, in Python. Take one of torch.optim's instead, where the "
-                "framework takes it."
-            )
         return (
             "None of it is your code. Leave out callbacks, metrics, log and progress lines that no step "
             "needs; larger batches share the rest among more samples, a loop of your own does without."
