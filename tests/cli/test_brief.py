@@ -77,6 +77,8 @@ def test_what_backward_does_for_it_is_part_of_the_most_that_removing_it_gives() 
     loop = {"id": "host/python-in-step", "cost_s_per_step": 0.02, "cost_ci95": None, "share": 0.2}
     numbers = brief_of._numbers(report, {**loop, "gain": None, "data": {"besides_s": 0.03}})
     assert numbers["most_gain"] == pytest.approx(2.0)
+    least = brief_of._numbers(report, {**loop, "gain": None, "data": {"at_least": True}})
+    assert least["most_gain"] is None  # what is known is what it costs at least
 
 
 def test_the_document_marks_the_line_and_has_each_command(found: dict[str, Any]) -> None:

@@ -186,7 +186,7 @@ def _numbers(report: Mapping[str, Any], finding: Mapping[str, Any]) -> dict[str,
 
     def ratio(cost: float) -> float | None:
         cost += more_s
-        speed = not finding["id"].startswith(_OF_RESULTS)
+        speed = not (finding["id"].startswith(_OF_RESULTS) or finding["data"].get("at_least"))
         return step_s / (step_s - cost) if speed and step_s and 0 < cost < step_s else None
 
     return {

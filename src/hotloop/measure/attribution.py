@@ -289,7 +289,7 @@ def startup_parts(
     """Seconds by part: "interpreter", "import torch", "import NAME" and "lazy imports of NAME" that take
     long, "other imports", "setup", "first batch", "compile".
 
-    They add up to ``whole_s`` of the phase "startup", but for the "first batch" (``IN_TRAINING``) in the span.
+    They add up to ``whole_s`` of the phase "startup"; the "first batch" (``IN_TRAINING``) is in the span.
     """
     spans, stepping = seen.spans, seen.stepping
     ready = min(stepping.ready, wall)

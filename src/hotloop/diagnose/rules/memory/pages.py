@@ -82,7 +82,11 @@ def page_faults(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         severity="info",
         remedies=("keep-freed-memory",),
-        data={"faults_per_step": faults, "severity_fixed": True, **({} if kernel_s else {"unpriced": True})},
+        data={
+            "faults_per_step": faults,
+            "severity_fixed": True,
+            **({"at_least": True} if kernel_s else {"unpriced": True}),
+        },
     )
 
 
