@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from synthetic import TRAIN, found, line, loader, steps
+from synthetic import TRAIN, evidence, found, line, loader, steps
 
 from hotloop.diagnose.bottleneck import bottleneck
+from hotloop.diagnose.diagnose import diagnose
 from hotloop.findings import Place
 from hotloop.measure.steps import Interval, SiteCost, Steps
 
@@ -82,6 +83,9 @@ def test_evaluations_of_uneven_length_cost_more_than_nothing() -> None:
 def test_an_interval_that_the_run_never_reaches_is_told_as_that() -> None:
     advice = found(evaluated(1.0, 10, num_steps=20))["cadence/evaluation"].advice
     assert "steps (this run took 20) instead of every 2, or on a part of the data" in advice
+    short = loader(num_batches=20)
+    advice = found(evaluated(1.0, 10, num_steps=20, loaders=(short,)))["cadence/evaluation"].advice
+    assert "epochs instead of every 2 steps, or" in advice
 
 
 # evaluation
@@ -331,3 +335,21 @@ def test_the_keyword_that_asks_a_framework_for_evaluations_is_named(source, line
     assert item.where is not None and item.where.line == line
     assert ("It is asked for by" in item.advice) == bool(text)
     assert text in item.advice
+
+
+@pytest.mark.parametrize(
+    ("command", "text"),
+    [
+        ("python train.py --eval_steps 10 --max_steps 10", "--eval_steps 10"),
+        ("python main.py fit --trainer.val_check_interval=10", "--trainer.val_check_interval=10"),
+        ("python train.py trainer.check_val_interval=10 seed=10", "trainer.check_val_interval=10"),
+        ("python train.py --eval_steps 20", ""),
+        ("python train.py --eval_steps 10 --test-freq=10", ""),
+    ],
+)
+def test_the_option_that_asks_for_evaluations_is_named(command: str, text: str) -> None:
+    run = evidence(evaluated(1.0, 10))
+    run = replace(run, recording=replace(run.recording, command=tuple(command.split())))
+    (item,) = [one for one in diagnose(run) if one.id == "cadence/evaluation"]
+    assert ("It is asked for by" in item.advice) == bool(text) and text in item.advice
+    assert item.where == place(70)

@@ -21,20 +21,27 @@ _OTHER: Final = frozenset(
     ["accumulation", "max", "num", "sanity", "warmup", "limit", "total", "epoch", "epochs"]
 )
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
+#: An option of a command that is given a number: ``--eval_steps 20``, ``trainer.val_check_interval=100``.
+_OPTION: Final = re.compile(r"(?<!\S)-{0,2}(?:\w[\w-]*\.)*(?P<name>[a-z_][\w-]*)[= ](?P<value>\d+)(?!\S)")
 #: A keyword that is given a number, and the call before it on its line.
 _KEYWORD: Final = re.compile(r"(?:(?P<called>\w+)\([^()]*?)?\b(?P<name>[a-z_]\w*)=(?P<value>\d+)\b")
 
 
-def asked_by(evidence: Evidence, what: What, every: float) -> tuple[Place, str] | None:
-    """The keyword that asks for it so often: ``eval_steps=5``, ``ModelCheckpoint(every_n_train_steps=1)``.
+def asked_by(evidence: Evidence, what: What, every: float) -> tuple[Place | None, str] | None:
+    """The option of the command that asks for it so often (``--eval_steps 20``), or the keyword and its place:
+    ``eval_steps=5``, ``ModelCheckpoint(every_n_train_steps=1)``.
 
-    Only of a training that a framework runs whole: a loop of the user's says itself what it does when. None
-    where no keyword or several ask for that number, of batches or of updates.
+    Keywords only of a training that a framework runs whole: a loop of the user's says itself what it does
+    when. None where none or several ask for that number, of batches or of updates.
     """
     steps = evidence.steps
+    wanted = {round(every), round(every / max(1.0, steps.backwards_per_update))}
+    options = _OPTION.finditer(" ".join(evidence.recording.command))
+    given = [one[0] for one in options if int(one["value"]) in wanted and asks(what, "", one["name"])]
+    if len(given) == 1:
+        return None, given[0]
     if steps.source_loop is not None:
         return None
-    wanted = {round(every), round(every / max(1.0, steps.backwards_per_update))}
     found = [
         (Place(file=file, line=number), f"{one['name']}={one['value']}")
         for file, text in sources(evidence).items()

@@ -75,8 +75,8 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
     asked = asked_by(evidence, "evaluation", every) if again else None
     if asked is not None:
-        where, text = asked
-        first.append(f"It is asked for by {text}.")
+        where = asked[0] or where
+        first.append(f"It is asked for by {asked[1]}.")
     yield cause(
         evidence,
         "cadence/evaluation",
@@ -143,8 +143,14 @@ def _steps(every: float) -> str:
 def _rarer(every: float, interval: int | None, steps: Steps) -> str:
     if interval is None:
         return "Evaluate less often, or on a part of the data"
-    now = _steps(every).removesuffix(" steps")
     longer = f" (this run took {steps.num_steps})" if interval > steps.num_steps else ""
+    loader = steps.train_loader()
+    epoch = loader.batches_per_epoch * steps.num_steps / max(1, loader.num_batches) if loader else 0.0
+    if 0 < epoch < interval:
+        now = "epoch" if round(every) == round(epoch) else _steps(every)
+        count = math.ceil(interval / epoch)
+        return f"Evaluate every {count} epochs instead of every {now}, or on a part of the data"
+    now = _steps(every).removesuffix(" steps")
     return f"Evaluate every {interval} steps{longer} instead of every {now}, or on a part of the data"
 
 
@@ -194,7 +200,7 @@ def checkpoint(evidence: Evidence) -> Iterable[Finding]:
     every = steps_between(steps, inside) if inside else steps.num_steps / max(1, count)
     asked = asked_by(evidence, "checkpoint", every)
     if asked is not None:
-        where = asked[0]
+        where = asked[0] or where
     yield cause(
         evidence,
         "cadence/checkpoint",
