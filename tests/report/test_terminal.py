@@ -76,6 +76,17 @@ def test_a_mean_that_is_not_the_steady_step_is_told_from_it() -> None:
     assert f"/step ({units.duration(steady)} when steady) · " in terminal.render(report)
 
 
+def test_updates_are_told_from_steps_and_what_lies_outside_of_them_is_said() -> None:
+    report = full()
+    report["num_updates"] = report["num_steps"]
+    assert "updates)" not in terminal.render(report) and "outside the steps" not in terminal.render(report)
+    report["num_updates"] = report["num_steps"] // 4
+    phase = next(one for one in report["phases"] if one["name"] == "evaluation")
+    phase["seconds"] = phase["span_seconds"] + 0.2 * report["wall_s"]
+    said = terminal.render(report)
+    assert f"steps ({report['num_updates']:,} updates)" in said and "outside the steps: evaluation" in said
+
+
 def test_five_findings_in_full_and_the_rest_by_name() -> None:
     text = terminal.render(full())
     assert "1  input/slow-sample" in text and "57.1 ms ± 1.90 ms/step  62 %  high" in text

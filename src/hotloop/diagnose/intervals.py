@@ -28,7 +28,7 @@ _KEYWORD: Final = re.compile(r"(?:(?P<called>\w+)\([^()]*?)?\b(?P<name>[a-z_]\w*
 
 
 def asked_by(evidence: Evidence, what: What, every: float) -> tuple[Place | None, str] | None:
-    """The option of the command that asks for it so often (``--eval_steps 20``), or the keyword and its place:
+    """The option of the command that asks for it so often (``--eval_steps 20``), or a keyword and its place:
     ``eval_steps=5``, ``ModelCheckpoint(every_n_train_steps=1)``.
 
     Keywords only of a training that a framework runs whole: a loop of the user's says itself what it does

@@ -70,6 +70,7 @@ def _bar(report: Report, width: int) -> list[Text]:
         bar,
         *_legend(report, shares, width),
         *_startup(report, width),
+        *_outside(report, width),
         *(Text(line) for line in (words.wrap(remaining.words(left), width) if left else ())),
     ]
 
@@ -77,6 +78,8 @@ def _bar(report: Report, width: int) -> list[Text]:
 def _numbers(report: Report) -> list[str]:
     throughput, step = report["throughput"], report["step_s"]
     count = f"{report['num_steps']:,} step{'' if report['num_steps'] == 1 else 's'}"
+    if 0 < report["num_updates"] < report["num_steps"]:
+        count += f" ({report['num_updates']:,} update{'' if report['num_updates'] == 1 else 's'})"
     parts = [count, f"{units.duration(step['mean'])}/step{_steady(report)}"]
     if throughput["samples_per_s"]:
         parts.append(f"{units.rate(throughput['samples_per_s'])} samples/s{_spread(throughput)}")
@@ -146,6 +149,8 @@ def _legend(report: Report, shares: Sequence[tuple[str, float]], width: int) -> 
 
 
 _ENTRY_CELLS: Final = 34
+#: Less of a run than this is not told where it lies outside the steps.
+_OUTSIDE: Final = 0.05
 
 
 def _legend_entry(name: str, seconds: float, share: float) -> Text:
@@ -170,6 +175,21 @@ def _startup(report: Report, width: int) -> list[Text]:
         if part["in_training"] and part["seconds"] > 0.1 * startup["seconds"]
     )
     return [Text(line, "dim") for line in words.wrap(text, width)]
+
+
+def _outside(report: Report, width: int) -> list[Text]:
+    """What took a visible part of the run before its first step or after its last one."""
+    told = [
+        f"{said(words.PHASE_WORDS[phase['name']])} {units.duration(seconds)}"
+        for phase in report["phases"]
+        if (seconds := phase["seconds"] - phase["span_seconds"]) >= _OUTSIDE * report["wall_s"]
+        and phase["name"] not in ("startup", "other")
+    ]
+    return (
+        [Text(line, "dim") for line in words.wrap(f"outside the steps: {', '.join(told)}", width)]
+        if told
+        else []
+    )
 
 
 def _part(part: Mapping[str, Any]) -> str:
