@@ -1055,6 +1055,16 @@ def test_what_is_opened_for_every_sample_is_to_be_kept_open(source: str, told: b
     assert ("Open once" in item.advice) == told
 
 
+def test_ranks_of_a_machine_share_its_cores() -> None:
+    run = evidence(input_run(make_s=0.02, busy_s=0.02), cores=2)
+    assert "input/single-process" in {item.id for item in diagnose(run)}
+    other = replace(run.process, pid=run.process.pid + 1, rank=1)
+    recording = replace(run.recording, ranks=(run.process, other))
+    ranks = (run.steps, replace(run.steps, pid=other.pid, rank=1))
+    both = replace(run, recording=recording, ranks=ranks)
+    assert both.rank_cores == 1 and "input/single-process" not in {item.id for item in diagnose(both)}
+
+
 # -- loaders that a framework builds -------------------------------------------------------------------------
 
 

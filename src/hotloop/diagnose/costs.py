@@ -175,7 +175,7 @@ def feed_of(evidence: Evidence) -> Feed | None:
         # On a crowded machine most of it is waiting for a core, which no other loader takes away; what new
         # workers would hand over would wait for one as well.
         deliver_s=deliver * batches * (main_got if workers else 1 / main_got),
-        cores=evidence.cores,
+        cores=evidence.rank_cores,
         workers=workers,
         got=got,
         main_got=main_got,

@@ -62,6 +62,12 @@ class Evidence:
         return float(self.machine.get("cores", 1))
 
     @property
+    def rank_cores(self) -> float:
+        """Cores for this rank and its workers: those on its machine share them."""
+        here = {one.pid for one in self.recording.node_of(self.process.pid).ranks}
+        return self.cores / max(1, sum(one.pid in here for one in self.ranks))
+
+    @property
     def threads(self) -> float:
         """Threads that torch computes with on a CPU, no more than there are cores."""
         torch = self.steps.facts.get("torch") or {}
