@@ -53,13 +53,14 @@ def making_lines(steps: Steps, loader: LoaderUse) -> tuple[LineCost, ...]:
     """The lines of making batches, without the training loop's own.
 
     The stack of a forked worker, and of a loader without workers, goes through the line that asks for the
-    batch: time in torch's own code (collate) would be laid at its door.
+    batch, also in an evaluation: time in a library's code (collate) would be laid at its door.
     """
     asking = [line for line in steps.lines if line.phase in ASKING]
     own = {(line.statement or line.place).at_line for line in asking}
     if steps.source_loop is not None:
         own.add(steps.source_loop.at_line)
-    return tuple(line for line in loader.lines if line.place.at_line not in own)
+    lines = (line for line in loader.lines if line.place.at_line not in own)
+    return tuple(line for line in lines if not line.library.startswith("torch.utils.data"))
 
 
 def at_calls(steps: Steps, *phases: str) -> list[LineCost]:
