@@ -390,11 +390,14 @@ def test_data_made_ready_once_in_a_loop_without_a_loader_is_no_making_of_batches
 
 
 def test_what_steps_an_environment_is_never_made_ahead() -> None:
-    findings = found(get_batch(rolling(3)), sources={TRAIN: ROLLOUT})
+    lines = rolling(3)
+    lines.append(replace(lines[0], place=replace(lines[0].place, line=11), seconds=0.5))
+    findings = found(get_batch(lines), sources={TRAIN: ROLLOUT})
     assert "input/slow-sample" not in findings
     item = findings["host/python-in-step"]
     assert item.where is not None and item.where.file == "/app/sim.py"
     assert "more environments at once" in item.advice
+    assert re.search(r"; \d+ % at line 10\D", item.message), item.message  # not all of it is that line's
     assert item.remedies == ()
     assert "input/single-process" not in findings
 

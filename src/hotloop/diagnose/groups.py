@@ -88,7 +88,7 @@ class LineGroup:
         if self.is_line and self.source.strip():
             return f"«{shortened(self.source)}»"
         function = _UNNAMED.sub("", self.place.function)
-        return f"{function}()" if function else str(self.place)
+        return f"{function}()" if function.removesuffix("<module>") else "The script"
 
     @property
     def parts(self) -> str:
@@ -98,7 +98,7 @@ class LineGroup:
             by_line[line.place.line] += line.seconds / max(self.total_s, self.seconds)
         hot = sorted(by_line, key=lambda at: -by_line[at])[:_MAX_PARTS]
         named = [f"{share(by_line[at])} at line {at}" for at in hot if by_line[at] >= _LEAST_PART]
-        return f" ({', '.join(named)})" if len(named) > 1 else ""
+        return f" ({', '.join(named)})" if named and len(by_line) > 1 else ""
 
     @property
     def nature(self) -> Nature:

@@ -142,7 +142,8 @@ def acting(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
         ci95=sampled_interval(cost, hot.num_samples),
         message=(
             f"{hot.what} at {spot(hot.place)} takes {duration(cost)} of every step "
-            f"({share(cost / steps.step_s)}): the loop acts before it trains, for "
+            f"({share(cost / steps.step_s)}{hot.parts.replace(' (', '; ').rstrip(')')}): "
+            "the loop acts before it trains, for "
             f"{duration(inline.wait_s)} in all."
         ),
         advice=ADVICE,
