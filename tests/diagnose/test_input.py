@@ -391,7 +391,7 @@ def test_data_made_ready_once_in_a_loop_without_a_loader_is_no_making_of_batches
 
 def test_what_steps_an_environment_is_never_made_ahead() -> None:
     lines = rolling(3)
-    lines.append(replace(lines[0], place=replace(lines[0].place, line=11), seconds=0.5))
+    lines.append(replace(lines[0], place=replace(lines[0].place, line=11), seconds=1.2))
     findings = found(get_batch(lines), sources={TRAIN: ROLLOUT})
     assert "input/slow-sample" not in findings
     item = findings["host/python-in-step"]
