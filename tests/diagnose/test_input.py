@@ -527,8 +527,15 @@ def test_collate_is_told_from_samples() -> None:
     ("name", "remedy"), [("data.pad_all", "batched-collate"), ("default_collate", "batched-get")]
 )
 def test_of_torchs_own_collate_nothing_can_be_stacked_otherwise(name: str, remedy: str) -> None:
-    run = input_run(make_s=0.08, busy_s=0.02, collate_s=0.06, settings={"collate_fn": name})
+    inside = line(40, 6.0, function=name.split(".")[-1])
+    run = input_run(make_s=0.08, busy_s=0.02, collate_s=0.06, settings={"collate_fn": name}, lines=[inside])
     assert found(run)["input/slow-collate"].remedies == (remedy,)
+
+
+def test_a_collate_of_a_library_is_nothing_that_the_user_can_write() -> None:
+    settings = {"collate_fn": "torch_geometric.loader.dataloader.Collater"}
+    run = input_run(make_s=0.08, busy_s=0.02, collate_s=0.06, settings=settings)
+    assert "input/slow-collate" not in found(run)
 
 
 @pytest.mark.parametrize("name", ["text.Collator", "functools.partial"])

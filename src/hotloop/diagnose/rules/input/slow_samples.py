@@ -73,6 +73,8 @@ def slow_collate(evidence: Evidence) -> Iterator[Finding]:
     if ratio < evidence.limits.hot_line_ratio or (feed.workers and not own):
         return  # torch's own in a worker writes into shared memory: shipping, not collating
     spot = _inside(feed, name)
+    if own and spot is None:
+        return  # a library's: no line of the user's is in it
     rows = by_rows(spot.source) if spot is not None else ()
     again = repeating.repeated(evidence, spot, feed.loader, collate=True)
     yield of_making(
