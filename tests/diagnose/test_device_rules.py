@@ -74,6 +74,21 @@ def test_a_cpu_run_gets_no_advice_for_accelerators() -> None:
 
 
 @pytest.mark.parametrize(
+    ("settings", "is_named"),
+    [
+        (None, True),
+        ({"batch_size": None}, True),
+        ({"batch_size": 32}, False),
+        ({"batch_size": None, "batch_sampler": "torch.utils.data.sampler.BatchSampler"}, False),
+    ],
+)
+def test_many_small_calls_are_the_batches_only_where_no_loader_makes_them(settings, is_named) -> None:
+    uses = () if settings is None else (loader(settings=settings),)
+    measured = steps(MODEL, facts={"modules": [NET], "graph": {PER: 1000}}, loaders=uses)
+    assert ("host/launch-bound" in found(measured)) is is_named
+
+
+@pytest.mark.parametrize(
     ("text", "operations", "severity"),
     [
         ("net = Net()\nnet.double()", 9, "low"),

@@ -21,7 +21,8 @@ def launch_bound(evidence: Evidence) -> Iterable[Finding]:
     operations, where no loader makes the batches.
     """
     steps, loader = evidence.steps, evidence.steps.train_loader()
-    if is_all_calls(evidence) and (loader is None or not isinstance(loader.settings.get("batch_size"), int)):
+    batched = loader is not None and any(loader.settings.get(one) for one in ("batch_size", "batch_sampler"))
+    if is_all_calls(evidence) and not batched:
         yield cause(
             evidence,
             "host/launch-bound",
