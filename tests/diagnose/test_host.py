@@ -106,6 +106,12 @@ def found(measured: Steps, **world: Any) -> dict[str, Finding]:
 FIT = Place(file=TRAIN, line=90, function="main")
 
 
+def test_a_distribution_may_leave_its_checks_out() -> None:
+    hottest = hot("boxes.append(float(value))", 2.0, "decode", library="torch.distributions.categorical")
+    item = found(run([hottest], {"other": 0.02}))["host/python-in-step"]
+    assert "set_default_validate_args(False)" in item.advice
+
+
 def test_what_a_framework_does_itself_is_told_apart_from_the_users_code_that_it_calls() -> None:
     """At ``trainer.fit()`` stands no code of the user's, and what it calls is no part of it."""
     own = line(

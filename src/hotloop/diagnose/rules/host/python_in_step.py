@@ -160,6 +160,11 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
         return (
             "Profile a few steps and stop (torch.profiler.schedule with repeat=1), or take the profiler out."
         )
+    if group.hottest.library.startswith("torch.distributions"):
+        return (
+            "torch.distributions checks every argument at each call. Once the loop works, "
+            "torch.distributions.Distribution.set_default_validate_args(False) leaves that out."
+        )
     each = per_parameter(evidence, group.hottest)
     if each == "update":
         return (
