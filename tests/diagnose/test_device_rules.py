@@ -333,6 +333,8 @@ def test_the_smallest_hot_module_is_named_as_information() -> None:
     assert item.data["module"] == "encoder.attn"
     assert item.data["share"] == pytest.approx(0.66)
     assert item.severity == "info"
+    shared = replace(evidence(steps(MODEL, modules=modules)), got=0.4)  # of a core: wherever it waited is hot
+    assert "device/hot-module" not in {one.id for one in diagnose(shared)}
     even = tuple(module(f"layer{i}", 0.1, 0.1) for i in range(10))
     assert found(steps(MODEL, modules=even)) == {}
     own = line(47, 0.5 * steps(MODEL).span_s, file=TRAIN, phase="forward", source="return d @ a @ d")

@@ -44,7 +44,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         )
     inner = [module for module in steps.modules if module.depth > 0]
     model = steps.share("forward") + steps.share("backward")
-    if len(inner) < _FEWEST_MODULES or model < 0.5:
+    # Of a thread that others keep from its core, a few timed steps show where that happened.
+    if len(inner) < _FEWEST_MODULES or model < 0.5 or evidence.got < limits.got_ratio:
         return
     hot = [one for one in inner if _share(steps, one) >= limits.hot_module_ratio and _is_sure(steps, one)]
     top = max(hot, key=lambda module: (module.depth, _share(steps, module)), default=None)
