@@ -213,6 +213,14 @@ def test_collectives_in_the_step_are_named_with_their_line() -> None:
     assert "distributed/slow-collective" not in found(reducing(0, 0.001), reducing(1, 0.001))
 
 
+def test_a_frameworks_own_collectives_are_not_the_scripts() -> None:
+    ranks = [reducing(number, 0.03) for number in (0, 1)]
+    place = ranks[0].sites["collective"][0].place
+    assert found(*(replace(one, framework_call=place) for one in ranks)) == {}
+    unknown = {"collective": (replace(ranks[0].sites["collective"][0], place=None),)}
+    assert found(*(replace(one, sites=unknown) for one in ranks)) == {}
+
+
 def test_waiting_for_a_straggler_is_not_a_slow_collective() -> None:
     slow = rank(1, {"forward": 0.06, "collective": 0.0})
     items = found(reducing(0, 0.04), slow)

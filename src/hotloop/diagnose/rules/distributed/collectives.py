@@ -12,17 +12,20 @@ from hotloop.measure.steps import SiteCost, Steps
 from hotloop.units import duration, share, size
 
 _ADVICE = "Reduce metrics every N steps and several at once; drop barriers; let DDP reduce gradients."
-_OF_A_FRAMEWORK = (
-    "None of them is your code: leave out what asks for them in each step, such as metrics that are reduced "
-    "over the ranks (sync_dist=True)."
-)
 
 
 @rule("distributed/slow-collective")
 def slow_collective(evidence: Evidence) -> Iterable[Finding]:
-    """Collectives in the step, less what is only waiting for a slower rank."""
+    """Collectives in the step that a line of the user's calls, less what is only waiting for a slower rank.
+
+    What a framework calls by itself in each step is a few bytes, in which it waits for the slowest rank.
+    """
     steps, limits = evidence.steps, evidence.limits
-    sites = [site for site in steps.sites.get("collective", ()) if site.in_step and site.seconds > 0]
+    sites = [
+        site
+        for site in steps.sites.get("collective", ())
+        if site.in_step and site.seconds > 0 and site.place and not in_framework(steps, site.place)
+    ]
     if not sites:
         return
     seconds = beyond(steps, sum(site.seconds for site in sites), 0.0)
@@ -30,16 +33,14 @@ def slow_collective(evidence: Evidence) -> Iterable[Finding]:
     if cost < limits.worth_fixing_ratio * steps.step_s:
         return
     top = max(sites, key=lambda site: site.seconds)
-    theirs = in_framework(steps, top.place)
     yield cause(
         evidence,
         "distributed/slow-collective",
         message=(
-            f"Collectives {'that the framework calls' if theirs else 'called from the loop'} take "
-            f"{duration(seconds)} of every step "
+            f"Collectives called from the loop take {duration(seconds)} of every step "
             f"({share(seconds / steps.step_s)}), most of it {top.operation}{at(top.place)}."
         ),
-        advice=_OF_A_FRAMEWORK if theirs else _ADVICE,
+        advice=_ADVICE,
         numbers=[_describe(site, steps) for site in sites[:5]],
         cost_s=cost,
         where=top.place,
