@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from synthetic import TRAIN, evidence, line, loader, steps
 from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.evidence import Evidence
 from hotloop.findings import Finding, Place
+from hotloop.flow.brief import _effect
 from hotloop.measure.steps import SiteCost, Steps
 
 EVEN = {"data_wait": 0.001, "forward": 0.02, "backward": 0.04, "optimizer": 0.005}
@@ -91,6 +92,17 @@ def test_ranks_that_gather_their_parameters_wait_in_forward() -> None:
     item = items["distributed/unbalanced-input"]
     assert item.rank == 1
     assert item.cost_s_per_step == pytest.approx(0.06)
+
+
+@pytest.mark.parametrize(("size", "told"), [(2500, True), (1000, False), (20000, False)])
+def test_batches_as_much_larger_as_the_rank_is_slower_are_the_cause(size: int, told: bool) -> None:
+    slow = rank(1, {"forward": 0.05, "backward": 0.02}, loaders=(replace(sharded()[0], batch_bytes=size),))
+    fast = rank(0, {"backward": 0.05}, loaders=(replace(sharded()[0], batch_bytes=1000),))
+    item = found(fast, slow)["distributed/straggler"]
+    assert ("with batches 2.5 times as large" in item.message) is told
+    assert ("bucket by length" in item.advice) is told
+    assert ("batches of 2.44 KiB on rank 1, of 1000 B on the others" in item.evidence) is told
+    assert _effect(asdict(item), ()) == ("semantic" if told else "numeric")
 
 
 def test_more_work_that_nobody_waits_for_costs_nothing() -> None:

@@ -70,7 +70,7 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
     drawn = finding["data"].get("draws")  # a cache would give random samples again, and refuses to
     names = [name for name in finding["remedies"] if not (drawn and name == "cache-samples")]
     remedies = [catalogue.get(name) for name in names]
-    effect = _effect(finding["id"], remedies)
+    effect = _effect(finding, remedies)
     written = _written(examination, remedies)
     where = _where(examination, finding["where"], written)
     told = [_remedy(remedy, finding, written.get(remedy.id)) for remedy in remedies]
@@ -146,15 +146,17 @@ def _recipe(
     return text
 
 
-def _effect(finding_id: str, remedies: Sequence[Remedy]) -> Effect:
+def _effect(finding: Mapping[str, Any], remedies: Sequence[Remedy]) -> Effect:
     """What the change may alter: as little as the remedy that alters least; what is done less often, as much
     as the one that alters most.
 
-    Without a remedy rounding may differ, and where the finding is that results are wrong, all of them.
+    Without a remedy rounding may differ, and where the finding is that results are wrong, or asks for other
+    batches, all of them.
     """
     classes = [remedy.written_effect for remedy in remedies]
-    wrong, choose = finding_id.startswith(_OF_RESULTS), max if finding_id.startswith("cadence/") else min
-    return choose(classes, key=EFFECTS.index, default="semantic" if wrong else "numeric")
+    other = finding["id"].startswith(_OF_RESULTS) or finding["data"].get("other_batches")
+    choose = max if finding["id"].startswith("cadence/") else min
+    return choose(classes, key=EFFECTS.index, default="semantic" if other else "numeric")
 
 
 def _same(examination: Examination, effect: Effect) -> list[str]:

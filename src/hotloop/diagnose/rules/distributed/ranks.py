@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
+from statistics import mean
 
 from hotloop.diagnose.evidence import Evidence, at, cause, rule
 from hotloop.diagnose.groups import LineGroup
-from hotloop.diagnose.rank_compare import RankLoad, lead, line_apart
+from hotloop.diagnose.rank_compare import Lead, RankLoad, lead, line_apart
 from hotloop.findings import Finding
 from hotloop.measure.steps import Steps, core_time_got
-from hotloop.units import duration, share
+from hotloop.units import duration, share, size
 
 #: Phases that point at the rank's input rather than at the rank.
 _INPUT = ("data_wait", "epoch_gap")
@@ -18,6 +19,9 @@ _INPUT = ("data_wait", "epoch_gap")
 _CADENCE = ("evaluation", "checkpoint", "logging")
 #: One batch more or less is how DistributedSampler rounds.
 _ROUNDING_BATCHES = 1.5
+#: Batches this many times as large as the others' may be why a rank is slow.
+_LARGER = 1.2
+_LIKE_BATCHES = "Give every rank batches of like size: bucket by length, or split the data by length."
 
 
 @rule("distributed/straggler")
@@ -35,24 +39,28 @@ def straggler(evidence: Evidence) -> Iterable[Finding]:
     # What waits for a core is slow at any line.
     held_up = core_time_got([sampled], *evidence.span) < limits.held_up_ratio
     spot, elsewhere = (None if held_up else line_apart(found, limits.dominant_line_ratio)) or (None, 0.0)
+    larger = _times_as_large(found) if spot is None else 0.0
     mostly = phase if spot is None else spot.what + at(spot.place)
+    if larger:
+        mostly += f", with batches {larger:.1f} times as large"
     yield replace(
         cause(
             evidence,
             "distributed/straggler",
             message=f"Rank {slowest.rank} is the slowest: {duration(found.ahead_s)} per step more than the "
             f"others, mostly in {mostly}; they wait for it.",
-            advice=_advice(slowest.rank, phase, spot),
+            advice=_LIKE_BATCHES if larger else _advice(slowest.rank, phase, spot),
             numbers=[
                 *(_describe(load) for load in found.ranks[:8]),
                 f"{phase}: {duration(found.gap_s)} per step more on rank {slowest.rank}",
+                *([_batches(found)] if larger else []),
                 *([] if spot is None else [_at_the_line(found.slowest, spot, elsewhere)]),
                 f"the others wait {duration(found.waits_s)} per step ({share(found.waits_s / step_s)})",
                 *_machine(evidence, slowest),
             ],
             cost_s=cost,
             where=None if spot is None else spot.place,
-            data={"slowest_rank": slowest.rank, "phase": phase},
+            data={"slowest_rank": slowest.rank, "phase": phase, "other_batches": larger > 0},
         ),
         rank=slowest.rank,
     )
@@ -64,6 +72,30 @@ def _advice(rank: int, phase: str, spot: LineGroup | None) -> str:
     return (
         f"Do less of it on rank {rank}: share the work{at(spot.place)} out over the ranks, do it less often, "
         "or after training."
+    )
+
+
+def _batch_bytes(load: RankLoad) -> float:
+    return loader.batch_bytes if (loader := load.steps.train_loader()) is not None else 0.0
+
+
+def _times_as_large(found: Lead) -> float:
+    """How many times the others' batches those of the slowest rank are, where its phase takes about as many
+    times as long (of attention up to the square); else 0.
+    """
+    others_s = mean(load.own[found.phase] for load in found.others)
+    others = [_batch_bytes(load) for load in found.others]
+    if not all(others) or others_s <= 0:
+        return 0.0
+    larger, longer = _batch_bytes(found.slowest) / mean(others), found.slowest.own[found.phase] / others_s
+    return larger if larger >= _LARGER and larger**0.5 <= longer <= larger**2 else 0.0
+
+
+def _batches(found: Lead) -> str:
+    others = mean(_batch_bytes(load) for load in found.others)
+    return (
+        f"batches of {size(_batch_bytes(found.slowest))} on rank {found.slowest.steps.rank}, "
+        f"of {size(others)} on the others"
     )
 
 
