@@ -246,8 +246,14 @@ def test_collectives_of_an_evaluation_are_not_the_steps() -> None:
     )
 
 
-def test_communication_that_backward_does_not_hide() -> None:
-    facts = {"accelerator": True}
+@pytest.mark.parametrize("accelerator", [False, True])
+def test_communication_that_backward_does_not_hide(accelerator: bool) -> None:
+    facts = {"accelerator": accelerator}
     ranks = [rank(number, collective_in_backward_s=0.02, facts=facts) for number in (0, 1)]
-    assert found(*ranks)["distributed/unoverlapped-collective"].cost_s_per_step == pytest.approx(0.02)
+    item = found(*ranks)["distributed/unoverlapped-collective"]
+    assert (item.cost_s_per_step, item.severity) == (pytest.approx(0.02), "high")
+    assert _effect(asdict(item), ()) == "semantic"
+    crowded = replace(job(*ranks), got=0.1, others_cores=2.0)
+    (item,) = (one for one in diagnose(crowded) if one.id == item.id)
+    assert item.severity == "info"  # ranks without a core wait for each other as well
     assert found(rank(0, collective_in_backward_s=0.001), rank(1)) == {}

@@ -199,6 +199,27 @@ def test_module_shares_of_the_window():
     assert shares == {"net": (1.0, 1.0), "net.a": (0.75, 0.75), "net.b": (0.25, 0.25)}
 
 
+@pytest.mark.parametrize(
+    ("told", "exchange_ms"),
+    [
+        ({}, 2.5),
+        ({"avg_backward_compute_s": 3.5e-3}, 0.5),
+        ({"avg_backward_compute_s": 5e-3}, 0),
+        ({"iterations": 9}, 0),
+    ],
+)
+def test_what_backward_waits_for_other_ranks_is_a_collective_on_a_cpu(told, exchange_ms):
+    means = {"avg_backward_comm_s": 3e-3, "overlap_s": 5e-4, "avg_backward_compute_s": 1e-3, "iterations": 20}
+    steps = trained(lambda run: run.note("ddp", **{**means, **told}))
+    assert steps.collective_in_backward_s * 1e3 == pytest.approx(exchange_ms)
+    assert steps.per_step("collective") * 1e3 == pytest.approx(exchange_ms)
+    assert steps.per_step("backward") * 1e3 == pytest.approx(4 - exchange_ms)
+    assert steps.phases.sum() == pytest.approx((steps.end_s - steps.start_s).sum())
+    device = {"id": 1, "devices": ["cuda:0"]}
+    steps = trained(lambda run: (run.note("ddp", **means), run.note("module", **device)))
+    assert (steps.per_step("collective"), steps.collective_in_backward_s) == (0.0, pytest.approx(2.5e-3))
+
+
 def test_slow_first_steps_are_warm_up():
     run = Script(PLAIN)
     run.at("fetch").iterate(1)

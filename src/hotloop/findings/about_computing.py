@@ -185,8 +185,8 @@ ENTRIES = {
     ),
     "distributed/unoverlapped-collective": Entry(
         "Reducing gradients is not hidden behind backward: every step waits for the network.",
-        "Use gradient_as_bucket_view=True and static_graph=True, accumulate under no_sync(), or compress "
-        "gradients (bf16 hook).",
+        "Accumulate under no_sync(), give each rank larger batches, or compress gradients (bf16 hook); a "
+        "tiny model may train faster on fewer ranks.",
     ),
     # Training that goes wrong in its numbers.
     "numerics/backward-in-autocast": Entry(

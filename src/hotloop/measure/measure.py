@@ -59,7 +59,8 @@ from hotloop.record.recording import IN_MEMORY, Process, Recording, release
 #: Warm-up is at most this share of the steps, and at most this many.
 WARM_UP_RATIO = 0.10
 WARM_UP_STEPS = 20
-
+#: Iterations that DDP times one by one; its means over fewer say nothing.
+_TIMED_BY_DDP = 10
 
 #: Tells the recording which functions the user calls evaluation (``hotloop run --evaluation``).
 EVALUATION = "HOTLOOP_EVALUATION"
@@ -157,6 +158,10 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     told = ", ".join(dict.fromkeys(f"{Path(one.file).name}:{one.line}" for one in asked if one is not None))
     facts["unclear"] = [_CANNOT_TELL.format(told)] if told else []
     ran = got.get(process.pid, 1.0)
+    backward_s = float(span_totals[COLUMN["backward"]]) / max(1, len(stepping))
+    exchange_s = _exposed_communication(process, stepping, backward_s, on_host=not facts["accelerator"])
+    # The host of an accelerator does not wait for it.
+    part = exchange_s / backward_s if exchange_s and not facts["accelerator"] else 0.0
     compiled = np.isin(np.arange(len(stepping)), stepping.of(spans.start[spans.kind == row.COMPILE]))
     losses = of_kind(process, row.LOSS)
     steady = _steady(stepping, compiled, first=not piece.begin)
@@ -165,11 +170,11 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
         pid=process.pid,
         start_s=stepping.start / 1e9,
         end_s=stepping.end / 1e9,
-        phases=phases,
+        phases=_with_exchange(phases, part),
         samples=_samples(seen, of_kind(process, row.STEP)),
         steady=steady,
-        totals=_by_name(totals),
-        span_totals=_by_name(span_totals),
+        totals=_by_name(_with_exchange(totals, part)),
+        span_totals=_by_name(_with_exchange(span_totals, part)),
         wall_s=wall / 1e9,
         span=(stepping.span[0] / 1e9, stepping.span[1] / 1e9),
         unaccounted_s=unaccounted,
@@ -191,7 +196,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
         scaler_steps=int(((spans.kind == row.SCALER) & (spans.obj == 1) & events.used).sum()),
         scaler_skips=int(events.skipped.sum()),
         facts=facts,
-        collective_in_backward_s=_exposed_communication(process, stepping),
+        collective_in_backward_s=exchange_s,
         source_loop=loop.place(),
         framework_call=loop.framework_call(),
         compile_s=float(spans.exclusive[(spans.kind == row.COMPILE) & in_span].sum()) / 1e9,
@@ -252,17 +257,35 @@ def _steady(stepping: Stepping, compiled: Bools, *, first: bool) -> Bools:
     return steady
 
 
-def _exposed_communication(process: Process, stepping: Stepping) -> float:
-    """Seconds per step of DDP's gradient exchange that backward did not hide."""
+def _exposed_communication(
+    process: Process, stepping: Stepping, backward_s: float, *, on_host: bool
+) -> float:
+    """Seconds per step of DDP's gradient exchange that backward did not hide.
+
+    DDP times its first ten iterations and every hundredth, so ranks that start apart weigh in its means: of
+    ``backward_s``, in which the host waits for the exchange, it is no more than what is not computing.
+    """
     note = process.last("ddp")
-    spent, hidden = note.get("avg_backward_comm_s"), note.get("overlap_s")
-    if not isinstance(spent, int | float):
+    spent, hidden, computing, counted = (
+        float(told) if isinstance(told := note.get(name), int | float) else 0.0
+        for name in ("avg_backward_comm_s", "overlap_s", "avg_backward_compute_s", "iterations")
+    )
+    steps = len(stepping)
+    if counted < _TIMED_BY_DDP or not steps:
         return 0.0
-    each = max(0.0, float(spent) - (float(hidden) if isinstance(hidden, int | float) else 0.0))
+    each = spent - hidden
     # Under no_sync() only the last of the steps of an update exchanges; DDP counts and averages those alone.
-    counted, steps = note.get("iterations"), len(stepping)
-    rare = isinstance(counted, int) and 0 < counted <= 1.5 * stepping.num_updates < steps
-    return each * stepping.num_updates / steps if rare else each
+    if counted <= 1.5 * stepping.num_updates < steps:
+        each *= stepping.num_updates / steps
+    return max(0.0, min(each, backward_s - (computing if on_host else 0.0)))
+
+
+def _with_exchange(phases: Floats, part: float) -> Floats:
+    """Seconds by phase, this part of backward counted as the collective in it."""
+    moved = phases.copy()
+    moved[..., COLUMN["backward"]] *= 1.0 - part
+    moved[..., COLUMN["collective"]] += part * phases[..., COLUMN["backward"]]
+    return moved
 
 
 def _collections(pauses: Table, phase: Bytes, stepping: Stepping, steady: Bools) -> dict[str, Any]:

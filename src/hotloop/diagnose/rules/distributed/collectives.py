@@ -64,15 +64,10 @@ def _waiting_for_others(evidence: Evidence) -> float:
 
 @rule("distributed/unoverlapped-collective")
 def unoverlapped_collective(evidence: Evidence) -> Iterable[Finding]:
-    """DDP's own communication that backward did not hide. Of ranks on a CPU nobody can tell: they wait for a
-    core, and for each other, in the same time.
-    """
+    """DDP's own communication that backward did not hide."""
     steps = evidence.steps
-    if not evidence.on_accelerator:
-        return
     # The slowest rank waits for nobody: its time is communication, the others wait for it as well.
     cost = min(rank.collective_in_backward_s for rank in evidence.ranks)
-    cost = min(cost, steps.per_step("backward"))
     if cost < evidence.limits.worth_fixing_ratio * steps.step_s:
         return
     compute = noted(steps, "ddp").get("avg_backward_compute_s")
@@ -85,5 +80,8 @@ def unoverlapped_collective(evidence: Evidence) -> Iterable[Finding]:
         message=f"Reducing gradients adds {duration(cost)} to every step ({share(cost / steps.step_s)}).",
         numbers=numbers,
         cost_s=cost,
+        # Ranks that get a part of a core wait for each other as well.
+        ci95=(cost * evidence.got, cost) if evidence.crowded_out else None,
         where=steps.source_loop,
+        data={"other_batches": True},
     )
