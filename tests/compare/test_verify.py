@@ -80,6 +80,8 @@ def test_a_perturbed_run_of_other_batches_is_named() -> None:
         base, traces=(replace(base.trace, losses=base.trace.losses + 1, exact=base.trace.exact + 1),)
     )
     assert any("--perturb" in words for words in judge(base, apart).words)
+    free = judge(base, apart, effect="semantic")  # nothing holds its losses: they differ, which is no pass
+    assert free.passed and status(free, "loss") == "not-measured"
     assert any(
         words.startswith("moved says nothing") for words in judge(base, apart, baselines=[moved]).words
     )

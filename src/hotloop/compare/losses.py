@@ -106,7 +106,7 @@ def _close(
     first, first_noise = apart_in(lambda losses: losses[at : at + SUDDEN_FIRST])
     at_once = sudden is None or first > max(sudden * scale, first_noise)
     if apart > widest and at_once:
-        words = f"apart by {apart:.2g} (smoothed), {widest:.2g} is allowed; {begins}"
+        words = f"apart by {apart:.2g} (smoothed), noise is at most {widest:.2g}; {begins}"
         return Check(outcome="differs", words=words, distance=apart, limit=widest)
     if sudden is not None and at_once:
         words = f"{first:.1e} apart at once: more than rounding, at the same precision; {begins}"
@@ -150,7 +150,7 @@ def unseeded(baselines: Sequence[Trace], candidate: Trace) -> Check:
     distance = min(_rms(mine - course, moving) for course in courses)
     told = f"{len(courses)} baselines over {moving.stop - moving.start:,} losses"
     if distance > allowed:
-        words = f"outside the band of {told}: {distance:.2g} from the nearest, {allowed:.2g} is allowed"
+        words = f"outside the band of {told}: {distance:.2g} from the nearest, the band allows {allowed:.2g}"
         return Check(outcome="differs", words=words, distance=distance, limit=allowed)
     short = moving.stop - moving.start < FIRST
     if short or learned < POWER * allowed:

@@ -251,9 +251,10 @@ def _item(name: str, check: Check, *, required: bool) -> Item:
 
 
 def _loss_item(check: Check, enough: Sequence[Parity], need_bits: bool) -> Item:
-    if check.outcome in ("not-measured", "indistinct"):
+    free = check.outcome == "differs" and "differs" in enough  # it differs, and may
+    if free or check.outcome in ("not-measured", "indistinct"):
         return unmeasured("loss", check.words, check.limit, check.distance)
-    ok = check.outcome == "bit-equal" or (check.outcome == "close" and not need_bits) or "differs" in enough
+    ok = check.outcome == "bit-equal" or (check.outcome == "close" and not need_bits)
     return passed("loss", ok, check.words, check.distance, 0.0 if need_bits else check.limit)
 
 
