@@ -50,6 +50,13 @@ def test_a_brief_of_random_samples_names_no_cache(tmp_path: Path) -> None:
     document = brief(tmp_path / "run", "input/slow-sample")
     assert "cache-samples" not in [one["id"] for one in document["remedies"]]
     assert document["effect"] == "numeric"
+    document = brief(tmp_path / "run", "input/single-process")  # workers draw other numbers: other values
+    assert document["effect"] == "semantic" and "bit for bit" not in " ".join(document["same"])
+    assert all(
+        "--effect semantic" in one["command"] for one in document["judge"] if "verify" in one["command"]
+    )
+    done = hotloop("fix", "--no-check", "run", folder=tmp_path)
+    assert "num_workers=" in done.stdout and "effect: semantic" in done.stderr
 
 
 def test_a_brief_of_a_loop_that_acts_asks_for_actions_and_not_for_batches(

@@ -13,9 +13,9 @@ import pytest
 from tests.running import SRC, hotloop, succeeded
 from tests.waiting import waiting
 
+from hotloop.diagnose.repeating import generators
 from hotloop.flow.examine import examine, read
 from hotloop.flow.observe import new_run_folder, observe
-from hotloop.flow.tune import draws
 from hotloop.launch.guard import Guard, free_memory
 from hotloop.launch.throwaway import Refused, prepare
 
@@ -98,7 +98,10 @@ def test_samples_that_draw_are_noticed(tmp_path: Path, sample: str, num_workers:
     (tmp_path / "draws.py").write_text(DRAWS.format(sample=sample, num_workers=num_workers))
     run = new_run_folder(tmp_path / "run", ["draws"])
     observe([sys.executable, str(tmp_path / "draws.py")], run, env={"HOTLOOP_DRAWS": "1"})
-    assert draws(examine(read(run))) == (("the dataset's own generator",) if drawn else ())
+    evidence = examine(read(run)).evidence
+    assert evidence is not None and generators(evidence) == (
+        ("the dataset's own generator",) if drawn else ()
+    )
 
 
 def test_a_script_that_fails_is_told_with_its_own_words_and_leaves_its_output(project: Path) -> None:

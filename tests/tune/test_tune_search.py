@@ -68,9 +68,9 @@ def test_gains_that_add_up_are_taken_one_after_the_other(tmp_path: Path) -> None
 
 def test_workers_are_not_exact_where_samples_draw(tmp_path: Path) -> None:
     tuned = tune(Scenario(factors(num_workers=2.0), (SLOW,), draws=("torch",)), tmp_path)
-    assert to_json(tuned, ["train"], None)["best"]["effect"] == "numeric"
+    assert to_json(tuned, ["train"], None)["best"]["effect"] == "semantic"
     words = render(tuned, ["train"], None, tmp_path)
-    assert "effect: numeric: samples draw from torch, and will draw other numbers" in words
+    assert "effect: semantic: samples draw from torch, and will draw other numbers" in words
     assert "verify --effect numeric" in words and "--baseline another-seed" in words
     assert "(none was seen here)" not in words
     words = render(

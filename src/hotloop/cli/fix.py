@@ -92,15 +92,16 @@ def _words(fixed: Fixed, run: Path) -> str:
     for change in patch.changes:
         lines.append(f"{change.remedy}: {words.path(change.file, str(root))}:{change.line}: {change.text}")
     lines += [f"predicted: {words}" for words in fixed.predicted]
+    lines += [f"effect: {fixed.effect}"] if patch.files else []
     lines += [f"note: {words}" for words in (*patch.remarks, *patch.alters)]
     for left in patch.left:
         lines += _left(left, root)
     if writable := [one for one, other in fixed.offered if other.files]:
-        lines.append("not asked for: " + ", ".join(map(_spelled, writable)))
+        lines.append("not asked for: " + ", ".join(_spelled(one, fixed) for one in writable))
         lines.append("    --apply REMEDY writes one of them")
     for one, other in fixed.offered:
         for left in other.left:
-            lines += _left(left, root, f", {one.remedy.effect}" if not left.why else "")
+            lines += _left(left, root, f", {one.remedy.effect_where(fixed.drawn)}" if not left.why else "")
     by_hand = [left.write for other in (patch, *(one for _, one in fixed.offered)) for left in other.left]
     if not patch.files and (writable or any(by_hand)):
         lines.append("no patch: nothing is written unasked" if writable else "no patch: write it by hand")
@@ -116,21 +117,21 @@ def _words(fixed: Fixed, run: Path) -> str:
         lines.append(
             f"written: {', '.join(words.path(str(path), str(root)) for path in sorted(patch.files))}"
         )
-        lines += ["measure it:", *_compared(run, patch.scene)]
+        lines += ["measure it:", *_compared(run, patch.scene, fixed.effect)]
     elif patch.files and not fixed.refused:
         apply = ["git", "apply"] if Path.cwd() == root else ["git", "-C", str(root), "apply"]
         lines += ["not written: add --write, or pipe this into", f"    {shlex.join(apply)}"]
     return "".join(f"{shown(line) if line.startswith('    ') else folded(line)}\n" for line in lines)
 
 
-def _compared(run: Path, scene: Scene) -> list[str]:
+def _compared(run: Path, scene: Scene, effect: str) -> list[str]:
     """The commands that show what a written change gives."""
     folder = run.parent if run.suffix == ".sqlite" else run
     base, fixed = shlex.quote(str(folder)), shlex.quote(f"{folder}-fixed")
     traced, command = bool(scene.process.notes.get("evidence")), words.as_long(scene.process, scene.command)
     return [
         f"    hotloop run{' --evidence' * traced} --out {fixed} {command}",
-        *([f"    hotloop verify {base} {fixed}"] if traced else []),
+        *([f"    hotloop verify --effect {effect} {base} {fixed}"] if traced else []),
         f"    hotloop compare {base} {fixed}",
     ]
 
@@ -144,8 +145,9 @@ def _left(left: Left, root: Path, effect: str = "") -> list[str]:
     return [f"{left.remedy}: {what}".rstrip("."), "\n".join(write) or f"    {left.write}"]
 
 
-def _spelled(one: Applied) -> str:
-    return f"{one} ({'needs hotloop at run time' if one.remedy.depends else one.remedy.written_effect})"
+def _spelled(one: Applied, fixed: Fixed) -> str:
+    effect = one.remedy.effect_where(fixed.drawn)
+    return f"{one} ({'needs hotloop at run time' if one.remedy.depends else effect})"
 
 
 def _json(fixed: Fixed, diff: str) -> dict[str, Any]:
@@ -158,6 +160,7 @@ def _json(fixed: Fixed, diff: str) -> dict[str, Any]:
         "left": [vars(left) for left in patch.left],
         "notes": [*patch.remarks, *patch.alters],
         "predicted": list(fixed.predicted),
+        "effect": fixed.effect,
         "not_asked_for": [str(one) for one, _ in fixed.offered],
         "no_patch": [name for _, name in fixed.unanswered],
         "check": vars(fixed.proof) if fixed.proof is not None else None,

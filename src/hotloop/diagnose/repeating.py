@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Final
 
-from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name
+from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, making_lines
 from hotloop.diagnose.evidence import Evidence, reachable, spot
 from hotloop.diagnose.groups import LineGroup
 from hotloop.diagnose.line_kinds import decodes, is_lock, is_random, may_vary, opens, sleeps
 from hotloop.diagnose.source import dataset_text, function_text
-from hotloop.measure.steps import LoaderUse
+from hotloop.measure.steps import LineCost, LoaderUse
 
 REMEDY: Final = "memoize"
 #: Asked for another result each time, by number or one after the other, or called once.
@@ -59,18 +60,33 @@ def may_be_kept(text: str) -> bool:
     return bool(_GIVES.search(text)) and not _DOES.search(text) and not is_random(text)
 
 
-def draws(evidence: Evidence, hot: LineGroup, loader: LoaderUse | None) -> bool:
-    """Whether what makes the samples at a spot may draw random numbers: the functions it was reached through,
-    and a library's transforms.
+def drawn(evidence: Evidence) -> bool:
+    """Whether samples that feed training draw random numbers, as far as generators and sources show it."""
+    loaders = [one for one in evidence.steps.loaders if one.role == "train"]
+    return bool(generators(evidence)) or any(
+        draws(evidence, making_lines(evidence.steps, one), one) for one in loaders
+    )
+
+
+def generators(evidence: Evidence) -> tuple[str, ...]:
+    """Those that samples that feed training were seen to draw from, where a run watched them (``tune``)."""
+    feeding = {one.dataset.get("class") for one in evidence.steps.loaders if one.role == "train"}
+    notes = [note for one in evidence.recording.processes for note in one.notes.get("draws", ())]
+    return tuple(sorted({name for one in notes if one["dataset"] in feeding for name in one["generators"]}))
+
+
+def draws(evidence: Evidence, lines: Iterable[LineCost], loader: LoaderUse | None) -> bool:
+    """Whether what makes the samples at these lines may draw random numbers: the functions they were reached
+    through, and a library's transforms.
     """
     if loader is not None and may_vary(map(str, loader.dataset.get("transforms") or ())):
         return True
     loop = evidence.steps.source_loop
-    top = max(hot.lines, key=lambda line: line.seconds)
+    places = {place.in_function: place for line in lines for place in (line.place, *line.callers)}
     return any(
         is_random(function_text(evidence, place))
-        for place in (top.place, *top.callers)
-        if loop is None or place.in_function != loop.in_function
+        for function, place in places.items()
+        if loop is None or function != loop.in_function
     )
 
 
@@ -117,7 +133,7 @@ def cheaper(evidence: Evidence, hot: LineGroup, loader: LoaderUse | None = None)
             "share what remains."
         )
     once = "do it once before training and store the result"
-    if draws(evidence, hot, loader):
+    if draws(evidence, hot.lines, loader):
         once = "do once before training what comes before the first random draw"
     if hot.nature == "python":
         return f"Replace the Python work at {place} by one array operation per batch, or {once}."

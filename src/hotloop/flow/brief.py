@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from hotloop.diagnose.diagnose import doubt
+from hotloop.diagnose.repeating import drawn
 from hotloop.diagnose.rollouts import acts
 from hotloop.errors import CheckFailed, UsageError
 from hotloop.findings import ENTRIES, Place
@@ -67,13 +68,18 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
     examination = examine(read(run))
     report = build_report(examination)
     number, finding = _pick(report["findings"], wanted, run)
-    drawn = finding["data"].get("draws")  # a cache would give random samples again, and refuses to
-    names = [name for name in finding["remedies"] if not (drawn and name == "cache-samples")]
+    random = finding["data"].get("draws")  # a cache would give random samples again, and refuses to
+    names = [name for name in finding["remedies"] if not (random and name == "cache-samples")]
     remedies = [catalogue.get(name) for name in names]
+<<<<<<< HEAD
     effect = _effect(finding, remedies)
+=======
+    redrawn = examination.evidence is not None and drawn(examination.evidence)
+    effect = _effect(finding["id"], remedies, redrawn)
+>>>>>>> 6332f5ad (Fix: another number of workers is semantic where samples draw)
     written = _written(examination, remedies)
     where = _where(examination, finding["where"], written)
-    told = [_remedy(remedy, finding, written.get(remedy.id)) for remedy in remedies]
+    told = [_remedy(remedy, finding, written.get(remedy.id), redrawn) for remedy in remedies]
     return {
         "schema": 1,
         "id": finding["id"],
@@ -146,17 +152,30 @@ def _recipe(
     return text
 
 
+<<<<<<< HEAD
 def _effect(finding: Mapping[str, Any], remedies: Sequence[Remedy]) -> Effect:
     """What the change may alter: as little as the remedy that alters least; what is done less often, as much
     as the one that alters most.
+=======
+def _effect(finding_id: str, remedies: Sequence[Remedy], redrawn: bool) -> Effect:
+    """What the change may alter: as little as the remedy that alters least; what is done less often, or draws
+    other random numbers, as much as the one that alters most.
+>>>>>>> 6332f5ad (Fix: another number of workers is semantic where samples draw)
 
     Without a remedy rounding may differ, and where the finding is that results are wrong, or asks for other
     batches, all of them.
     """
+<<<<<<< HEAD
     classes = [remedy.written_effect for remedy in remedies]
     other = finding["id"].startswith(_OF_RESULTS) or finding["data"].get("other_batches")
     choose = max if finding["id"].startswith("cadence/") else min
     return choose(classes, key=EFFECTS.index, default="semantic" if other else "numeric")
+=======
+    classes = [remedy.effect_where(redrawn) for remedy in remedies]
+    most = finding_id.startswith("cadence/") or (redrawn and any(remedy.redraws for remedy in remedies))
+    wrong, choose = finding_id.startswith(_OF_RESULTS), max if most else min
+    return choose(classes, key=EFFECTS.index, default="semantic" if wrong else "numeric")
+>>>>>>> 6332f5ad (Fix: another number of workers is semantic where samples draw)
 
 
 def _same(examination: Examination, effect: Effect) -> list[str]:
@@ -205,7 +224,7 @@ def _numbers(report: Mapping[str, Any], finding: Mapping[str, Any]) -> dict[str,
     }
 
 
-def _remedy(remedy: Remedy, finding: Mapping[str, Any], patch: Patch | None) -> dict[str, Any]:
+def _remedy(remedy: Remedy, finding: Mapping[str, Any], patch: Patch | None, redrawn: bool) -> dict[str, Any]:
     parameter = remedy.parameter
     asked = finding["data"].get(parameter.finding_key) if parameter and parameter.finding_key else None
     value = asked if asked is not None else parameter.default if parameter else None
@@ -213,7 +232,7 @@ def _remedy(remedy: Remedy, finding: Mapping[str, Any], patch: Patch | None) -> 
         "id": remedy.id,
         "spelled": remedy.spell(value),
         "write": remedy.said(value),
-        "effect": remedy.written_effect,
+        "effect": remedy.effect_where(redrawn),
         "alters": remedy.alters,
         "fix": patch is not None and bool(patch.changes),
         "why_not": next((left.why for left in patch.left), "") if patch is not None else "",

@@ -15,6 +15,7 @@ from typing import Final
 
 from hotloop.compare.losses import STEPS, SameLosses, same_losses
 from hotloop.compare.run import Trace, run_of
+from hotloop.diagnose.repeating import drawn
 from hotloop.errors import UsageError
 from hotloop.fix import check
 from hotloop.fix import patch as patches
@@ -46,6 +47,7 @@ class Fixed:
     root: Path
     asked: bool
     proof: Proof | None
+    drawn: bool  # samples draw random numbers
     offered: tuple[tuple[Applied, Patch], ...]
     written: bool
     predicted: tuple[str, ...] = ()
@@ -56,6 +58,13 @@ class Fixed:
     def missing(self) -> tuple[str, ...]:
         """Remedies that were asked for by name and that the patch leaves to a person."""
         return tuple(left.remedy for left in self.patch.left if not left.already) if self.asked else ()
+
+    @property
+    def effect(self) -> Effect:
+        """What the patch may alter."""
+        written = {change.remedy for change in self.patch.changes}
+        known = [one.remedy for one in self.patch.applied if one.remedy.id in written]
+        return max((one.effect_where(self.drawn) for one in known), key=EFFECTS.index, default="exact")
 
     @property
     def refused(self) -> bool:
@@ -99,6 +108,7 @@ def fix(
         patch=patch,
         root=patches.root_of(patch),
         proof=proof,
+        drawn=examination.evidence is not None and drawn(examination.evidence),
         asked=bool(asked),
         offered=offered,
         written=False,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hotloop.compare.run import Trace, trace_of
+from hotloop.diagnose.repeating import generators
 from hotloop.flow.examine import Examination, examine, read
 from hotloop.flow.observe import new_run_folder, observe_quietly, throwing_away
 from hotloop.flow.on_ray import nodes_of_ray
@@ -163,7 +164,7 @@ def _examined(where: Path) -> Examined:
         evidence=evidence,
         findings=found.findings,
         applied={str(note["id"]): str(note.get("status")) for note in notes},
-        draws=draws(found),
+        draws=generators(evidence) if evidence is not None else (),
         crowded=evidence is not None and evidence.crowded,
         files=_files(found.recording),
         missed=patch.missed if patch is not None else (),
@@ -176,15 +177,6 @@ def _trace(found: Examination) -> Trace | None:
     if steps is None or process is None or not process.notes.get("evidence"):
         return None
     return trace_of(process, steps)
-
-
-def draws(found: Examination) -> tuple[str, ...]:
-    """The generators that samples of the loaders that feed training were seen to draw from."""
-    loaders = found.lead.loaders if found.lead is not None else ()
-    feeding = {loader.dataset.get("class") for loader in loaders if loader.role == "train"}
-    notes = [note for one in found.recording.processes for note in one.notes.get("draws", ())]
-    drawn = {name for note in notes if note["dataset"] in feeding for name in note["generators"]}
-    return tuple(sorted(drawn))
 
 
 def _files(recording: Recording) -> tuple[Path, ...]:

@@ -70,7 +70,8 @@ class Remedy:
     script then imports hotloop, ``indexed`` where samples need a number, which those of an iterable dataset
     have not, ``stores`` where it writes files that stay, ``rewrites`` where the source form computes the same
     by other code, as losses can show, ``where_named`` where a finding that it answers has other causes too,
-    and names it only for this one. ``config_keys`` are the meanings (``torch_facts.py``) of configuration
+    and names it only for this one, ``redraws`` where samples that draw random numbers draw others under it.
+    ``config_keys`` are the meanings (``torch_facts.py``) of configuration
     keys that hold its value. ``excludes`` names remedies that cannot be applied beside it. ``words`` is what
     to tell a person, ``{value}`` being the value.
     """
@@ -90,6 +91,7 @@ class Remedy:
     stores: bool = False
     rewrites: bool = False
     where_named: bool = False
+    redraws: bool = False
     config_keys: tuple[str, ...] = ()
     excludes: tuple[str, ...] = ()
 
@@ -102,6 +104,10 @@ class Remedy:
     def written_effect(self) -> Effect:
         """What its source form may alter."""
         return self.source_effect or self.effect
+
+    def effect_where(self, drawn: bool, *, live: bool = False) -> Effect:
+        """What it may alter in a run whose samples draw random numbers, or do not."""
+        return "semantic" if drawn and self.redraws else self.effect if live else self.written_effect
 
     @property
     def forms(self) -> tuple[str, ...]:

@@ -13,7 +13,6 @@ from hotloop import language
 from hotloop.diagnose.limits import Limits
 from hotloop.remedy.remedy import EFFECTS, Effect
 from hotloop.tune.patching import Written
-from hotloop.tune.proving import OTHER_DRAWS
 from hotloop.tune.ratios import Ratio
 from hotloop.tune.search import Tuned
 from hotloop.tune.trial import Arm, Trial, asked, command_of, edited, effect_of, fills, spell
@@ -60,9 +59,7 @@ def to_json(
 
 def effect(arm: Arm, draws: Sequence[str] = ()) -> Effect:
     """The furthest that any remedy of an arm may go, samples or their order drawn from these generators."""
-    found: list[Effect] = [effect_of(one) for one in arm]
-    if _draws_others(arm, draws):
-        found.append("numeric")
+    found = [effect_of(one, drawn=bool(draws)) for one in arm]
     return max(found, key=EFFECTS.index, default="exact")
 
 
@@ -218,9 +215,9 @@ def _effects(tuned: Tuned) -> list[str]:
     told: str = effect(arm, tuned.draws)
     if told != effect(arm):
         told = f"{told}: samples draw from {', '.join(tuned.draws)}, and will draw other numbers"
-    unseen = {name: " (none was seen here)" for name in OTHER_DRAWS if not tuned.draws}
+    unseen = " (none was seen here)" * (not tuned.draws)
     words = [
-        f"{one.remedy.id}: {one.remedy.alters}{unseen.get(one.remedy.id, '')}"
+        f"{one.remedy.id}: {one.remedy.alters}{unseen * one.remedy.redraws}"
         for one in arm
         if one.remedy.alters
     ]
@@ -253,9 +250,10 @@ def _write(written: Written | None, arm: Arm, folder: Path) -> list[str]:
 
 
 def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[str]:
-    verify = ["hotloop", "verify", "--effect", effect(tuned.best, tuned.draws), "--throw-away"]
-    verify += asked(tuned.best, patch)
-    if not _draws_others(tuned.best, tuned.draws):
+    others, told = bool(tuned.draws) and any(one.remedy.redraws for one in tuned.best), effect(tuned.best)
+    held = "numeric" if others and told == "exact" else told  # other samples, in the band of runs with others
+    verify = ["hotloop", "verify", "--effect", held, "--throw-away", *asked(tuned.best, patch)]
+    if not others:
         return ["verify it:", f"    {shlex.join([*verify, '--', *command])}"]
     again = [
         "HOTLOOP_SEED=1",
@@ -273,11 +271,6 @@ def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[st
         f"    {shlex.join(again)}",
         f"    {shlex.join([*verify, '--baseline', 'another-seed', '--', *command])}",
     ]
-
-
-def _draws_others(arm: Arm, draws: Sequence[str]) -> bool:
-    """Whether the samples are not those of the unmodified run: they draw random numbers, and others."""
-    return bool(draws) and any(one.remedy.id in OTHER_DRAWS for one in arm)
 
 
 def _left(tuned: Tuned) -> list[str]:

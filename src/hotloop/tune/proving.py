@@ -19,8 +19,6 @@ from hotloop.compare.losses import STEPS, SameLosses, same_losses
 from hotloop.tune.launching import Launcher, Spent
 from hotloop.tune.trial import Arm, edited, effect_of, spell
 
-#: Samples that draw random numbers draw others under these: losses are not held for them then.
-OTHER_DRAWS: Final = frozenset({"num-workers", "no-workers", "evaluation-workers"})
 #: Whole epochs of the runs that are to show what epochs change, where the budget has room.
 _EPOCHS: Final = (2, 1, 0)
 
@@ -159,8 +157,7 @@ def _parts(arm: Arm, draws: Sequence[str]) -> list[Arm]:
     """What of an arm is to keep every loss, and what may round otherwise, but for patches: those are held by
     themselves. Samples that draw others have other losses anyway.
     """
-    out = OTHER_DRAWS if draws else frozenset[str]()
-    held = [one for one in arm if one not in _rewriting(arm) and one.remedy.id not in out]
+    held = [one for one in arm if one not in _rewriting(arm) and not (draws and one.remedy.redraws)]
     parts = (tuple(one for one in held if effect_of(one) == effect) for effect in ("exact", "numeric"))
     return [part for part in parts if part]
 

@@ -53,9 +53,9 @@ def live(arm: Arm) -> Arm:
     return tuple(one for one in arm if one.is_live)
 
 
-def effect_of(one: Applied) -> Effect:
+def effect_of(one: Applied, *, drawn: bool = False) -> Effect:
     """What a remedy may alter in a trial: its source form may alter more than its live one."""
-    return (one.remedy.source_effect if edited((one,)) else None) or one.remedy.effect
+    return one.remedy.effect_where(drawn, live=one.is_live)
 
 
 def asked(arm: Arm, patch: Path | None) -> list[str]:

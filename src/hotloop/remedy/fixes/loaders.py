@@ -26,6 +26,7 @@ NUM_WORKERS = Remedy(
     config_keys=("num_workers",),
     words="give the DataLoader num_workers={value}",
     excludes=("no-workers",),
+    redraws=True,
 )
 NO_WORKERS = Remedy(
     id="no-workers",
@@ -41,6 +42,7 @@ NO_WORKERS = Remedy(
     source="hotloop.fix.loaders:no_workers",
     config_keys=("num_workers",),
     words=("give the DataLoader num_workers=0, and leave prefetch_factor and persistent_workers away"),
+    redraws=True,
 )
 EVALUATION_WORKERS = Remedy(
     id="evaluation-workers",
@@ -56,6 +58,7 @@ EVALUATION_WORKERS = Remedy(
     ),
     source="hotloop.fix.loaders:evaluation_workers",
     words="give the DataLoader that evaluates num_workers={value}",
+    redraws=True,
 )
 PREFETCH_FACTOR = Remedy(
     id="prefetch-factor",

@@ -37,7 +37,7 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
     if in_collate(loader, hot.lines[0], hot.share):
         return
     again = repeating.repeated(evidence, hot, loader)
-    draws = repeating.draws(evidence, hot, loader)
+    draws = repeating.draws(evidence, hot.lines, loader)
     kept = ("cache-samples",) if draws else ("cache-samples", "bake")
     yield of_making(
         evidence,
