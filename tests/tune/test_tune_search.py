@@ -456,6 +456,16 @@ def test_an_iterable_dataset_is_given_nothing_that_needs_numbered_samples(tmp_pa
     assert left["num-workers"].by_hand.startswith("num_workers=4, if __iter__ takes")
 
 
+def test_results_that_are_kept_promise_no_more_than_their_function_takes() -> None:
+    evidence = Scenario(lambda arm: 0.04)._evidence(frozenset(), 0.04)
+    slow = finding("input/slow-sample", "memoize", cost_s=0.004, function="a.py:f")
+    both = finding(
+        SLOW.id, "memoize", "num-workers", num_workers=4, function="a.py:f", function_saves_s=0.004
+    )
+    found, _ = ideas.ideas(evidence, [both, slow], (), Limits(allow="exact"), (), cannot=lambda arm: "")
+    assert [one.name for one in found if "cache" not in one.name] == ["num-workers=4", "memoize=a.py:f"]
+
+
 def test_what_no_launch_can_change_is_listed_and_not_launched(tmp_path: Path) -> None:
     """Workers without a DataLoader; the loader of an evaluation; a line that a person rewrites."""
     evaluated = finding("cadence/evaluation", "evaluation-workers", loader_saves_s=0.01, steps_between=30)

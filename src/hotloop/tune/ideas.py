@@ -24,6 +24,8 @@ _WORKERS: Final = ("num-workers", "no-workers")
 _TOGETHER: Final = ("pin-memory", "non-blocking")
 #: Says how much more rarely something is to come.
 _RARER: Final = "every"
+#: What a finding knows of a remedy that saves only part of its cost.
+_SAVES: Final = {"evaluation-workers": "loader_saves_s", "memoize": "function_saves_s"}
 #: A finding whose cost is less of a step asks for nothing.
 _LEAST_SHARE: Final = 0.02
 #: A predicted gain that is not worth launches; the same for other values of what was taken up.
@@ -179,8 +181,7 @@ def _every(finding: Finding) -> float:
 
 def _gives(finding: Finding, step_s: float, remedy_id: str = "") -> float:
     """The gain without what a finding costs, or what a remedy saves of it; 0 where only launches show it."""
-    whole = remedy_id != "evaluation-workers"
-    saves_s = finding.cost_s_per_step if whole else float(finding.data.get("loader_saves_s", 0.0))
+    saves_s = float(finding.data.get(_SAVES.get(remedy_id, ""), finding.cost_s_per_step))
     return 0.0 if finding.data.get("unpriced") else step_s / max(step_s - saves_s, 0.05 * step_s)
 
 

@@ -42,7 +42,8 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
         return
     spot = hottest(feed.loader.lines, feed.loader.lines_total_s)
     seen = [line for line in evidence.steps.lines if line.role == "input"]  # of a stream they are not its own
-    again = repeating.repeated(evidence, spot or hottest(seen, seconds_of(seen)), feed.loader)
+    hot = spot or hottest(seen, seconds_of(seen))
+    again = repeating.repeated(evidence, hot, feed.loader)
     yield of_making(
         evidence,
         feed,
@@ -65,6 +66,7 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
             "predicted_step_s": feed.at(workers),
             "make_s": feed.make_s,
             **repeating.data(again),
+            **({"function_saves_s": feed.saved_by_make(hot.share)} if hot is not None and again else {}),
         },
     )
 
