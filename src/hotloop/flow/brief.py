@@ -71,12 +71,8 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
     random = finding["data"].get("draws")  # a cache would give random samples again, and refuses to
     names = [name for name in finding["remedies"] if not (random and name == "cache-samples")]
     remedies = [catalogue.get(name) for name in names]
-<<<<<<< HEAD
-    effect = _effect(finding, remedies)
-=======
     redrawn = examination.evidence is not None and drawn(examination.evidence)
-    effect = _effect(finding["id"], remedies, redrawn)
->>>>>>> 6332f5ad (Fix: another number of workers is semantic where samples draw)
+    effect = _effect(finding, remedies, redrawn)
     written = _written(examination, remedies)
     where = _where(examination, finding["where"], written)
     told = [_remedy(remedy, finding, written.get(remedy.id), redrawn) for remedy in remedies]
@@ -152,30 +148,18 @@ def _recipe(
     return text
 
 
-<<<<<<< HEAD
-def _effect(finding: Mapping[str, Any], remedies: Sequence[Remedy]) -> Effect:
-    """What the change may alter: as little as the remedy that alters least; what is done less often, as much
-    as the one that alters most.
-=======
-def _effect(finding_id: str, remedies: Sequence[Remedy], redrawn: bool) -> Effect:
+def _effect(finding: Mapping[str, Any], remedies: Sequence[Remedy], redrawn: bool) -> Effect:
     """What the change may alter: as little as the remedy that alters least; what is done less often, or draws
     other random numbers, as much as the one that alters most.
->>>>>>> 6332f5ad (Fix: another number of workers is semantic where samples draw)
 
     Without a remedy rounding may differ, and where the finding is that results are wrong, or asks for other
     batches, all of them.
     """
-<<<<<<< HEAD
-    classes = [remedy.written_effect for remedy in remedies]
-    other = finding["id"].startswith(_OF_RESULTS) or finding["data"].get("other_batches")
-    choose = max if finding["id"].startswith("cadence/") else min
-    return choose(classes, key=EFFECTS.index, default="semantic" if other else "numeric")
-=======
     classes = [remedy.effect_where(redrawn) for remedy in remedies]
-    most = finding_id.startswith("cadence/") or (redrawn and any(remedy.redraws for remedy in remedies))
-    wrong, choose = finding_id.startswith(_OF_RESULTS), max if most else min
-    return choose(classes, key=EFFECTS.index, default="semantic" if wrong else "numeric")
->>>>>>> 6332f5ad (Fix: another number of workers is semantic where samples draw)
+    other = finding["id"].startswith(_OF_RESULTS) or finding["data"].get("other_batches")
+    most = finding["id"].startswith("cadence/") or (redrawn and any(remedy.redraws for remedy in remedies))
+    choose = max if most else min
+    return choose(classes, key=EFFECTS.index, default="semantic" if other else "numeric")
 
 
 def _same(examination: Examination, effect: Effect) -> list[str]:
