@@ -384,12 +384,13 @@ def test_what_a_framework_that_runs_the_whole_loop_does_is_told_by_its_functions
     [
         ("fastai.optimizer:Lookahead.step", "optimizer"),
         ("fastai.optimizer:build", "other"),
+        ("fastai.data.load:DataLoader.__iter__", "data_wait"),
         ("fastai.learner:Learner.step", "other"),
         ("utils:save_all", "checkpoint"),
         ("torch.optim.adam:Adam.step", "other"),  # it has rows of its own
     ],
 )
-def test_a_class_of_a_module_of_optimizers_updates(entry, phase):
+def test_a_librarys_own_optimizer_and_loader_are_known_by_their_functions(entry, phase):
     assert named_phase(["fastai.learner:Learner.fit", entry])[1] == phase
 
 

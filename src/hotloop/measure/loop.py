@@ -63,6 +63,7 @@ _SAYS: Final[tuple[tuple[re.Pattern[str], Role, str], ...]] = (
         "evaluation",
     ),
     (re.compile(r"(^|[.:])_*(on_)?log(_metrics|_dict)?$|Progress\w*\.|Logger\w*\."), "logging", "logging"),
+    (re.compile(r"Loader\w*\.__(iter|next)__$"), "input", "data_wait"),
     (re.compile(r"(Optimizer\w*|^optim\w*:\w+)\.(step|zero_grad)$"), "other", "optimizer"),
 )
 #: Packages before the last module of ``fastai.optimizer:Lookahead.step``.
