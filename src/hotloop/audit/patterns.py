@@ -15,7 +15,7 @@ from hotloop.audit.program import Program
 from hotloop.audit.regions import Region
 from hotloop.findings import ENTRIES, Finding, Place, Severity
 from hotloop.source.nodes import argument, last_name
-from hotloop.source.values import UNKNOWN, constant
+from hotloop.source.values import constant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -196,14 +196,6 @@ def flag_settings(module: Module) -> Iterator[tuple[str, ast.Assign, object]]:
             name = module.qualified(target) if isinstance(target, ast.Attribute) else ""
             if name.startswith("torch.backends."):
                 yield name, assign, constant(module, assign.value)
-
-
-def environment(module: Module, assign: ast.Assign) -> tuple[object, object]:
-    """Name and value of ``os.environ["NAME"] = value``, UNKNOWN for anything else."""
-    target = assign.targets[0]
-    if isinstance(target, ast.Subscript) and module.qualified(target.value) == "os.environ":
-        return constant(module, target.slice), constant(module, assign.value)
-    return UNKNOWN, UNKNOWN
 
 
 def unconditional(module: Module, node: ast.AST) -> bool:

@@ -6,16 +6,15 @@ import ast
 import re
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Final
 
 from hotloop import units
 from hotloop.audit.configs import ConfigFile, Entry
 from hotloop.audit.loaders import EVALUATION, Loader
 from hotloop.audit.module import Module
 from hotloop.audit.patterns import Hit, Rule, anywhere, at, at_entry, flag_settings, unconditional
-from hotloop.audit.program import Machine, Program
+from hotloop.audit.program import Program
 from hotloop.source.nodes import argument, text_of
 from hotloop.source.values import UNKNOWN, constant
 from hotloop.source.written import never_equal
@@ -87,15 +86,14 @@ def _ignored_value(program: Program) -> Iterator[Hit]:
 def _ignored_option(program: Program, loader: Loader, meaning: str) -> Iterator[Hit]:
     value = loader.constant(meaning, None)
     has = f"{meaning}={value!r}" if meaning in loader.given else f"no {meaning}"
-    for option in options(loader.module) if value is not UNKNOWN else ():
-        if meaning_of(option.name) == meaning and not is_read(program, option.name):
+    for call, name, flag in options(loader.module) if value is not UNKNOWN else ():
+        if meaning_of(name) == meaning and not is_read(program, name):
             yield at(
                 loader.module,
                 loader.call,
                 "medium",
-                f"The option {option.flag} (line {option.call.lineno}) is read nowhere; the training loader "
-                f"has {has}.",
-                f"Pass {meaning}=args.{option.name}.",
+                f"The option {flag} (line {call.lineno}) is read nowhere; the training loader has {has}.",
+                f"Pass {meaning}=args.{name}.",
             )
 
 
@@ -197,15 +195,12 @@ def _learning_rate_not_scaled(program: Program) -> Iterator[Hit]:
 def _only(config: ConfigFile, meaning: str) -> Entry | None:
     """The one entry of a meaning, a number above 0; None where there are several or none."""
     found = [e for e in config.entries if meaning_of(e.key) == meaning and not EVALUATION.search(e.key)]
-    return found[0] if len(found) == 1 and _positive(found[0].value) else None
+    value = found[0].value if len(found) == 1 else None
+    return found[0] if isinstance(value, int | float) and value is not True and value > 0 else None
 
 
 def _num_gpus(config: ConfigFile) -> list[str]:
     return _NUM_GPUS.findall(PurePath(config.name).name)
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value > 0
 
 
 def _too_many_workers(program: Program) -> Iterator[Hit]:
@@ -217,24 +212,20 @@ def _too_many_workers(program: Program) -> Iterator[Hit]:
         f"on {units.rate(machine.cores)} usable cores: workers that compute and the training process take "
         "the cores from each other. More than cores pay only where samples wait for storage or a network."
     )
+    cores, gpus = int(machine.cores), max(1, machine.gpus)
+    first = max(1, min(cores - 1, 24) // gpus)  # of each GPU
+    advice = f"Start with {first} (--cores N audits for another machine)."
     for loader in program.loaders:
         workers = loader.count("num_workers", 0)
         if workers > machine.cores:
-            yield at(loader.module, loader.call, "low", f"num_workers={workers} {words}", _advice(machine))
+            yield at(loader.module, loader.call, "low", f"num_workers={workers} {words}", advice)
     for config in program.configs:
         for entry in config.entries:
             if meaning_of(entry.key) != "num_workers" or not isinstance(entry.value, int):
                 continue
             if entry.value > machine.cores and is_read(program, entry.name):
                 message = f"{entry.key} = {entry.value} {words}"
-                yield at_entry(config, entry, "low", message, _advice(machine))
-
-
-def _advice(machine: Machine) -> str:
-    """A first number of workers per GPU."""
-    cores, gpus = int(machine.cores), max(1, machine.gpus)
-    first = max(1, min(cores - 1, 24) // gpus)
-    return f"Start with {first} (--cores N audits for another machine)."
+                yield at_entry(config, entry, "low", message, advice)
 
 
 # Options and keys that no code reads
@@ -255,24 +246,17 @@ _SPREAD: Final = (
 _CONSUMERS: Final = {"lr": ("SGD", "Adam", "AdamW", "RMSprop", "Adagrad"), "amp": ("autocast",)}
 
 
-@dataclass(frozen=True, kw_only=True)
-class Option:
-    """One ``add_argument``: ``name`` is the attribute it becomes, ``flag`` as typed."""
-
-    call: ast.Call
-    name: str
-    flag: str
-
-
-def options(module: Module) -> Iterator[Option]:
-    """The argparse options that a file declares with literal names."""
+def options(module: Module) -> Iterator[tuple[ast.Call, str, str]]:
+    """The argparse options that a file declares with literal names: the call, the attribute that it becomes,
+    and the flag as typed.
+    """
     for call in module.calls("add_argument"):
         flags = [text_of(given) or "" for given in call.args]
         if flags and all(flags):
             destination = constant(module, argument(call, "dest"))
             long = next((flag for flag in flags if flag.startswith("--")), flags[0])
             name = destination if isinstance(destination, str) else long.lstrip("-").replace("-", "_")
-            yield Option(call=call, name=name, flag=long)
+            yield call, name, long
 
 
 def is_read(program: Program, name: str) -> bool:
@@ -289,10 +273,10 @@ def _dead_key(program: Program) -> Iterator[Hit]:
     What their names mean must be known, or the section they stand in be read key by key.
     """
     for module in program.modules:
-        for option in options(module):
-            if _meaning(option.name) and not is_read(program, option.name):
-                words = f"The option {option.flag} is declared and read nowhere: giving it changes nothing."
-                yield at(module, option.call, "medium", words, "Use it, or remove it.")
+        for call, name, flag in options(module):
+            if _meaning(name) and not is_read(program, name):
+                words = f"The option {flag} is declared and read nowhere: giving it changes nothing."
+                yield at(module, call, "medium", words, "Use it, or remove it.")
     for config in program.configs:
         for entry in config.entries:
             meaning = _meaning(entry.name)

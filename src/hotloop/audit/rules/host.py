@@ -8,11 +8,11 @@ from typing import Final
 
 from hotloop.audit.datasets import is_lazy
 from hotloop.audit.module import Module
-from hotloop.audit.patterns import Hit, Rule, at, environment, every_step, gives, in_training
+from hotloop.audit.patterns import Hit, Rule, at, every_step, gives, in_training
 from hotloop.audit.program import Program, uses_cuda
 from hotloop.audit.regions import Region
 from hotloop.source.nodes import argument, chain, last_name, targets_of
-from hotloop.source.values import made_by, values
+from hotloop.source.values import constant, made_by, values
 
 _METHODS: Final = frozenset([
     "abs", "all", "any", "clamp", "detach", "exp", "isfinite", "isinf", "isnan", "log", "max", "mean",
@@ -108,7 +108,10 @@ def _debug_environment(program: Program) -> Iterator[Hit]:
     """os.environ gets a debugging switch unconditionally."""
     for module in program.modules:
         for assign in module.nodes(ast.Assign):
-            key, value = environment(module, assign)
+            target = assign.targets[0]
+            if not isinstance(target, ast.Subscript) or module.qualified(target.value) != "os.environ":
+                continue
+            key, value = constant(module, target.slice), constant(module, assign.value)
             effect = _SWITCHES.get((key, value))
             if effect and in_training(program, module, assign):
                 yield at(module, assign, "high", f"{key}={value} is set in every run: {effect}.")
