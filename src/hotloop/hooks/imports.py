@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
-from types import CodeType, FunctionType, ModuleType
+from types import FunctionType, ModuleType
 from typing import Any
 
 Callback = Callable[[ModuleType], None]
@@ -71,13 +71,9 @@ class AfterImport:
             for callback in self._callbacks.pop(name, ()):
                 callback(module)
 
+        # Under a name that the interpreter leaves out of import tracebacks.
+        code = run.__code__.replace(co_filename=IMPORT_FILE, co_name=_IMPORT_NAME)
         try:
-            loader.exec_module = _hidden(run)
+            loader.exec_module = FunctionType(code, globals(), _IMPORT_NAME, None, run.__closure__)
         except AttributeError:  # a loader that takes no attributes: go unnoticed rather than break it
             return
-
-
-def _hidden(function: Any) -> Any:
-    """The same function under a name that the interpreter leaves out of import tracebacks."""
-    code: CodeType = function.__code__.replace(co_filename=IMPORT_FILE, co_name=_IMPORT_NAME)
-    return FunctionType(code, function.__globals__, _IMPORT_NAME, None, function.__closure__)

@@ -83,7 +83,8 @@ def compile_beside(original: Any, source: str, filename: str = "", **names: Any)
         getattr(original, "__wrapped__", None), "__code__", None
     )
     if not filename:
-        filename = code.co_filename if code is not None else _tensor_file()
+        beside = getattr(sys.modules.get("torch._tensor"), "__file__", None) or "<hotloop>"
+        filename = code.co_filename if code is not None else beside
         if filename.endswith("torch/_compile.py"):  # dynamo is told not to enter it: nor this one
             filename = IMPORT_FILE
     if filename == IMPORT_FILE:  # dynamo never enters it
@@ -161,8 +162,3 @@ def _is_compiling() -> Callable[[], bool]:
     """Dynamo replaces it by True while tracing; outside it is the cheapest function there can be."""
     compiler = getattr(sys.modules.get("torch"), "compiler", None)
     return getattr(compiler, "is_dynamo_compiling", None) or (lambda: False)
-
-
-def _tensor_file() -> str:
-    module = sys.modules.get("torch._tensor")
-    return getattr(module, "__file__", None) or "<hotloop>"
