@@ -198,7 +198,7 @@ class _Walk:
             if type(one) not in PLAIN:
                 ahead.append((path + name, one, depth))
             elif plain:
-                entries[path + name] = _plain(one)
+                entries[path + name] = Entry((type(one), _alike(one)))
 
     def _content(self, value: Any) -> Any:
         """By which a change in place is seen of what others do not see too."""
@@ -254,10 +254,6 @@ class _Walk:
 
 def _alike(value: Any) -> Any:
     return None if type(value) not in PLAIN else value if value == value else "nan"
-
-
-def _plain(value: Any) -> Entry:
-    return Entry((type(value), _alike(value)))
 
 
 def _container(value: Any) -> Any:
