@@ -153,14 +153,11 @@ class _Case:
                 steady += (float(ended[filled]) - (filled + 1) * rate + self.turn_s) / length
         return max(steady, self.device_s) + self.other_s
 
-    def busy_workers(self, seconds: float) -> float:
-        """Workers at work on average."""
-        mean = float(self.make_s.mean()) + self.stage.overhead_s
-        return min(self.stage.workers, mean / seconds) if seconds > 0 else 0.0
-
     def shared(self, seconds: float) -> bool:
         """Whether a step that computes meets workers that do on cores that do not suffice."""
-        wanted = self.stage.step_cores + self.busy_workers(seconds) * self.stage.make_cores
+        mean = float(self.make_s.mean()) + self.stage.overhead_s
+        busy = min(self.stage.workers, mean / seconds) if seconds > 0 else 0.0  # workers, on average
+        wanted = self.stage.step_cores + busy * self.stage.make_cores
         both = self.stage.step_cores > 0.25 and self.stage.make_cores > 0.1 and self.stage.workers > 0
         return both and wanted > _SHARED * self.stage.cores
 
