@@ -14,7 +14,7 @@ from hotloop.logs.averages import may_fall_by_construction
 from hotloop.logs.log import Log, Part, severity_of
 from hotloop.logs.meanings import Floats, Stream
 from hotloop.logs.pauses import Pause
-from hotloop.logs.rates import Series, by_epochs, restarts
+from hotloop.logs.rates import by_epochs, restarts
 from hotloop.logs.words import changed_along
 
 # Losses
@@ -26,17 +26,13 @@ _DIVERGED = 3.0
 
 def losses(log: Log) -> Iterator[Finding]:
     """Non-finite losses; a loss that ends far above its best and still rises."""
-    if log.read.num_non_finite:
-        yield _non_finite(log)
-    else:
+    if not log.read.num_non_finite:
         yield from _diverged(log)
-
-
-def _non_finite(log: Log) -> Finding:
+        return
     line, step = log.read.non_finite[0]
     at = f" at step {step:,.0f}" if step is not None and np.isfinite(step) else ""
     count, total = log.read.num_non_finite, max(log.read.num_losses, log.read.num_non_finite)
-    return log.finding(
+    yield log.finding(
         "numerics/non-finite-loss",
         f"The loss is not finite{at} (line {line:,}): what is trained after it is worthless.",
         (f"{count:,} of {total:,} losses in the log are NaN or infinite",),
@@ -159,7 +155,9 @@ def decay(log: Log) -> Iterator[Finding]:
         return
     if len(series.rate) - starts[-1] < 3:
         return
-    if len(series.rate) < _SHORT and np.log(levels[best] / last) < 2 * _spread_of(log, series):
+    flat = np.log(np.repeat(levels, np.diff([*starts, len(series.rate)])))
+    spread = stats.robust_deviation(np.log(series.rate) - flat, around=0.0)
+    if len(series.rate) < _SHORT and np.log(levels[best] / last) < 2 * spread:
         return
     if series.verdict == "unknown" and series.undated and may_fall_by_construction(series.rate):
         return  # the log does not tell whether the rate falls, or how the number is made
@@ -184,12 +182,6 @@ def decay(log: Log) -> Iterator[Finding]:
         share=share,
         data={"before": levels[best], "after": last, "step": float(series.step[turn]), "unit": unit},
     )
-
-
-def _spread_of(log: Log, series: Series) -> float:
-    """Robust deviation of the logarithm of the rate from its levels."""
-    sizes = np.diff([*log.starts, len(series.rate)])
-    return stats.robust_deviation(np.log(series.rate) - np.log(np.repeat(log.levels, sizes)), around=0.0)
 
 
 def _advice(along: tuple[str, ...]) -> str:

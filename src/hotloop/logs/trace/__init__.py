@@ -23,7 +23,15 @@ def analyze(path: Path) -> Part:
     return Part(
         source=_source(path, trace, analysis),
         verdict=verdict(analysis),
-        throughput=_throughput(analysis),
+        throughput=tuple(
+            Point(
+                step=number,
+                rate=1e9 / max(1, end - start),
+                unit="steps/s",
+                time_s=(start - analysis.window.start) / 1e9,
+            )
+            for number, start, end in analysis.window.steps
+        ),
         phases=phases(analysis) if not analysis.doubt else (),
         findings=findings(analysis) if not analysis.doubt else (),
         sections=sections(analysis),
@@ -55,16 +63,4 @@ def _source(path: Path, trace: Trace, analysis: Analysis | None) -> Source:
         notes=tuple(notes),
         rank=trace.rank,
         num_bytes=path.stat().st_size,
-    )
-
-
-def _throughput(analysis: Analysis) -> tuple[Point, ...]:
-    return tuple(
-        Point(
-            step=number,
-            rate=1e9 / max(1, end - start),
-            unit="steps/s",
-            time_s=(start - analysis.window.start) / 1e9,
-        )
-        for number, start, end in analysis.window.steps
     )

@@ -104,20 +104,24 @@ def analyzed(trace: Trace) -> Analysis | None:
     if not len(trace.calls) and not len(trace.device):
         return None
     host = walk(trace.calls, own_phases(trace))
-    numbers = _step_numbers(trace)
+    steps = {at: _STEP.match(label.name) for at, label in enumerate(trace.labels)}
+    numbers = {at: int(match[1]) for at, match in steps.items() if match}
     marks = trace.calls.where(np.isin(trace.calls.label, list(numbers)))
     main = _main_thread(marks, host)
     mine = marks.where(marks.thread == main)
     rows = zip(mine.label.tolist(), mine.start.tolist(), mine.end.tolist(), strict=True)
     window = _window(trace, tuple((numbers[label], start, end) for label, start, end in rows))
     spans = Spans(start=np.array([window.start]), end=np.array([window.end]))
+    calls = host.calls
+    operator = np.array([label.kind == HOST and not steps[at] for at, label in enumerate(trace.labels)])
+    inside = operator[calls.label] & (calls.start >= window.start) & (calls.start < window.end)
     return Analysis(
         trace=trace,
         window=window,
         main=main,
         device=_device(trace, host, main, window) if len(trace.device) else None,
         host=cut(host.view(main, main), spans),
-        operators=_operators(trace, host, window),
+        operators=_rows(trace, calls.where(inside), host.self_ns[inside]),
         doubt=_doubt(trace, window, marks),
     )
 
@@ -137,12 +141,6 @@ def _doubt(trace: Trace, window: Window, marks: Events) -> str:
         return f"The kernels of {share(1 - float(done.mean()))} of the launches are not in the trace"
     processes = {trace.threads[thread][0] for thread in np.unique(marks.thread).tolist()}
     return "These are the traces of several processes in one file" if len(processes) > 1 else ""
-
-
-def _step_numbers(trace: Trace) -> dict[int, int]:
-    """The profiler's steps: numbers by label."""
-    found = {at: _STEP.match(label.name) for at, label in enumerate(trace.labels)}
-    return {at: int(match[1]) for at, match in found.items() if match}
 
 
 def _main_thread(marks: Events, host: Host) -> int:
@@ -186,7 +184,9 @@ def _device(trace: Trace, host: Host, main: int, window: Window) -> Device | Non
     duration = events.end - events.start
     matrix = np.isin(family, causes.MATRIX)
     plain = _by_label(trace, causes.is_plain_float32)[events.label]
-    properties = _properties(trace, chosen)
+    known = trace.reading.header.get("deviceProperties")
+    all_known = [one for one in known if isinstance(one, dict)] if isinstance(known, list) else []
+    properties = next((one for one in all_known if one.get("id") == chosen), {})
     return Device(
         name=str(properties.get("name", "")),
         capability=max(0, _number(str(properties.get("computeMajor")))),
@@ -215,14 +215,6 @@ def _phases_of(host: Host, work: Events, seconds: float) -> npt.NDArray[np.float
     return np.asarray(by_phase * (seconds / max(1.0, float(by_phase.sum()))))
 
 
-def _operators(trace: Trace, host: Host, window: Window) -> tuple[Row, ...]:
-    """Operators of all threads by their own time, without what they call."""
-    calls = host.calls
-    operator = np.array([label.kind == HOST and not _STEP.match(label.name) for label in trace.labels])
-    inside = operator[calls.label] & (calls.start >= window.start) & (calls.start < window.end)
-    return _rows(trace, calls.where(inside), host.self_ns[inside])
-
-
 def _by_label(trace: Trace, classify: Callable[[str], str | bool]) -> npt.NDArray[Any]:
     """What a function of the name gives for every label."""
     return np.array([classify(label.name) for label in trace.labels])
@@ -243,13 +235,6 @@ def _rows(trace: Trace, events: Events, ns: Ints) -> tuple[Row, ...]:
         )
         for at in np.argsort(-took)[:_NUM_ROWS].tolist()
     )
-
-
-def _properties(trace: Trace, device: int) -> dict[str, Any]:
-    """What the header says about a device."""
-    known = trace.reading.header.get("deviceProperties")
-    found = known if isinstance(known, list) else []
-    return next((one for one in found if isinstance(one, dict) and one.get("id") == device), {})
 
 
 def _number(text: str) -> int:

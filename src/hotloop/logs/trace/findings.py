@@ -9,7 +9,7 @@ import numpy as np
 
 from hotloop.findings import ENTRIES, Finding, Place
 from hotloop.logs.log import WORTH, severity_of
-from hotloop.logs.trace.analysis import Analysis, Device
+from hotloop.logs.trace.analysis import Analysis
 from hotloop.logs.trace.causes import copy_direction, is_pageable
 from hotloop.logs.trace.idle import LAUNCHED, LAUNCHING, nested
 from hotloop.logs.trace.table import place_of
@@ -160,7 +160,21 @@ def _host(analysis: Analysis) -> Iterator[Finding]:
             phase="sync",
         )
     if launching >= _LAUNCH_BOUND * span_s:
-        yield _launch_bound(analysis, device, launching)
+        by_phase = device.idle.by_phase(LAUNCHED)[list(LAUNCHING)] / analysis.window.num_steps
+        parts = zip(("forward", "backward", "optimizer"), by_phase.tolist(), strict=True)
+        yield _finding(
+            analysis,
+            "host/launch-bound",
+            launching,
+            f"The device is idle {share(launching / span_s)} of the time while the host launches "
+            "the next operations: they are too small for it.",
+            [
+                ", ".join(f"idle in {name} {duration(each)} per step" for name, each in parts),
+                f"{device.num_kernels / analysis.window.num_steps:,.0f} kernels per step, "
+                f"{duration(device.compute_s / max(1, device.num_kernels))} each",
+                "the profiler itself slows the host: without it this is less",
+            ],
+        )
     if other >= WORTH * span_s:
         yield _finding(
             analysis,
@@ -177,24 +191,6 @@ def _host(analysis: Analysis) -> Iterator[Finding]:
             remedies=(),
             phase="other",
         )
-
-
-def _launch_bound(analysis: Analysis, device: Device, seconds: float) -> Finding:
-    by_phase = device.idle.by_phase(LAUNCHED)[list(LAUNCHING)] / analysis.window.num_steps
-    parts = zip(("forward", "backward", "optimizer"), by_phase.tolist(), strict=True)
-    return _finding(
-        analysis,
-        "host/launch-bound",
-        seconds,
-        f"The device is idle {share(seconds / analysis.window.span_s)} of the time while the host launches "
-        "the next operations: they are too small for it.",
-        [
-            ", ".join(f"idle in {name} {duration(each)} per step" for name, each in parts),
-            f"{device.num_kernels / analysis.window.num_steps:,.0f} kernels per step, "
-            f"{duration(device.compute_s / max(1, device.num_kernels))} each",
-            "the profiler itself slows the host: without it this is less",
-        ],
-    )
 
 
 def _collectives(analysis: Analysis) -> Iterator[Finding]:
