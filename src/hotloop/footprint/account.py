@@ -30,7 +30,10 @@ def account(recording: Recording, steps: Steps | None, peak: float | None = None
     process = recording.ranks[0]
     data, makers = dataset(recording, steps), worker_memory(recording)
     limit, peak = limit_of(recording.machine), peak or peak_of(recording)
-    grown, in_workers = growing(process), _in_workers(process)
+    grown = growing(process)
+    each = [{"pid": one.pid, **found} for one in process.workers if (found := growing(one)) is not None]
+    # Of the worker that grows most; its ``steps`` are the batches that it made.
+    in_workers = max(each, key=lambda one: sum(line["bytes"] for line in one["lines"]), default=None)
     return {
         "run_peak_bytes": peak or None,
         "host": host_memory(recording, process, data.held_bytes if data else 0.0),
@@ -58,12 +61,6 @@ def _workers(makers: Sequence[WorkerMemory], data: Dataset | None) -> dict[str, 
         # What every worker would have copied once it has touched all that the dataset object holds.
         "worst_copied_bytes": max(copied, held * len(together)),
     }
-
-
-def _in_workers(process: Process) -> dict[str, Any] | None:
-    """What grows in the worker that grows most; its ``steps`` are the batches that it made."""
-    found = [{"pid": one.pid, **grown} for one in process.workers if (grown := growing(one)) is not None]
-    return max(found, key=lambda one: sum(line["bytes"] for line in one["lines"]), default=None)
 
 
 def _advice(grown: dict[str, Any] | None, in_workers: dict[str, Any] | None) -> list[str]:
