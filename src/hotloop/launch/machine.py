@@ -29,11 +29,7 @@ def facts(path: Path | None = None, *, with_gpus: bool = True) -> dict[str, Any]
 
     Asking for GPUs may wake a driver, which takes up to seconds.
     """
-    found: dict[str, Any] = {}
-    for name, learn in _FACTS.items():
-        value = _try(learn)
-        if value is not None:
-            found[name] = value
+    found = {name: value for name, learn in _FACTS.items() if (value := _try(learn)) is not None}
     found["storage"] = _try(lambda: storage(path or Path.cwd())) or {}
     if with_gpus:
         found["gpus"] = _try(lambda: Gpus().facts()) or []
@@ -69,11 +65,9 @@ def oom_kills_since(before: Mapping[str, int]) -> dict[str, int]:
 
 
 def _cpu_model() -> str | None:
-    for line in cgroups.read(Path("/proc/cpuinfo")).splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() in ("model name", "Model", "cpu model"):
-            return value.strip()
-    return platform.processor() or None
+    pairs = (line.partition(":") for line in cgroups.read(Path("/proc/cpuinfo")).splitlines())
+    known = (value for name, _, value in pairs if name.strip() in ("model name", "Model", "cpu model"))
+    return next(known, platform.processor()).strip() or None
 
 
 def _shm(index: int) -> int | None:

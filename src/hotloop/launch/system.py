@@ -76,13 +76,9 @@ def _counters() -> dict[str, float]:
     net = psutil.net_io_counters()
     if net is not None:
         found |= {"net_recv_bytes": net.bytes_recv, "net_sent_bytes": net.bytes_sent}
-    return {**found, **_vmstat()}
-
-
-def _vmstat() -> dict[str, float]:
     pairs = (line.partition(" ") for line in cgroups.read(Path("/proc/vmstat")).splitlines())
-    found = [float(value) for name, _, value in pairs if name in _REFAULTS]
-    return {"refaults": found[-1]} if found else {}
+    refaults = [float(value) for name, _, value in pairs if name in _REFAULTS]
+    return {**found, "refaults": refaults[-1]} if refaults else found
 
 
 class Sampler:
@@ -166,12 +162,8 @@ class Processes:
 
     def sample(self, root_pid: int, extra_pids: Iterable[int], now_ns: int) -> list[dict[str, float]]:
         """One row of ``launch.system``'s process columns for every living process, without time."""
-        rows = []
         pids = _tree({root_pid, *extra_pids, *self._known})
-        for pid in sorted(pids):
-            row = self._row(pid, now_ns)
-            if row is not None:
-                rows.append(row)
+        rows = [row for pid in sorted(pids) if (row := self._row(pid, now_ns)) is not None]
         for pid in self._known.keys() - pids:
             del self._known[pid]
         return rows
