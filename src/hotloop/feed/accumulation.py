@@ -59,13 +59,19 @@ class Accumulation:
     ) -> None:
         if steps < 1:
             raise ValueError(f"steps must be at least 1, got {steps}")
+        if hasattr(model, "set_requires_gradient_sync"):
+            raise TypeError(
+                "Accumulation does not know fully_shard; wrap the model in DistributedDataParallel"
+            )
         self.optimizer = optimizer
         self.steps = steps
         self.scaler = scaler
         self.clip = clip
         self.num_optimizer_steps = 0
         self._no_sync = getattr(model, "no_sync", None)
-        self._group = _process_group(model)
+        group = getattr(model, "process_group", None) if self._no_sync is not None else None
+        #: The ranks that a wrapped model averages its gradients over, where there are several.
+        self._group = group if group is not None and dist.get_world_size(group) > 1 else None
         self._reference: float | None = None  # samples of a usual micro-batch, the same on all ranks
         self._num_micro_batches = 0
         self._num_samples = 0.0
@@ -92,8 +98,14 @@ class Accumulation:
                 yield batch
             del batch
         self._loader_state = None
-        if self._num_micro_batches:
-            self._finish_unsynchronized()
+        if self._num_micro_batches:  # the last was skipped without a backward: its group ends without it
+            if self._no_sync is not None:
+                raise RuntimeError(
+                    "the last micro-batch of the loader had no backward(), so the gradients of its group "
+                    "were never synchronized between the ranks; give backward() a loss of zero instead of "
+                    "skipping it"
+                )
+            self._step()
 
     @contextlib.contextmanager
     def micro_batch(self, *, last: bool = False) -> Iterator[None]:
@@ -198,15 +210,6 @@ class Accumulation:
         for device, gradients in by_device.items():
             torch._foreach_mul_(gradients, factor if isinstance(factor, float) else factor.to(device))
 
-    def _finish_unsynchronized(self) -> None:
-        """The loader's last micro-batch was skipped without a backward: its group ends without it."""
-        if self._no_sync is not None:
-            raise RuntimeError(
-                "the last micro-batch of the loader had no backward(), so the gradients of its group were "
-                "never synchronized between the ranks; give backward() a loss of zero instead of skipping it"
-            )
-        self._step()
-
     def _parameters(self) -> list[torch.nn.Parameter]:
         return [parameter for group in self.optimizer.param_groups for parameter in group["params"]]
 
@@ -248,11 +251,3 @@ class Accumulation:
         self._reference = state_dict["reference"]
         for parameter, gradient in zip(parameters, gradients or [None] * len(parameters), strict=True):
             parameter.grad = None if gradient is None else gradient.to(parameter.device, copy=True)
-
-
-def _process_group(model: torch.nn.Module | None) -> Any:
-    """The ranks a wrapped model averages its gradients over; None where there is one, or no wrapper."""
-    if hasattr(model, "set_requires_gradient_sync"):
-        raise TypeError("Accumulation does not know fully_shard; wrap the model in DistributedDataParallel")
-    group = getattr(model, "process_group", None) if hasattr(model, "no_sync") else None
-    return group if group is not None and dist.get_world_size(group) > 1 else None

@@ -54,8 +54,12 @@ def usable_memory_bytes(*, root: Path = ROOT) -> int:
 
     A cgroup's inactive file pages count as free: the kernel drops them first.
     """
-    room = [_machine_memory("MemAvailable", root), *_rlimit_room(root)]
+    room = [_machine_memory("MemAvailable", root)]
     room += [limit - cgroups.working_set(folder) for limit, folder in cgroups.memory_limits(root)]
+    used = _sizes(root / "proc/self/status")
+    for kind, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
+        if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
+            room.append(limit - used.get(name, 0))
     return max(0, min(room))
 
 
@@ -151,11 +155,3 @@ def _sizes(path: Path) -> dict[str, int]:
 def _machine_memory(name: str, root: Path) -> int:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     return _sizes(root / "proc/meminfo").get(name, pages if name == "MemTotal" else pages // 2)
-
-
-def _rlimit_room(root: Path) -> list[int]:
-    """What the address space and data limits of this process leave."""
-    used = _sizes(root / "proc/self/status")
-    kinds = ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData"))
-    limits = [(resource.getrlimit(kind)[0], used.get(name, 0)) for kind, name in kinds]
-    return [limit - taken for limit, taken in limits if limit != resource.RLIM_INFINITY]

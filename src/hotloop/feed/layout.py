@@ -200,12 +200,11 @@ def differences(first: Encoded, second: Encoded) -> list[str]:
     before, after = first.layout, second.layout
     if before.structure != after.structure:
         return ["has another structure"]
-    found = []
-    for position, name in enumerate(paths(before.structure)):
-        word = _difference(first, second, position)
-        if word:
-            found.append(f"{name}: {word}" if name else word)
-    return found
+    return [
+        f"{name}: {word}" if name else word
+        for position, name in enumerate(paths(before.structure))
+        if (word := _difference(first, second, position))
+    ]
 
 
 def _difference(first: Encoded, second: Encoded, position: int) -> str:

@@ -304,12 +304,15 @@ def _table(plan: CachePlan) -> str:
 
 def _notes_on(plan: CachePlan, why_whole: str) -> tuple[str, ...]:
     """What a reader should know besides the table."""
-    notes = [_sustained(plan), _remainder(plan)]
+    notes = [_sustained(plan)]
+    if plan.best is not None and plan.best.fraction != 1:
+        total = units.size(plan.best.num_bytes * plan.num_samples)
+        notes.append(f"All of it would take {total}: bake() puts it on a local disk.")
     if why_whole:
         notes.append(
             f"Its stages could not be told apart: {why_whole}. Apply what is random as self.transform."
         )
-    return tuple(note for note in notes if note)
+    return tuple(notes)
 
 
 def _advice(plan: CachePlan) -> str:
@@ -344,13 +347,6 @@ def _sustained(plan: CachePlan) -> str:
         return f"{text}; what follows {best.stage} is too slow even if all hit: take more workers."
     enough = "fits" if best.fraction >= best.needed_fraction else f"{units.share(best.fraction)} fits"
     return f"{text}, {units.share(best.needed_fraction)} with the work after {best.stage}; {enough}."
-
-
-def _remainder(plan: CachePlan) -> str:
-    if plan.best is None or plan.best.fraction == 1:
-        return ""
-    total = units.size(plan.best.num_bytes * plan.num_samples)
-    return f"All of it would take {total}: bake() puts it on a local disk."
 
 
 def _count(number: int, noun: str) -> str:

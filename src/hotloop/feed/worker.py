@@ -122,11 +122,12 @@ class Worker:
         self._begin()
         receive = self._ends.receive
         while (message := receive()) is not None:
-            kind = message[0]
-            if kind == TASK:
+            if message[0] == TASK:
                 self._make(*message[1:])
-            else:
-                self._next_epoch()
+                continue
+            self._epoch += 1
+            if self._init_error is None:
+                self._reader = self._new_reader()
 
     def _begin(self) -> None:
         self._say(-1, STARTING)
@@ -137,11 +138,6 @@ class Worker:
         except Exception:
             self._init_error = ExceptionWrapper(where=f"in DataLoader worker process {self._worker}")
         self._say(-1, WAITING)
-
-    def _next_epoch(self) -> None:
-        self._epoch += 1
-        if self._init_error is None:
-            self._reader = self._new_reader()
 
     def _new_reader(self) -> Reader:
         return Reader(self._setup.reading, out=_slot_memory, around=self._around, watch=self._watch)

@@ -150,7 +150,11 @@ class Workers:
             timeout = 0
         events = self._poll.poll(timeout * 1000)
         for descriptor, _ in events:
-            self._take_in(self._by_descriptor[descriptor])
+            member = self._by_descriptor[descriptor]
+            for message in member.link.receive():
+                self._arrived(member, Reply(*message))
+            if member.link.ended:
+                self._fail(member)
         if events:
             return
         for member in self._workers:
@@ -160,12 +164,6 @@ class Workers:
             self._hung = True
             task = self._task_info[min(self._task_info)]
             raise timed_out(self._timeout, task.worker, self._task_info, self._ring.progress)
-
-    def _take_in(self, member: Member) -> None:
-        for message in member.link.receive():
-            self._arrived(member, Reply(*message))
-        if member.link.ended:
-            self._fail(member)
 
     def _fail(self, member: Member) -> None:
         self._failure = explain(member, self._task_info, self._ring.progress, self._oom_kills)

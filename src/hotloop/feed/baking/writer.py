@@ -195,7 +195,8 @@ def _new(folder: Path, out: Path, dataset: Any, fingerprint: Fingerprint) -> Man
         versions={"torch": torch.__version__, "numpy": np.__version__},
     )
     record_bytes = _record_bytes(schema, samples)
-    part_samples = _part_samples(manifest.num_samples, schema.row_bytes + record_bytes)
+    num, by_size = manifest.num_samples, int(PART_BYTES / max(schema.row_bytes + record_bytes, 1))
+    part_samples = max(1, min(by_size, -(-num // LEAST_PARTS)), -(-num // MOST_PARTS))
     manifest = dataclasses.replace(manifest, part_samples=part_samples)
     folders.allocate(folder, manifest, record_bytes * manifest.num_samples)
     (folder / folders.NOTES).mkdir()
@@ -223,12 +224,6 @@ def _probe(dataset: Any) -> list[Encoded]:
 def _record_bytes(schema: Schema, samples: list[Encoded]) -> float:
     """What the record of a sample comes to, on the mean."""
     return sum(len(split(schema, sample).record) for sample in samples) / max(1, len(samples))
-
-
-def _part_samples(num_samples: int, sample_bytes: float) -> int:
-    by_size = int(PART_BYTES / max(sample_bytes, 1))
-    wanted = min(by_size, -(-num_samples // LEAST_PARTS))
-    return max(1, wanted, -(-num_samples // MOST_PARTS))
 
 
 def _require_unchanged(dataset: Any, manifest: Manifest, out: Path, *, read_here: bool) -> None:

@@ -96,7 +96,11 @@ class SampleCache:
         if meeting.note:
             self._notes.append(meeting.note)
         self._leave = weakref.finalize(self, _leave, os.getpid(), key, meeting.file.descriptor)
-        self._welcome(meeting.num_holders)
+        header = self._shared.header
+        with self._shared.lock:  # the limit grows with the ranks that have met
+            ranks = header[Header.RANKS]
+            allowed = header[Header.MAX_BYTES] * min(meeting.num_holders, ranks) // ranks
+            header[Header.LIMIT] = max(header[Header.LIMIT], allowed)
 
     def get(self, index: int, default: Any = MISSING) -> Any:
         """Sample number ``index``, or ``default`` if it is not here. Counts as a reading."""
@@ -228,14 +232,6 @@ class SampleCache:
         self._shared = Shared(file, num_items=self.num_items)
         self._reader = SampleReader(self._shared)
         self._writer = SampleWriter(self._shared)
-
-    def _welcome(self, num_holders: int) -> None:
-        """Let the limit grow with the ranks that have met."""
-        header = self._shared.header
-        with self._shared.lock:
-            ranks = header[Header.RANKS]
-            allowed = header[Header.MAX_BYTES] * min(num_holders, ranks) // ranks
-            header[Header.LIMIT] = max(header[Header.LIMIT], allowed)
 
     def __deepcopy__(self, memo: dict[int, Any]) -> SampleCache:
         return self

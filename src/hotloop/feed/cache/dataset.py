@@ -167,8 +167,12 @@ def cached(
             f"{type(dataset).__name__} is iterable: only samples that have a number can be cached"
         )
     part, remaining = (dataset, None) if stage is None else split_after(dataset, stage)
-    if not allow_random and len(dataset):
-        _refuse_random(part, stage)
+    if not allow_random and len(dataset) and not (verdict := check_deterministic(part)):
+        raise CacheError(
+            f"not cached{f' after {stage!r}' if stage else ''}: {verdict}",
+            hint="cache an earlier stage (cached(..., stage=...), see plan_cache), "
+            "or say allow_random=True if every epoch may see the same draw",
+        )
     meeting, alone = None, ""
     if shared:
         what = dataset if fingerprint is None else fingerprint
@@ -185,16 +189,6 @@ def cached(
         cache.note(alone)
     rest = None if part is dataset else remaining
     return CachedDataset(part, cache, rest, watch=not allow_random, on_random=on_random)
-
-
-def _refuse_random(part: Any, stage: str | None) -> None:
-    verdict = check_deterministic(part)
-    if not verdict:
-        raise CacheError(
-            f"not cached{f' after {stage!r}' if stage else ''}: {verdict}",
-            hint="cache an earlier stage (cached(..., stage=...), see plan_cache), "
-            "or say allow_random=True if every epoch may see the same draw",
-        )
 
 
 #: Reads watched in each process; each costs about 0.2 ms.

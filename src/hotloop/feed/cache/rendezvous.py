@@ -48,8 +48,7 @@ def meet(key: str, create: Callable[[], SharedFile], accept: Callable[[SharedFil
     ``accept`` looks into a file that was found and says if it is the one. Both are called under the lock.
     """
     try:
-        path = _folder() / f"cache-{key}.json"
-        with _locked(path) as descriptor:
+        with _locked(_folder() / f"cache-{key}.json") as descriptor:
             return _meet(descriptor, create, accept)
     except OSError as error:
         return Meeting(create(), 1, f"not shared between ranks: {error}")
