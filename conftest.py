@@ -9,12 +9,15 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 # Before anything imports torch, and for every process that a test starts: several modules run at once.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Until all is collected: each process of pytest would rewrite the asserts of every file anew.
+sys.dont_write_bytecode = False
 
 with suppress(ImportError):
     from hypothesis import HealthCheck, settings
@@ -53,6 +56,13 @@ def pytest_configure(config: pytest.Config) -> None:
     sys.addaudithook(refuse)
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Where only tests that run alone are asked for, files that have none are not imported."""
+    if collection_path.suffix != ".py" or not config.getoption("markexpr").startswith("alone and"):
+        return None
+    return "mark.alone" not in collection_path.read_text() or None
+
+
 _WORDS = re.compile(r"[a-z]+")
 #: Folders of files that take longest: begun first, none of them is what the others wait for at the end.
 _LONG = ("remedy", "fix", "whatif", "robustness", "compare")
@@ -60,6 +70,7 @@ _LONG = ("remedy", "fix", "whatif", "robustness", "compare")
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """The long files first, else as they come; ``--quick`` without processes that nobody announces."""
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     items.sort(key=lambda item: item.path.parent.name not in _LONG)
     if config.getoption("--quick"):
         items[:] = [one for one in items if not {"spawn", "forkserver"} & set(_WORDS.findall(one.name))]
