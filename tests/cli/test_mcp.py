@@ -12,7 +12,7 @@ import time
 import tomllib
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import anyio
 import pytest
@@ -22,10 +22,8 @@ from tests.waiting import waiting
 from hotloop.cli.main import parser_of
 from hotloop.findings.pages import named
 
-mcp = pytest.importorskip("mcp")
-
-from mcp.client.client import Client  # noqa: E402
-from mcp.client.stdio import StdioServerParameters, stdio_client  # noqa: E402
+if TYPE_CHECKING:
+    from mcp.client.client import Client  # half a second: not for every process that collects tests
 
 SCRIPT = waiting(160, 0.004, batch_size=8)
 SLEEPING = """
@@ -38,6 +36,9 @@ time.sleep(99)
 
 def served(root: Path, talk: Callable[[Client], Awaitable[None]], *options: str) -> None:
     """Talk to a server over ``root`` by standard input and output."""
+    pytest.importorskip("mcp")
+    from mcp.client.client import Client
+    from mcp.client.stdio import StdioServerParameters, stdio_client
 
     async def main() -> None:
         server = StdioServerParameters(
