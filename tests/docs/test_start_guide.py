@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
+import shlex
 import sys
 from pathlib import Path
 
 import pytest
+from tests.running import hotloop, succeeded
 from tests.waiting import waiting
 
 GUIDE = (Path(__file__).resolve().parents[2] / "docs/guides/start.md").read_text()
@@ -33,10 +34,6 @@ def test_every_way_to_start_that_there_is_here_is_observed(start: str, tmp_path:
     script.write_text("#!/bin/sh\npython train.py\n")
     script.chmod(0o755)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ROWS[start], shell=True, cwd=tmp_path, env={**os.environ, "PATH": path}, capture_output=True,
-        text=True, stdin=subprocess.DEVNULL,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
+    succeeded(hotloop(*shlex.split(ROWS[start])[1:], folder=tmp_path, env={"PATH": path}))
     (run,) = (tmp_path / "hotloop-runs").iterdir()
     assert json.loads((run / "report.json").read_text())["num_steps"] == 96

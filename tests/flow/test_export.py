@@ -11,6 +11,7 @@ from pathlib import Path
 from urllib.request import urlopen
 
 import pytest
+from tests.running import hotloop, succeeded
 from tests.waiting import waiting
 
 from hotloop.cli.main import main
@@ -220,14 +221,10 @@ def test_the_command_begins_where_every_export_can_be_made(
     assert not list(tmp_path.iterdir())
 
 
-def test_an_export_that_fails_comes_after_the_report(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
+def test_an_export_that_fails_comes_after_the_report(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT.replace("1600", "160"))
     command = ["run", "--export", "parquet=none/a.parquet", "--", sys.executable, "train.py"]
-    assert main(command) == 0
-    err = capfd.readouterr().err
+    err = succeeded(hotloop(*command, folder=tmp_path)).stderr
     assert "could not be made" not in err
     assert err.index("report.html") < err.index("export parquet=none/a.parquet failed: ")
 

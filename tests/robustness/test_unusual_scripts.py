@@ -176,7 +176,7 @@ def test_an_unusual_script_runs_as_it_would(tmp_path: Path, name: str) -> None:
 
 def test_an_isolated_interpreter_trains_and_hotloop_says_that_it_saw_nothing(tmp_path: Path) -> None:
     path = whole.script(tmp_path, "epoch(); print('trained')\n")
-    done = whole.run([sys.executable, "-I", str(path)], folder=tmp_path)
+    done = whole.run([sys.executable, "-I", str(path)], folder=tmp_path, warm=True)
     assert (done.returncode, done.stdout) == (0, "trained\n")
     assert done.recording.ranks == ()
 
@@ -199,7 +199,7 @@ def test_a_shell_script_that_runs_torchrun_with_two_ranks(tmp_path: Path) -> Non
         exit 6
     """
     (tmp_path / "train.sh").write_text(dedent(text))
-    done = whole.run(["sh", "train.sh"], folder=tmp_path)
+    done = whole.run(["sh", "train.sh"], folder=tmp_path, warm=True)
     assert done.returncode == 6, done.stderr
     recording = done.recording
     assert [rank.rank for rank in recording.ranks] == [0, 1]
@@ -209,7 +209,7 @@ def test_a_shell_script_that_runs_torchrun_with_two_ranks(tmp_path: Path) -> Non
 def test_trainings_one_after_the_other_are_not_ranks_of_one(tmp_path: Path) -> None:
     whole.script(tmp_path, "for _ in range(int(sys.argv[1])): epoch()\n")
     command = f"'{sys.executable}' train.py 3; '{sys.executable}' train.py 60"
-    done = whole.run(["sh", "-c", command], folder=tmp_path)
+    done = whole.run(["sh", "-c", command], folder=tmp_path, warm=True)
     report = json.loads((done.folder / "report.json").read_text())
     assert (report["num_trainings"], report["num_steps"], len(report["ranks"])) == (2, 480, 1)
     assert "the longest of 2 trainings" in done.stderr
