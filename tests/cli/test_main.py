@@ -153,7 +153,7 @@ def test_a_run_without_a_step_says_where_it_stood(tmp_path: Path, workers: int, 
 def test_a_python_without_torch_is_named_with_the_way_out(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text("raise ImportError('libtorch_cpu.so: cannot open it')\n")
     (tmp_path / "train.py").write_text("import torch\n")
-    done = hotloop("run", "--out", "run", "--", sys.executable, "train.py", folder=tmp_path, warm=False)
+    done = hotloop("run", "--out", "run", "--", sys.executable, "-u", "train.py", folder=tmp_path)
     assert done.returncode == 1
     report = json.loads((tmp_path / "run" / "report.json").read_text())
     assert report["without_torch"] == [sys.executable]
@@ -173,7 +173,7 @@ def test_what_keeps_a_torch_that_is_there_from_being_imported_is_named(tmp_path:
     name = file.removesuffix(".py")
     (own / "torch.py").write_text(f"import {name}\n{name}.Random\n" if file else "{}['a b']\n")
     (own / "train.py").write_text("import torch\n")
-    done = hotloop("run", "--out", "run", "--", sys.executable, "own/train.py", folder=tmp_path, warm=False)
+    done = hotloop("run", "--out", "run", "--", sys.executable, "-u", "own/train.py", folder=tmp_path)
     assert done.returncode == 1
     words = " ".join(done.stderr.split())
     shadowed = f"Import torch raised AttributeError: module '{name}' has no attribute 'Random'."

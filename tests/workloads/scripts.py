@@ -18,12 +18,11 @@ ROOT = Path(__file__).parents[2]
 Modules = dict[str, ModuleType]
 #: Two ranks on this machine.
 TORCHRUN = (sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2")
-#: Python that finds no hotloop; the script and its arguments follow.
+#: Runs the script that follows, which finds no hotloop.
 WITHOUT_HOTLOOP = (
-    sys.executable, "-c",
     "import runpy, sys; sys.modules['hotloop'] = None; sys.argv[:] = sys.argv[1:]; "
-    "sys.path.insert(0, sys.argv[0].rpartition('/')[0]); runpy.run_path(sys.argv[0], run_name='__main__')",
-)  # fmt: skip
+    "sys.path.insert(0, sys.argv[0].rpartition('/')[0]); runpy.run_path(sys.argv[0], run_name='__main__')"
+)
 
 
 @contextmanager

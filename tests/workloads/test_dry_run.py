@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import sys
 from pathlib import Path
 
 import pytest
-from tests.workloads.scripts import ROOT, finished
+from tests.running import python, succeeded
+from tests.workloads.scripts import ROOT
 
 pytest.importorskip("torch")
 pytest.importorskip("PIL")
@@ -22,9 +22,7 @@ FULL = {"tcn_state": 896_030, "landmarks": 3.5e6, "bev": 29.56e6, "spikevid": 8.
 
 def dry_run(system: str, *flags: str | Path) -> dict[str, str]:
     """The summary, row by row."""
-    command = [sys.executable, WORKLOADS / system / "train.py", "--dry-run", *flags]
-    done = finished(command, timeout=170)
-    assert done.returncode == 0, done.stderr[-2000:]
+    done = succeeded(python(WORKLOADS / system / "train.py", "--dry-run", *flags, folder=WORKLOADS))
     title, *rows = done.stdout[done.stdout.index("dry run: ") :].splitlines()
     assert title.startswith(f"dry run: {system}, ")
     dead = re.findall(r"^dead in \S+ (\S+) ", done.stdout, re.MULTILINE)

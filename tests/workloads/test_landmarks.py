@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.workloads.scripts import WITHOUT_HOTLOOP, Modules, finished, losses, on_two_ranks, train
+from tests.running import python
+from tests.workloads.scripts import WITHOUT_HOTLOOP, Modules, losses, on_two_ranks, train
 
 pytest.importorskip("torch")
 pytest.importorskip("yaml")
@@ -341,7 +342,7 @@ def test_two_ranks_make_the_compact_files_once_and_train_on_half_each(own: Path,
 
 
 def test_cured_without_hotloop_says_what_it_needs(folder: Path, tmp_path: Path) -> None:
-    script = [FOLDER / "train.py", "--scale", "tiny", "--data", folder, "--out", tmp_path]
-    cured = finished([*WITHOUT_HOTLOOP, *script, "--epochs", "1", "--variant", "cured"])
+    given = ["--scale", "tiny", "--data", folder, "--out", tmp_path, "--epochs", "1", "--variant", "cured"]
+    cured = python("train.py", FOLDER / "train.py", *given, folder=tmp_path, script=WITHOUT_HOTLOOP)
     assert cured.returncode == 1
     assert cured.stderr == "error: compact needs hotloop.feed: pip install hotloop, or --ablate compact\n"

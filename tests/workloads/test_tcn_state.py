@@ -6,7 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.workloads.scripts import WITHOUT_HOTLOOP, Modules, finished, on_two_ranks, train
+from tests.running import python
+from tests.workloads.scripts import WITHOUT_HOTLOOP, Modules, on_two_ranks, train
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -249,8 +250,8 @@ def test_two_ranks_train_on_half_the_windows_each(folder: Path, tmp_path: Path) 
 
 
 def test_cured_without_hotloop_says_what_it_needs(folder: Path, tmp_path: Path) -> None:
-    script = [*WITHOUT_HOTLOOP, FOLDER / "train.py", "--scale", "tiny", "--data", folder, "--out", tmp_path]
-    cured = finished([*script, "--variant", "cured"])
+    given = ["--scale", "tiny", "--data", folder, "--out", tmp_path, "--variant", "cured"]
+    cured = python("train.py", FOLDER / "train.py", *given, folder=tmp_path, script=WITHOUT_HOTLOOP)
     assert cured.returncode == 1
     assert cured.stderr == "error: gather needs hotloop.feed: pip install hotloop, or --ablate gather\n"
 
