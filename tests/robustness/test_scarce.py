@@ -22,9 +22,9 @@ LONG = """
 @needs_mount
 def test_a_full_disk_stops_the_recording_and_not_the_training(tmp_path: Path) -> None:
     path = whole.script(tmp_path, LONG)
-    command = [sys.executable, str(path), "600"]
+    command = [sys.executable, str(path), "300"]
     (tmp_path / "small").mkdir()
-    full = f"mount -t tmpfs -o size=300k tmpfs '{tmp_path}/small'"
+    full = f"mount -t tmpfs -o size=150k tmpfs '{tmp_path}/small'"
     done = whole.run(command, folder=tmp_path, before=full, out=tmp_path / "small" / "run")
     assert done.returncode == 0
     assert done.stdout.startswith("trained ")
@@ -34,7 +34,7 @@ def test_a_full_disk_stops_the_recording_and_not_the_training(tmp_path: Path) ->
     assert "Traceback" not in done.stderr
     roomy = whole.run(command, folder=tmp_path, warm=True)
     assert roomy.stdout == done.stdout
-    assert roomy.num_backwards == 4800
+    assert roomy.num_backwards == 2400
 
 
 @pytest.mark.nightly

@@ -156,10 +156,10 @@ def test_compact_samples_expand_to_those_of_the_pipeline(modules: Modules, folde
 
 def test_variants_compute_the_same_losses(modules: Modules, small: Path, tmp_path: Path) -> None:
     found, guide, cured = (
-        train(modules, small, tmp_path / variant, variant, "runner.max_iters=4")
+        train(modules, small, tmp_path / variant, variant, "runner.max_iters=3")
         for variant in ("as_found", "guide", "cured")
     )
-    assert len(found) == 4
+    assert len(found) == 3
     assert {"data_wait", "h2d", "fwd", "bwd", "opt", "other", "samples_per_s"} <= set(found[0])
     assert losses(guide) == losses(found)  # on a CPU the guide's fixes touch nothing
     np.testing.assert_allclose(losses(cured), losses(found), rtol=2e-3)
@@ -211,8 +211,8 @@ def test_accumulation_is_live_in_cured(modules: Modules, small: Path, tmp_path: 
     options = ("runner.max_iters=3", "runner.accumulative_counts=2")
     rows = train(modules, small, tmp_path / "cured", "cured", *options)
     assert [row["opt"] > 0 for row in rows] == [False, True, False]
-    rows = train(modules, small, tmp_path / "guide", "guide", *options)
-    assert all(row["opt"] > 0 for row in rows)
+    (row,) = train(modules, small, tmp_path / "guide", "guide", *options, "runner.max_iters=1")
+    assert row["opt"] > 0
 
 
 @pytest.mark.parametrize(
