@@ -174,13 +174,9 @@ def run_command(
     }
     rows, notes = max(processes.values(), key=lambda p: len(p[0]), default=([], {}))
     return Observed(
-        returncode=done.returncode,
-        stdout=done.stdout,
-        stderr=done.stderr,
-        rows=rows,
-        notes=notes,
+        returncode=done.returncode, stdout=done.stdout, stderr=done.stderr, rows=rows, notes=notes,
         processes=processes,
-    )
+    )  # fmt: skip
 
 
 def read_rows(path: Path) -> list[Row]:

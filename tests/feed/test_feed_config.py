@@ -64,13 +64,9 @@ def test_a_runners_accumulation_is_read() -> None:
 def test_a_guides_configuration_is_read_whole(written: Path) -> None:
     config = FeedConfig.from_mapping(yaml.safe_load(GUIDE), path=written, ignore=["MODEL"])
     assert config.train == {
-        "batch_size": 1,
-        "num_workers": 12,
-        "prefetch_factor": 4,
-        "pin_memory": True,
-        "persistent_workers": True,
-        "drop_last": True,
-    }
+        "batch_size": 1, "num_workers": 12, "prefetch_factor": 4, "pin_memory": True,
+        "persistent_workers": True, "drop_last": True,
+    }  # fmt: skip
     assert config.val == {
         "num_workers": 12,
         "prefetch_factor": 2,

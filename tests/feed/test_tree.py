@@ -66,10 +66,6 @@ def test_leaves_are_named_as_one_would_write_them() -> None:
     found, structure = flatten(tree)
     assert found == [1, 2, 3, 4, 6]
     assert paths(structure) == [
-        "image",
-        "target[0].image",
-        "target[0].boxes.left",
-        "target[0].boxes.right[0]",
-        "5",
-    ]
+        "image", "target[0].image", "target[0].boxes.left", "target[0].boxes.right[0]", "5",
+    ]  # fmt: skip
     assert paths(LEAF) == [""]

@@ -184,12 +184,8 @@ def test_a_training_prints_and_ends_with_the_same_bits(trained: Path) -> None:
 
 def test_the_finding_is_answered_by_a_patch(trained: Path) -> None:
     finding = Finding(
-        id="host/sync-in-step",
-        message="",
-        advice="",
-        evidence=(),
-        severity="medium",
+        id="host/sync-in-step", message="", advice="", evidence=(), severity="medium",
         remedies=("defer-item",),
-    )
+    )  # fmt: skip
     taken, waiting = from_findings([finding], "exact", scene_of(trained, FACTS))
     assert [str(one) for one in taken] == ["defer-item"] and not waiting

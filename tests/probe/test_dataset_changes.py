@@ -187,15 +187,9 @@ WITHIN = """
                 data.seen[i.numpy()] += 1
 """
 WRITTEN = {
-    "mined": ("hard",),
-    "marked": ("labels",),
-    "kept": ("last",),
-    "none": (),
-    "shard": (),
-    "resized": ("noise.size",),
-    "tuned": ("noise.seed",),
-    "workers": ("hard",),
-}
+    "mined": ("hard",), "marked": ("labels",), "kept": ("last",), "none": (), "shard": (),
+    "resized": ("noise.size",), "tuned": ("noise.seed",), "workers": ("hard",),
+}  # fmt: skip
 
 
 def test_what_is_written_while_samples_are_made_of_it_is_known(tmp_path: Path) -> None:

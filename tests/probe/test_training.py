@@ -65,15 +65,9 @@ SCRIPT = """
 """
 
 LINES = {
-    "loader": 30,
-    "fetch": 36,
-    "forward": 38,
-    "backward": 41,
-    "socket": 46,
-    "test": 50,
-    "log": 51,
+    "loader": 30, "fetch": 36, "forward": 38, "backward": 41, "socket": 46, "test": 50, "log": 51,
     "save": 52,
-}
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

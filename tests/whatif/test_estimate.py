@@ -171,13 +171,9 @@ def test_targets_that_every_step_makes_anew_are_a_row_of_their_own() -> None:
     """Two lines that take 0.3 and 0.1 s of a step of 0.8 s, the second told from too few samples."""
     blocks = [block("baseline", i, 0.8) for i in range(2)]
     known = Finding(
-        id="host/recomputed-targets",
-        message="",
-        advice="",
-        evidence=(),
-        cost_s_per_step=0.3,
+        id="host/recomputed-targets", message="", advice="", evidence=(), cost_s_per_step=0.3,
         cost_ci95=(0.2, 0.4),
-    )
+    )  # fmt: skip
     few = replace(known, cost_s_per_step=0.1, cost_ci95=None)
     for findings, ratio, ci95 in (((known,), 1.6, (4 / 3, 2.0)), ((known, few), 2.0, None)):
         found = recorded(blocks, findings=findings)
