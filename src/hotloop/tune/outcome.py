@@ -13,7 +13,6 @@ from hotloop import language
 from hotloop.diagnose.limits import Limits
 from hotloop.remedy.remedy import EFFECTS, Effect
 from hotloop.tune.patching import Written
-from hotloop.tune.ratios import Ratio
 from hotloop.tune.search import Tuned
 from hotloop.tune.trial import Arm, Trial, asked, command_of, edited, effect_of, fills, spell
 from hotloop.units import duration, rate
@@ -35,7 +34,7 @@ def to_json(
             "remedies": [str(one) for one in tuned.best],
             "settings": {one.remedy.parameter.name: one.value for one in tuned.best if one.remedy.parameter},
             "samples_per_s": samples_per_s and samples_per_s * (gain.ratio if gain else 1.0),
-            "gain": _gain(gain),
+            "gain": gain and {"ratio": gain.ratio, "ci95": [gain.low, gain.high], "pairs": gain.pairs},
             "effect": effect(tuned.best, tuned.draws),
             "draws": list(tuned.draws),
             "confirmed": tuned.confirmed,
@@ -61,10 +60,6 @@ def effect(arm: Arm, draws: Sequence[str] = ()) -> Effect:
     """The furthest that any remedy of an arm may go, samples or their order drawn from these generators."""
     found = [effect_of(one, drawn=bool(draws)) for one in arm]
     return max(found, key=EFFECTS.index, default="exact")
-
-
-def _gain(gain: Ratio | None) -> dict[str, Any] | None:
-    return {"ratio": gain.ratio, "ci95": [gain.low, gain.high], "pairs": gain.pairs} if gain else None
 
 
 def _baseline(tuned: Tuned) -> tuple[float | None, float | None]:

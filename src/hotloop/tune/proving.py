@@ -90,7 +90,9 @@ class Proofs:
         except Spent as ended:
             self._told[name] = f"cannot tell by losses: {ended}"
             return None
-        self._told[name] = _told(found) + self._unseen(steps)
+        self._told[name] = _told(found)
+        if steps <= self.launcher.epoch:
+            self._told[name] += ", all of the first epoch: the budget has no room for a second"
         return None
 
     def results_s(self, arm: Arm, draws: Sequence[str]) -> float:
@@ -101,10 +103,6 @@ class Proofs:
 
     def _open(self, arm: Arm, draws: Sequence[str]) -> list[Arm]:
         return [part for part in _parts(arm, draws) if spell(part) not in self._told]
-
-    def _unseen(self, steps: int) -> str:
-        first = self.launcher.epoch and steps <= self.launcher.epoch
-        return ", all of the first epoch: the budget has no room for a second" if first else ""
 
     def _blamed(self, arm: Arm, kept: Arm, steps: int, found: SameLosses) -> Refused:
         """The one of several without which losses are the same, rather what was taken up last; all of them

@@ -114,7 +114,9 @@ class Race:
                 break
             found = {name: trial for lane in told_by for name, trial in lane.items()}
             for name in [name for name in alive if name not in found]:
-                self._skip(alive.pop(name))
+                del alive[name]
+                self.known.tried.discard(name)  # of a later race it may be part
+                self.known.left[name] = LeftOut(remedy=name, why="predicted to give less than another gave")
             rivals = rivals or len(alive)
             last |= {name: trial for name, trial in found.items() if trial.status == "measured"}
             for lane in told_by:
@@ -164,11 +166,6 @@ class Race:
                 self.known.tried.discard(one.name)
                 self.known.left[one.name] = LeftOut(remedy=one.name, why="no room in the budget")
         return kept
-
-    def _skip(self, one: Candidate) -> None:
-        """Leave a candidate out of this race; of a later one it may be part."""
-        self.known.tried.discard(one.name)
-        self.known.left[one.name] = LeftOut(remedy=one.name, why="predicted to give less than another gave")
 
     def _wanted_s(
         self,

@@ -131,7 +131,7 @@ def chosen(runs: Sequence[Planned]) -> dict[str, Any] | None:
     if len(known) == 1:
         return _alone(first)
     # Of one size the first run stands for itself, else the fastest.
-    known.sort(key=lambda run: (*_line(run), run is not first, run.plans.now.s_per_step))
+    known.sort(key=lambda run: (*run.model, round(run.batch), run is not first, run.plans.now.s_per_step))
     lines = [list(group) for _, group in groupby(known, key=lambda one: one.model)]
     every = [size for line in lines for size in _sizes(line)]
     fits = [size for size in every if size.memory_bytes <= room]
@@ -149,10 +149,6 @@ def chosen(runs: Sequence[Planned]) -> dict[str, Any] | None:
     known_room = room if math.isfinite(room) else None
     notes = [] if fits else [f"no batch of these fits into {units.size(room)}"]
     return {"rows": rows, "room_bytes": known_room, "notes": [*notes, *_notes(rows, lines)]}
-
-
-def _line(run: Planned) -> tuple[Any, ...]:
-    return *run.model, round(run.batch)
 
 
 def _alone(run: Planned) -> dict[str, Any] | None:

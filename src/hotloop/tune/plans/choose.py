@@ -156,7 +156,7 @@ class _Search:
         setup, words = cache
         held = replace(found, on=setup, known={})
         # Where all samples fit no value is given: it would have to hold tables and more of each sample.
-        value = None if setup.hit_rate == 1 else _size(setup.cache_bytes)
+        value = None if setup.hit_rate == 1 else f"{max(1, int(setup.cache_bytes / 2**20))}MiB"
         cached = Applied(remedy=catalogue.get("cache-samples"), value=value)
         setup = held.least(held.all(lambda share, words: None), _FASTEST)
         return self._plan("aggressive", setup, (cached, *remedies), words)
@@ -268,7 +268,7 @@ class _Search:
         if not changes:
             return "the run's own settings: none is predicted to be faster", False
         if ratio[1] > 1 and not any(doubt.startswith(OTHERS) for doubt in prediction.doubts):
-            return _limit_words(setting_of(self.pipeline.complete(setup)), prediction), True
+            return f"{setting_of(self.pipeline.complete(setup))}: {_LIMITS[prediction.limit]}", True
         if prediction.confirm and ratio[0] >= _WORTH_MEASURING:
             return _MEASURE, False
         if ratio[0] <= 1:
@@ -277,6 +277,12 @@ class _Search:
         return "the run's own settings: what others would gain is within the noise of the prediction", False
 
 
+_LIMITS: Final = {
+    "input": "making batches is still the limit",
+    "cores": "the cores are then all busy",
+    "transfer": "moving batches is then the limit",
+    "device": "the step no longer waits for its data",
+}
 _MEASURE: Final = "may be faster, but the prediction is not sure enough: measure it first"
 
 #: What a setting may alter, in the words of its remedy.
@@ -287,16 +293,6 @@ _ALTERS: Final = {
         "(run --apply persistent-workers keeps them)"
     ),
 }
-
-
-def _limit_words(setting: object, prediction: Prediction) -> str:
-    what = {
-        "input": "making batches is still the limit",
-        "cores": "the cores are then all busy",
-        "transfer": "moving batches is then the limit",
-        "device": "the step no longer waits for its data",
-    }
-    return f"{setting}: {what[prediction.limit]}"
 
 
 def _changed(recorded: Setup, setup: Setup) -> dict[str, Any]:
@@ -315,10 +311,6 @@ def _changed(recorded: Setup, setup: Setup) -> dict[str, Any]:
     elif workers and setup.persistent_workers and not recorded.persistent_workers:
         changed["persistent_workers"] = True
     return changed
-
-
-def _size(num_bytes: float) -> str:
-    return f"{max(1, int(num_bytes / 2**20))}MiB"
 
 
 def _doubts(pipeline: Pipeline, machine: Machine, now: Prediction) -> tuple[str, ...]:
