@@ -151,6 +151,47 @@ def test_notes_describe_the_objects(observed: Observed) -> None:
     assert len(observed.with_role("worker")) == 4
 
 
+MASKED = """
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.data import DataLoader
+
+seen = []
+class Function(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+class Dispatch(TorchDispatchMode):
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        seen.append(str(func))
+        return func(*args, **(kwargs or {}))
+
+mask = torch.zeros(6, 40, dtype=torch.long)
+for row in range(6):
+    mask[row, : 3 * row + 2] = 1
+masks = {
+    "long": mask, "left": mask.flip(1).bool(), "documents": 2 * mask, "signed": -mask, "float": mask.float(),
+    "empty": mask[:0], "rows": mask[0], "sparse": mask.to_sparse(), "own": torch.nn.Parameter(mask, False),
+    "large": mask.repeat(3000, 1),
+}
+masks = {name: {"attention_mask": one} for name, one in masks.items()}
+with Function(), Dispatch():
+    iterator = iter(DataLoader([masks | {"other_mask": mask}], batch_size=None))
+    random = torch.get_rng_state()
+    next(iterator)
+print(random.equal(torch.get_rng_state()), [one for one in seen if "max" in one or "sum" in one])
+"""
+
+
+def test_what_an_attention_mask_leaves_out_is_noted(tmp_path: Path) -> None:
+    observed = succeeded(run_observed(MASKED, folder=tmp_path))
+    (batch,) = observed.notes["batch"]
+    noted = {one["path"].partition(".")[0]: one for one in batch["fields"] if "real" in one}
+    ones = {name: (one["longest"], one["real"]) for name, one in noted.items()}
+    assert ones == {"long": (17, 57), "left": (17, 57), "large": (17, 57 * 3000)}
+    assert observed.stdout == "True []\n" and "disabled" not in observed.notes
+
+
 FRAMEWORK = """
 from torch.utils.data import DataLoader
 

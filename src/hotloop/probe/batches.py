@@ -1,4 +1,6 @@
-"""What a batch holds: its tensors and arrays by path, their bytes, the samples. Reads sizes, never data."""
+"""What a batch holds: its tensors and arrays by path, their bytes, the samples. Reads sizes, and of data only
+what an attention mask leaves out.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +13,8 @@ from hotloop.state.stored import attribute, children, is_tensor
 #: A batch with more leaves than this is counted as far as the limit.
 MAX_LEAVES: Final = 1000
 MAX_DEPTH: Final = 8
+#: So many numbers torch computes on in the calling thread; in a forked process others would not answer.
+_ALONE: Final = 32767
 
 
 def leaves(batch: Any, limit: int = MAX_LEAVES) -> Iterator[tuple[str, Any]]:
@@ -44,7 +48,7 @@ def shape(value: Any) -> tuple[int, ...] | None:
 
 
 def fields(batch: Any) -> list[dict[str, Any]]:
-    """One entry per tensor or array: path, dtype, shape, bytes, device, pinned."""
+    """One entry per tensor or array: path, dtype, shape, bytes, device, pinned, what a mask leaves."""
     found = []
     for path, value in leaves(batch):
         sizes = shape(value)
@@ -58,6 +62,7 @@ def fields(batch: Any) -> list[dict[str, Any]]:
                 "bytes": _bytes(value),
                 "device": str(attribute(value, "device", "cpu")),
                 "pinned": _pinned(value),
+                **(_ones(value, sizes) if path.rpartition(".")[2] == "attention_mask" else {}),
             }
         )
     return found
@@ -78,3 +83,24 @@ def _pinned(value: Any) -> bool:
         return False
     with torch._C.DisableTorchFunction():
         return bool(value.is_pinned())
+
+
+def _ones(mask: Any, sizes: tuple[int, ...]) -> dict[str, int]:
+    """Of a mask of zeros and ones, a row for each sequence: columns with a one (``longest``), ones in all."""
+    torch = sys.modules["torch"]
+    if type(mask) is not torch.Tensor or not mask.is_cpu or len(sizes) != 2 or not 0 < sizes[1] <= _ALONE:
+        return {}
+    real, unseen = 0, torch._C
+    try:
+        with unseen.DisableTorchFunction(), unseen._DisableTorchDispatch():
+            if mask.is_floating_point() or not sizes[0]:
+                return {}
+            used = mask[0]
+            for part in mask.split(_ALONE // sizes[1]):
+                least, most = part.aminmax()
+                if least < 0 or most > 1:
+                    return {}
+                used, real = torch.maximum(used, part.amax(0)), real + int(part.sum())
+            return {"longest": int(used.sum()), "real": real}
+    except RuntimeError:  # a layout, or a kind of numbers, without these
+        return {}

@@ -19,6 +19,7 @@ _GROUPS: Final[tuple[tuple[Any, str], ...]] = (
         steps number cycle first_step last_step epoch version count hits misses entries updates
         start_ns end_ns opened_ns closed_ns ahead_ns exit_code cpu_count index open_files bar.stack bar.total
         layout compile.frames conv_ndim pcie_gen pcie_width pcie_gen_max pcie_width_max threads device_count
+        longest real
     """),
     (float, """
         bytes param_bytes trainable_bytes buffer_bytes num_trainable timeout seconds share wall_s start_unix_s
