@@ -189,8 +189,9 @@ def test_the_command_is_shown_as_a_shell_takes_it() -> None:
 
 def test_findings_that_together_cost_more_than_their_class_takes_share_seconds() -> None:
     first, second = (replace(findings()[0], id=f"input/{name}") for name in ("single-process", "slow-sample"))
-    report = model.build(recording(), [full_steps()], [first, second], bottleneck="input", verdict=VERDICT)
-    assert [one["same_seconds_as"] for one in report["findings"]] == [None, first.id]
+    found = [replace(first, id="input/padding", data={"class": "device"}), first, second]
+    report = model.build(recording(), [full_steps()], found, bottleneck="input", verdict=VERDICT)
+    assert [one["same_seconds_as"] for one in report["findings"]] == [None, None, first.id]
     assert f"Some of the same seconds as {first.id}" in terminal.render(report)
 
 

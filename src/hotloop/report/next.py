@@ -16,7 +16,7 @@ from hotloop.report import words
 
 #: Facts of a finding whose cost only a launch shows.
 _MAY_COST = ("assumed", "unpriced")
-#: Families whose findings cost seconds of their own class alone.
+#: Families whose findings cost seconds of their own class alone, or of the one that they name.
 _SHARED = ("input", "device")
 
 
@@ -73,7 +73,7 @@ def same_seconds(findings: Sequence[Finding], main: Steps | None) -> list[str | 
     named: list[str | None] = []
     seen: dict[tuple[str, int | None], list[Finding]] = {}
     for finding in findings:
-        kind = finding.id.partition("/")[0]
+        kind = str(finding.data.get("class") or finding.id.partition("/")[0])
         before = seen.setdefault((kind, finding.rank), [])
         before += [finding] if finding.cost_s_per_step > 0 else []
         takes = sum(main.per_step(phase) for phase in CLASSES[kind]) if main and kind in _SHARED else 0.0
