@@ -17,7 +17,8 @@ from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.making import makes
 from hotloop.findings import Place
 from hotloop.fix.scene import Scene
-from hotloop.measure.steps import DeviceUse, Steps
+from hotloop.flow.brief import _effect
+from hotloop.measure.steps import DeviceUse, Padding, Steps
 
 
 def first(run: Steps, **world: Any) -> str:
@@ -861,6 +862,55 @@ def test_unread_fields_of_unknown_cost_are_information() -> None:
         make_s=0.0001, busy_s=0.1, workers=2, wait_s=0.0, unused_fields=("1",), batch_fields=FIELDS
     )
     assert found(run)["input/unused-fields"].severity == "info"
+
+
+def padded(
+    longest: float, *, real: float = 20.0, length: int = 128, forward_s: float = 0.02, **more: Any
+) -> Steps:
+    """Forward and backward take 3 times ``forward_s`` of 5, over sequences of ``length``."""
+    fields = [{"path": name, "shape": [8, length]} for name in ("input_ids", "attention_mask", "labels")]
+    padding = Padding(length=length, longest=longest, real=real, num_batches=3)
+    use = loader(padding=padding, batch_fields=(*fields, *more.pop("others", ())))
+    phases = {"forward": forward_s, "backward": 2 * forward_s, "optimizer": forward_s, "other": forward_s}
+    return steps(phases, loaders=(use,), **more)
+
+
+def test_padding_beyond_the_longest_costs_its_part_of_forward_and_backward() -> None:
+    item = found(padded(39.5))["input/padding"]
+    assert item.cost_s_per_step == pytest.approx(0.06 * (1 - 40 / 128))
+    assert (item.severity, item.where, item.remedies) == ("high", loader().where, ())
+    assert _effect(item.to_json(), ()) == "semantic"
+    assert item.message == (
+        "84 % of the tokens are padding: every sequence is padded to 128, the longest of a batch has 40 on "
+        "average."
+    )
+    assert "49 % of what is left is padding" in item.advice
+    assert "what is left" not in found(padded(39.5, real=30.0))["input/padding"].advice
+    images = {"path": "pixel_values", "shape": [8, 1, 64, 6]}
+    beside = found(padded(40.0, others=[images]))["input/padding"]
+    assert beside.cost_s_per_step == pytest.approx(0.06 * (128 - 40) / (128 + 384))
+
+
+@pytest.mark.parametrize(
+    "run",
+    [
+        padded(128.0),
+        padded(126.0),
+        padded(9.0, length=16),  # the next multiple of 8
+        padded(40.0, others=[{"path": "pixel_values", "shape": [8, 3, 224, 224]}]),
+        padded(40.0, facts={"graph": {"nodes_per_backward": 1500.0}}),  # calls take it, however long
+        on_accelerator(padded(40.0)),  # nobody saw the device work
+        replace(padded(40.0), loaders=(loader(),)),
+    ],
+)
+def test_padding_that_costs_nothing_is_not_mentioned(run: Steps) -> None:
+    assert "input/padding" not in found(run)
+
+
+def test_padding_on_a_device_that_the_run_waits_for_costs_of_its_time() -> None:
+    busy = DeviceUse(busy_ratio=0.9, idle_s_by_phase={})
+    cost = found(on_accelerator(padded(40.0), device=busy))["input/padding"].cost_s_per_step
+    assert cost == pytest.approx((0.9 * 0.1 - 0.02) * (1 - 40 / 128))
 
 
 CACHED = """from functools import lru_cache

@@ -10,7 +10,7 @@ from tests.scenarios.builder import FILE, MS, Script
 from tests.scenarios.loops import PLAIN, epochs_with_evaluation
 
 from hotloop.measure import measure
-from hotloop.measure.steps import LoaderUse
+from hotloop.measure.steps import LoaderUse, Padding
 from hotloop.record import rows as row
 from hotloop.record.recording import ROW_DTYPE, Process
 
@@ -191,6 +191,32 @@ def test_a_loader_that_a_framework_builds_is_placed_where_its_arguments_are(argu
     """
     by = {"by": "transformers.trainer:Trainer.train"}
     assert built_by_a_package(source, dict(by), dict(by)).where.line == line
+
+
+def mask_of(path: str, shape: list[int], longest: object, real: object) -> dict[str, object]:
+    return {"path": f"{path}.attention_mask", "shape": shape, "longest": longest, "real": real}
+
+
+@pytest.mark.parametrize(
+    ("batches", "shown"),
+    [
+        ([[mask_of("a", [8, 128], 30, 160)], [mask_of("a", [4, 128], 50, 120)]], (128, 40.0, 25.0, 2)),
+        ([[mask_of("a", [8, 64], 30, 160), mask_of("b", [8, 64], 20, 80)]], (64, 20.0, 10.0, 1)),
+        ([[mask_of("a", [8, 128], 30, 160)], [mask_of("a", [8, 64], 30, 160)]], None),
+        ([[mask_of("a", [8, 0], 0, 0), mask_of("b", [8], 1, 1), mask_of("c", [8, 9], None, 1)]], None),
+    ],
+)
+def test_what_masks_of_one_length_leave_out(batches, shown):
+    run = Script(PLAIN)
+    run.note("loader", id=1, where=0, batch_size=8)
+    run.at("fetch").iterate(1, ms=20)
+    for fields in batches:
+        run.note("batch", iterator=1, fields=fields)
+        run.fetch(1, 1.0, samples=8)
+        run.step(5, 5, 1)
+    padding = measure(run.process()).train_loader().padding
+    names = ("length", "longest", "real", "num_batches")
+    assert padding == (shown and Padding(**dict(zip(names, shown, strict=True))))
 
 
 def unread_in(loop: str, **notes) -> tuple[str, ...]:

@@ -43,6 +43,12 @@ ENTRIES = {
         "each time.",
         "Open it once in each worker, on the first sample, and keep it in an attribute.",
     ),
+    "input/padding": Entry(
+        "Every sequence is padded to one length, and most batches hold none that long.",
+        "Pad each batch to its longest sequence in the collate function (transformers: padding=True, "
+        "DataCollatorWithPadding, no pad_to_max_length), on a GPU to a multiple of 8; where shapes must stay "
+        "(torch.compile, CUDA graphs), to one of a few lengths.",
+    ),
     "input/per-sample-conversion": Entry(
         "Every sample is converted by itself: the call costs far more than the work it does on one row.",
         "Convert the whole array once when the dataset is built, or one batch at a time in collate_fn or "

@@ -152,14 +152,14 @@ def _effect(finding: Mapping[str, Any], remedies: Sequence[Remedy], redrawn: boo
     """What the change may alter: as little as the remedy that alters least; what is done less often, or draws
     other random numbers, as much as the one that alters most.
 
-    Without a remedy rounding may differ, and where the finding is that results are wrong, or asks for other
-    batches, all of them.
+    Without a remedy what the finding says, else rounding may differ, and where it is that results are wrong,
+    all of them.
     """
     classes = [remedy.effect_where(redrawn) for remedy in remedies]
-    other = finding["id"].startswith(_OF_RESULTS) or finding["data"].get("other_batches")
+    wrong = finding["id"].startswith(_OF_RESULTS)
     most = finding["id"].startswith("cadence/") or (redrawn and any(remedy.redraws for remedy in remedies))
-    choose = max if most else min
-    return choose(classes, key=EFFECTS.index, default="semantic" if other else "numeric")
+    default: Effect = finding["data"].get("effect") or ("semantic" if wrong else "numeric")
+    return (max if most else min)(classes, key=EFFECTS.index, default=default)
 
 
 def _same(examination: Examination, effect: Effect) -> list[str]:

@@ -13,8 +13,9 @@ from hotloop.measure.lines import LineTally, groups, merge_lines, tiled
 from hotloop.measure.places import Places, places_of
 from hotloop.measure.spans import Ints, Spans, Table, holder, innermost, nest, of_kind, table
 from hotloop.measure.stepping import Seen
-from hotloop.measure.steps import LineCost, LoaderUse
+from hotloop.measure.steps import LineCost, LoaderUse, Padding
 from hotloop.record import rows as row
+from hotloop.record.fields import is_count
 from hotloop.record.recording import Note, Process
 from hotloop.source.loops import unread_parts
 from hotloop.source.stateful import reading_for, set_by_script
@@ -115,6 +116,7 @@ def _use(
         sample_s=_sample_s(make, collate, spans.value[fetch], own=bool(note.get("own"))),
         batch_bytes=_batch_bytes(make, batch),
         batch_fields=tuple(f for f in fields if isinstance(f, dict)),
+        padding=_padding(batch),
         unused_fields=unread_fields(process, number, spans, fetch, places),
         busy_ratio=_busy(make, num_workers, span, spans),
         deliver_s=float(np.median(delivered)) if len(delivered) else None,
@@ -190,6 +192,26 @@ def _batch_bytes(make: Table, batch: list[Note]) -> float:
         return float(measured.mean())
     noted = [float(n["bytes"]) for n in batch if isinstance(n.get("bytes"), int | float)]
     return float(np.mean(noted)) if noted else 0.0
+
+
+def _padding(batch: list[Note]) -> Padding | None:
+    """Of the masks that have one length in all noted batches, what the one with the most padding shows."""
+    masks: dict[str, list[tuple[int, ...]]] = {}
+    for mask in (one for note in batch for one in note.get("fields") or () if "longest" in one):
+        shown = (*(mask.get("shape") or ()), mask["longest"], mask.get("real"))
+        if len(shown) == 4 and is_count(*shown) and 0 not in shown[:2]:
+            masks.setdefault(str(mask.get("path")), []).append(shown)
+    found = [
+        Padding(
+            length=int(length[0]),
+            longest=float(longest.mean()),
+            real=float((real / rows).mean()),
+            num_batches=len(rows),
+        )
+        for rows, length, longest, real in (np.array(shown).T for shown in masks.values())
+        if (length == length[0]).all()
+    ]
+    return max(found, key=lambda one: one.length - one.longest, default=None)
 
 
 def _busy(make: Table, num_workers: Any, span: tuple[int, int], spans: Spans) -> float | None:

@@ -77,6 +77,16 @@ class SiteCost:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Padding:
+    """What an attention mask shows of sequences that are all padded to one length: means of noted batches."""
+
+    length: int
+    longest: float  # of a batch
+    real: float  # tokens of a sequence
+    num_batches: int
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoaderUse:
     """One DataLoader and how it was used. Arrays and means are over its batches in the training span."""
 
@@ -109,6 +119,7 @@ class LoaderUse:
     collate_s: float = 0.0  # mean per batch
     batch_bytes: float = 0.0
     batch_fields: tuple[Mapping[str, Any], ...] = ()  # {"path": "x", "dtype":, "shape":, "bytes":}
+    padding: Padding | None = None  # of the mask with the longest padding; None where lengths differ
     unused_fields: tuple[str, ...] = ()
     make_on_cpu_ratio: float | None = None  # share of make time the maker was on a CPU; None unknown
     #: share of the training span a worker spends making batches; None without workers

@@ -83,5 +83,5 @@ def unoverlapped_collective(evidence: Evidence) -> Iterable[Finding]:
         # Ranks that get a part of a core wait for each other as well.
         ci95=(cost * evidence.got, cost) if evidence.crowded_out else None,
         where=steps.source_loop,
-        data={"other_batches": True},
+        data={"effect": "semantic"},
     )

@@ -60,7 +60,11 @@ def straggler(evidence: Evidence) -> Iterable[Finding]:
             ],
             cost_s=cost,
             where=None if spot is None else spot.place,
-            data={"slowest_rank": slowest.rank, "phase": phase, "other_batches": larger > 0},
+            data={
+                "slowest_rank": slowest.rank,
+                "phase": phase,
+                **({"effect": "semantic"} if larger > 0 else {}),
+            },
         ),
         rank=slowest.rank,
     )
