@@ -226,15 +226,11 @@ def _combined(row: Row, members: Sequence[str], rows: Sequence[Row]) -> Row:
 
 def _others(asked: Note, recording: Recording) -> str:
     """What to keep in mind of a loop over several loaders."""
-    places = dict.fromkeys(_place(number, recording) for number in asked.get("others", ()))
-    return f"the DataLoader of {' and of '.join(places)}, stayed as it was" if places else ""
-
-
-def _place(loader: int, recording: Recording) -> str:
     notes = next((process.notes for process in recording.ranks if process.notes.get("intervention")), {})
     sites = {note["id"]: f"{Path(note['file']).name}:{note['line']}" for note in notes.get("site", ())}
     built = {note["id"]: note["where"] for note in notes.get("loader", ())}
-    return sites.get(built.get(loader), "another place")
+    places = dict.fromkeys(sites.get(built.get(one), "another place") for one in asked.get("others", ()))
+    return f"the DataLoader of {' and of '.join(places)}, stayed as it was" if places else ""
 
 
 def _epoch_start_s(baseline: Sequence[Note], wait_s: float) -> float:

@@ -128,15 +128,11 @@ def most_batches(batch: Any) -> int:
     fields = batches.fields(batch)
     num_bytes = max(1, sum(field["bytes"] for field in fields))
     files = resource.getrlimit(resource.RLIMIT_NOFILE)[0] - len(os.listdir("/proc/self/fd"))
-    limits = [_available() / num_bytes, files / max(1, len(fields))]
-    return int(_PART * min(limits))
-
-
-def _available() -> float:
-    """Bytes of memory that are left, and of /dev/shm, whichever is less."""
     shared = os.statvfs("/dev/shm")
     usable: int = importlib.import_module("hotloop.feed.budget").usable_memory_bytes()
-    return float(min(usable, shared.f_bavail * shared.f_frsize))
+    available = min(usable, shared.f_bavail * shared.f_frsize)
+    limits = [available / num_bytes, files / max(1, len(fields))]
+    return int(_PART * min(limits))
 
 
 _NEXT = """

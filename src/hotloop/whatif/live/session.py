@@ -153,7 +153,8 @@ class Session(Schedule):
         )
         first = iterator is not None and not iterator._num_yielded
         self._count_epoch(first=first)
-        cold, self._cold = self._cold, first and self._epoch > _FEW and _has_forked(iterator)
+        forked = first and bool(getattr(iterator, "_workers", ())) and not iterator._persistent_workers
+        cold, self._cold = self._cold, forked and self._epoch > _FEW
         if self._started == 0:
             return
         new_epoch = first or ended > 0
@@ -165,13 +166,15 @@ class Session(Schedule):
                 self._pilot.append(now - self._started)
             return
         block = self._block
-        if not self._short:
-            self._time_start(block, wait_ns, first=first)
+        if not self._short:  # what the start of an epoch waits for is no part of the block's steps
+            if self._start is not None and self._start[0] is block:
+                block.starts.append((self._start[1] + wait_ns) / 1e9)
+            self._start = (block, wait_ns) if first else None
         if new_epoch and not self._short:  # the first batches of an epoch tell nothing
             block.skip = max(block.skip, 1 + self._arms[block.arm].settle(iterator))
         free = isinstance(self._arms[block.arm], FreeData)
         free_ns = gap_ns if free else 0
-        in_force = self._in_force(block, missed=missed, served=served)
+        in_force = not self._arms[block.arm].refused and not (missed if free else served)
         if block.skip > 0:
             block.skip -= 1
         elif interrupted or not in_force or (cold and free):
@@ -184,22 +187,11 @@ class Session(Schedule):
             whole = not ended and not (first and not trained)
             block.add(now - self._started - free_ns, wait_ns - free_ns, whole=whole)
 
-    def _time_start(self, block: Block, wait_ns: int, *, first: bool) -> None:
-        """What the start of an epoch waits for, up to its first batch: no part of the block's steps."""
-        if self._start is not None and self._start[0] is block:
-            block.starts.append((self._start[1] + wait_ns) / 1e9)
-        self._start = (block, wait_ns) if first else None
-
     def _evaluated(self, others: int) -> bool:
         """Whether a step held more fetches of other loaders than steps usually do; some loops use several."""
         usual = sorted(self._others)
         self._others.append(others)
         return others > (usual[len(usual) * 3 // 4] if usual else 0)
-
-    def _in_force(self, block: Block, *, missed: int, served: int) -> bool:
-        """Whether the step just done had what the block is for: every batch ahead, or none."""
-        arm = self._arms[block.arm]
-        return not arm.refused and not (missed if isinstance(arm, FreeData) else served)
 
     def _catch_up(self) -> None:
         """Where the timed part of a block begins or ends, the device ends what it was given."""
@@ -271,11 +263,6 @@ class Session(Schedule):
                 members=arm.members(),
                 leads=self._leads,
             )
-
-
-def _has_forked(iterator: Any) -> bool:
-    """Whether workers were started for the pass over a loader that begins."""
-    return bool(getattr(iterator, "_workers", ())) and not iterator._persistent_workers
 
 
 def install(probe: Probe, plan: dict[str, Any]) -> None:
