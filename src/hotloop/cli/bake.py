@@ -38,14 +38,11 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         default="auto",
         help='processes that read samples; 0: this one (default: "auto", all usable cores)',
     )
-    parser.add_argument(
-        "--source",
-        metavar="PATH",
-        type=Path,
-        action="append",
-        help="file or folder the samples come from, may be repeated (default: the paths among the dataset's "
-        "parameters); when one changes, the bake is stale",
+    words = (
+        "file or folder the samples come from, may be repeated (default: the paths among the dataset's "
+        "parameters); when one changes, the bake is stale"
     )
+    arguments.add_many(parser, "--source", "PATH", words, Path)
     words = "replace a bake that is there, forget one that was begun"
     arguments.add_switch(parser, "--overwrite", words)
     arguments.add_switch(parser, "--verify", "read everything back and compare checksums")
@@ -63,7 +60,7 @@ def main(options: argparse.Namespace) -> int:
         dataset,
         options.out,
         num_workers=options.num_workers,
-        source=options.source,
+        source=options.source or None,
         overwrite=options.overwrite,
         verify="full" if options.verify else "lazy",
         ray=options.ray,

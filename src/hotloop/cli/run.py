@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import Any, TextIO
+from typing import TextIO
 
 from hotloop.cli import arguments
 from hotloop.cli.output import say, silence, takes_color, terminal_width
@@ -102,7 +102,11 @@ def main(options: argparse.Namespace) -> int:
             print(marked("hint", words), file=sys.stderr)
         exports.close()
         return outcome.exit_code
-    _print(report, options.json)
+    from hotloop.report import json, terminal
+
+    if options.json:
+        _put(sys.stdout, json.render(report))
+    _put(sys.stderr, "\n" + terminal.render(report, width=terminal_width(), color=takes_color(sys.stderr)))
     for one in report["applied"]:
         print(said(f"applied {one['id']}: {one['status']}"), file=sys.stderr)
     for words in outcome.warnings:
@@ -118,16 +122,8 @@ def main(options: argparse.Namespace) -> int:
     return outcome.exit_code
 
 
-def _print(report: dict[str, Any], as_json: bool) -> None:
-    """Never raises where nobody can read it: the exit code is the command's."""
-    from hotloop.report import json, terminal
-
-    if as_json:
-        _put(sys.stdout, json.render(report))
-    _put(sys.stderr, "\n" + terminal.render(report, width=terminal_width(), color=takes_color(sys.stderr)))
-
-
 def _put(stream: TextIO, text: str) -> None:
+    """Never raises where nobody can read it: the exit code is the command's."""
     try:
         stream.write(text)
         stream.flush()
