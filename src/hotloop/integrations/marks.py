@@ -80,9 +80,8 @@ def verdict(timeout_s: float = 120.0) -> Verdict | None:
         report = json.loads(done.stdout)
         metrics = {f"hotloop/{one['name']}_ratio": float(one["share"]) for one in report["phases"]}
         pace = report["throughput"]
-        for name in ("steps_per_s", "samples_per_s"):
-            if pace[name]:
-                metrics[f"hotloop/{name}"] = float(pace[name])
+        paces = ("steps_per_s", "samples_per_s")
+        metrics |= {f"hotloop/{name}": float(pace[name]) for name in paces if pace[name]}
         return Verdict(f"hotloop: {report['verdict']}", metrics)
     except (OSError, subprocess.SubprocessError, ValueError, KeyError, TypeError):
         return None
