@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.running import SRC, succeeded
+from tests.running import SRC, python
 
 from hotloop.feed import async_save, saving, wait_for_saves
 
@@ -172,15 +172,9 @@ for step in range(1, 6):
 """
 
 
-def run(folder: Path, then: str) -> subprocess.CompletedProcess[str]:
-    code = SCRIPT.format(src=str(SRC), then=then)
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=folder, capture_output=True, text=True, timeout=60
-    )
-
-
 def test_the_end_of_the_process_waits_for_the_last_state(tmp_path: Path) -> None:
-    succeeded(run(tmp_path, "pass"))
+    code = SCRIPT.format(src=str(SRC), then="pass")
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True, timeout=60)
     found = torch.load(tmp_path / "last.pt")
     assert found["step"] == 5
     assert (found["weight"] == 5).all()
@@ -190,8 +184,8 @@ def test_the_end_of_the_process_waits_for_the_last_state(tmp_path: Path) -> None
 def test_killed_at_any_moment_a_whole_state_is_left(tmp_path: Path) -> None:
     torch.save({"step": 0, "weight": torch.zeros(1)}, tmp_path / "last.pt")
     for moment in (0, 0.002, 0.01, 0.03):
-        run(
-            tmp_path, f"import time; time.sleep({moment}); step == 3 and os.kill(os.getpid(), signal.SIGKILL)"
-        )
+        then = f"import time; time.sleep({moment}); step == 3 and os.kill(os.getpid(), signal.SIGKILL)"
+        code = SCRIPT.format(src=str(SRC), then=then)
+        assert python("train.py", folder=tmp_path, script=code).returncode == -9
         found = torch.load(tmp_path / "last.pt")
         assert (found["weight"] == found["step"]).all()

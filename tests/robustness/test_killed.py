@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 import whole
-from tests.running import succeeded
+from tests.running import hotloop, succeeded
 
 from hotloop.record.read import open_recording
 from hotloop.record.rows import BACKWARD
@@ -94,8 +94,7 @@ def test_a_killed_launcher_neither_stops_the_training_nor_loses_a_step(tmp_path:
     assert sum(backwards_by_pid(tmp_path / "run").values()) == steps
     assert (recording.complete, recording.exit_code) == (False, None)
     assert recording.wall_s > 0
-    report = [sys.executable, "-m", "hotloop", "report", str(tmp_path / "run")]
-    succeeded(subprocess.run(report, env=whole.surroundings(), capture_output=True, text=True))
+    succeeded(hotloop("report", tmp_path / "run"))
 
 
 @pytest.mark.parametrize("ticks", [0.0, 0.4])
