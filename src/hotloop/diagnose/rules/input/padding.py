@@ -54,6 +54,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         data={
             "class": "device",
             "effect": "semantic",  # narrower batches are no longer the same, whatever the losses
+            "at_least": True,
             "max_length": length,
             "longest": padding.longest,
             "real": padding.real,
