@@ -102,7 +102,7 @@ def test_batches_as_much_larger_as_the_rank_is_slower_are_the_cause(size: int, t
     assert ("with batches 2.5 times as large" in item.message) is told
     assert ("bucket by length" in item.advice) is told
     assert ("batches of 2.44 KiB on rank 1, of 1000 B on the others" in item.evidence) is told
-    assert _effect(asdict(item), ()) == ("semantic" if told else "numeric")
+    assert _effect(asdict(item), (), False) == ("semantic" if told else "numeric")
 
 
 def test_more_work_that_nobody_waits_for_costs_nothing() -> None:
@@ -252,7 +252,7 @@ def test_communication_that_backward_does_not_hide(accelerator: bool) -> None:
     ranks = [rank(number, collective_in_backward_s=0.02, facts=facts) for number in (0, 1)]
     item = found(*ranks)["distributed/unoverlapped-collective"]
     assert (item.cost_s_per_step, item.severity) == (pytest.approx(0.02), "high")
-    assert _effect(asdict(item), ()) == "semantic"
+    assert _effect(asdict(item), (), False) == "semantic"
     crowded = replace(job(*ranks), got=0.1, others_cores=2.0)
     (item,) = (one for one in diagnose(crowded) if one.id == item.id)
     assert item.severity == "info"  # ranks without a core wait for each other as well

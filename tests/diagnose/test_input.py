@@ -879,7 +879,7 @@ def test_padding_beyond_the_longest_costs_its_part_of_forward_and_backward() -> 
     item = found(padded(39.5))["input/padding"]
     assert item.cost_s_per_step == pytest.approx(0.06 * (1 - 40 / 128))
     assert (item.severity, item.where, item.remedies) == ("high", loader().where, ())
-    assert _effect(item.to_json(), ()) == "semantic"
+    assert _effect(item.to_json(), (), False) == "semantic"
     assert item.message == (
         "84 % of the tokens are padding: every sequence is padded to 128, the longest of a batch has 40 on "
         "average."

@@ -41,5 +41,5 @@ def test_a_home_is_complete(finding: str) -> None:
 
 def test_what_to_do_has_the_examples_for_the_code() -> None:
     counted, scored = (pages.what_to_do("host/python-in-step", code) for code in ("n += 1", "auc(y, p)"))
-    assert "bincount" in counted and "has 7 more" in counted and "<!--" not in counted
+    assert "bincount" in counted and "has 8 more" in counted and "<!--" not in counted
     assert "roc_auc_score" in scored and "bincount" not in scored
