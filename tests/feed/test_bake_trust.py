@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable
 from fractions import Fraction
 from pathlib import Path
@@ -15,6 +12,7 @@ from typing import Any
 import pytest
 import torch
 from bake_datasets import Given, Point, Scene
+from tests.running import python
 from torch.utils.data import DataLoader
 
 from hotloop.feed import Baked, NotPlainError, bake
@@ -95,7 +93,7 @@ def test_classes_of_samples_must_be_imported(tmp_path: Path) -> None:
     bake(Given([Point(torch.ones(2) * number, number) for number in range(8)]), tmp_path / "b")
     loader = DataLoader(Baked(tmp_path / "b"), batch_size=4, num_workers=1, multiprocessing_context="spawn")
     assert [batch.y.tolist() for batch in loader] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    program = f"import hotloop.feed as f; f.Baked({json.dumps(str(tmp_path / 'b'))})"
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    (tmp_path / "opens.py").write_text("import hotloop.feed as f; f.Baked('b')")
+    done = python("opens.py", folder=tmp_path)
     assert "bake_datasets.Point is not imported" in done.stderr
     assert "import bake_datasets" in done.stderr
