@@ -30,12 +30,12 @@ class AutocastBf16(Form):
         parameter = next(module.parameters())
         torch, kind = self.torch, parameter.device.type
         if parameter.dtype != torch.float32:
-            return self._refuse(f"parameters are {parameter.dtype} already")
+            return self.refused(f"parameters are {parameter.dtype} already")
         if torch.is_autocast_enabled(kind):
-            return self._refuse("the script uses autocast already")
+            return self.refused("the script uses autocast already")
         lacks = self.lacks(kind)
         if lacks:
-            return self._refuse(lacks)
+            return self.refused(lacks)
         context = torch.autocast(kind, dtype=getattr(torch, self.dtype))
         self.entering[0] = True
         try:
@@ -51,10 +51,6 @@ class AutocastBf16(Form):
         if kind == "cuda" and not self.torch.cuda.is_bf16_supported(including_emulation=False):
             return "this GPU has no bfloat16 units"
         return ""
-
-    def _refuse(self, why: str) -> None:
-        if not self.count:
-            self.say(why)
 
     def _leave(self, begun: Any) -> None:
         self.within[0] -= 1

@@ -86,7 +86,7 @@ class NoCheckpointing(Form):
         if not why and is_known and not self._has_room(args[1:]):
             why = _NO_ROOM
         if why:
-            self._refuse(why)
+            self.refused(why)
             return self._repeated(function), kwargs, lambda: None
         if is_known:
             self.took()
@@ -124,11 +124,7 @@ class NoCheckpointing(Form):
 
     def _leave(self, part: Any, why: str) -> None:
         self._refused.put(part, why)
-        self._refuse(why)
-
-    def _refuse(self, why: str) -> None:
-        if not self.count:
-            self.say(why)
+        self.refused(why)
 
     def _drawn(self, kwargs: dict[str, Any]) -> list[Any]:
         """The generators that are not put back before it is computed again."""

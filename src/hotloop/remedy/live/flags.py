@@ -116,8 +116,7 @@ class Threads(OnceTraining):
         wanted = self.value or (default_workers() + 1)
         self._before = getattr(self, "_before", now)
         if now == wanted:
-            if not self.count:
-                self.say(f"{now} already")
+            self.refused(f"{now} already")
             return False
         self.torch.set_num_threads(wanted)
         return True

@@ -84,6 +84,11 @@ class Form:
         """Why it is not in effect."""
         self._why = why
 
+    def refused(self, why: str) -> None:
+        """The same of one of several things that it is for, where it did nothing with others."""
+        if not self.count:
+            self.say(why)
+
     def status(self) -> str:
         """``in effect``, or why not."""
         if self.probe.hooks.switch(self.name).off:

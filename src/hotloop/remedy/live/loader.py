@@ -51,7 +51,7 @@ class Changes:
         generator = before.get("generator", loader.generator) or self._probe.torch.default_generator
         state = generator.get_state()
         # torch warns about more workers than cores: not the script's doing.
-        loader.__dict__["check_worker_number_rationality"] = _silent
+        loader.__dict__["check_worker_number_rationality"] = lambda: None
         try:
             iterator = self.make(loader, original) if self.make else original(loader)
         except Exception as error:  # what the script would not have seen without us
@@ -115,10 +115,6 @@ class Changes:
         batches = getattr(loader, "batch_sampler", None)
         own = batches is not None and type(batches).__module__ != "torch.utils.data.sampler"
         return own or type(sampler).__name__ not in ("SequentialSampler", "_InfiniteConstantSampler")
-
-
-def _silent() -> None:
-    return None
 
 
 def before_is_kept(loader: Any) -> bool:

@@ -95,7 +95,10 @@ class Memoize(Form):
                 self.say(why)
                 continue
             code = function.__code__
-            call = Call(self, _copied(function), _room() / len(named))
+            # Another that does the same, whatever becomes of this one's code.
+            copied = FunctionType(code, function.__globals__, function.__name__, function.__defaults__)
+            copied.__kwdefaults__ = function.__kwdefaults__
+            call = Call(self, copied, _room() / len(named))
             self._calls.append(call)
             self.probe.hooks.at_undo(functools.partial(setattr, function, "__code__", code))
             function.__code__ = _through(code, call.__call__)
@@ -236,13 +239,6 @@ def _functions(named: str) -> list[FunctionType]:
         if isinstance(one, FunctionType):
             found[id(one)] = one
     return list(found.values())
-
-
-def _copied(function: FunctionType) -> FunctionType:
-    """Another function that does the same, whatever becomes of this one's code."""
-    other = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__)
-    other.__kwdefaults__ = function.__kwdefaults__
-    return other
 
 
 def _through(code: CodeType, call: Callable[..., Any]) -> CodeType:

@@ -49,8 +49,7 @@ class _Groups(Form):
         before = [] if refused else [{name: group.get(name) for name in self.entries} for group in groups]
         self._optimizers.put(optimizer, before)
         if refused:
-            if not self.count:
-                self.say(refused)
+            self.refused(refused)
             return
         for group in groups:
             group.update(self.entries)

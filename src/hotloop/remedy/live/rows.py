@@ -67,7 +67,9 @@ class Rows:
             if self._pace.due():
                 self._check_one(asked, kept)
                 self._pace.done()
-            asked.found = (self._together(kept),)
+            columns = zip(zip(*kept, strict=True), self._devices, strict=True)
+            stacked = [self._torch.stack(one).to(device) for one, device in columns]
+            asked.found = (self._tree.tree_unflatten(stacked, self._spec),)
             return asked
         asked.look = self._arguments.look(leaves)
         return asked
@@ -101,11 +103,6 @@ class Rows:
                 self._room -= len(key) + sum(leaf.nbytes for leaf in row)
         if self._room <= 0 and not self.hits:
             raise Unfit("the memory for its results was full before a sample came a second time")
-
-    def _together(self, kept: Sequence[Any]) -> Any:
-        columns = zip(zip(*kept, strict=True), self._devices, strict=True)
-        stacked = [self._torch.stack(one).to(device) for one, device in columns]
-        return self._tree.tree_unflatten(stacked, self._spec)
 
     def _check_one(self, asked: Asked, kept: Sequence[Any]) -> None:
         """Compute one of the samples of a batch again, another each time. Raises Unfit."""
