@@ -116,29 +116,10 @@ LOADING = line(
 )
 
 
-def of_loader(after: str, *lines: Any, samples: str = SAMPLES, **fields: Any) -> dict[str, tuple[Any, Any]]:
+def of_loader(after: str, *lines: Any, **fields: Any) -> dict[str, tuple[Any, Any]]:
     fields["dataset"] = {"class": "Images", "len": 3200, "file": DATASET}
     run = input_run(make_s=0.08, busy_s=0.02, lines=lines, **fields)
-    return named(run, {DATASET: samples.format(after)})
-
-
-@pytest.mark.parametrize(
-    ("before", "given", "kept"),
-    [
-        ("x = torch.roll(self.rows[i], random.randint(0, 4))", "x", False),
-        ("x = self.rows[i, random.randint(0, 4):]", "x.float()", False),
-        ("t = random.randint(0, 4)", "self.rows[i][:, t:t + 8]", False),
-        ("pass", "self.rows[i] + torch.randn(8)", False),
-        ("j = random.randint(0, 4)", "self.paths[j]", True),  # one of those that come again
-        ("t = random.randint(0, 4)", "self.paths[i]", True),
-    ],
-)
-def test_what_is_given_random_values_is_not_named(before: str, given: str, kept: bool) -> None:
-    samples = SAMPLES.replace("\n\n    def", "\n    def").replace(
-        "(self, i):\n", f"(self, i):\n        {before}\n"
-    )
-    found = of_loader("[random.random() > 0.5:]", LOADING, samples=samples.replace("self.paths[i]", given))
-    assert found["input/slow-sample"][0] == ("data.py:Images.load" if kept else None)
+    return named(run, {DATASET: SAMPLES.format(after)})
 
 
 def test_below_a_random_sample_its_loading_is_named() -> None:

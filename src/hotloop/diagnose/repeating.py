@@ -10,11 +10,8 @@ from hotloop.diagnose.collating import DEFAULT_COLLATE, collate_name, making_lin
 from hotloop.diagnose.evidence import Evidence, reachable, spot
 from hotloop.diagnose.groups import LineGroup
 from hotloop.diagnose.line_kinds import decodes, is_lock, is_random, may_vary, opens, sleeps
-from hotloop.diagnose.source import dataset_text, function_text, text_of
-from hotloop.findings import Place
+from hotloop.diagnose.source import dataset_text, function_text
 from hotloop.measure.steps import LineCost, LoaderUse
-from hotloop.source.code import code_of
-from hotloop.source.flow import given_made
 
 REMEDY: Final = "memoize"
 #: Asked for another result each time, by number or one after the other, or called once.
@@ -48,10 +45,7 @@ def repeated(
     loop = evidence.steps.source_loop
     top = max(hot.lines, key=lambda line: line.seconds)
     named: list[str] = []
-    way = (*reversed(top.callers), top.place)
-    for caller, place in zip((None, *way), way, strict=False):
-        if caller is not None and _given_random(evidence, caller, place):
-            break  # nor do those that it calls in turn get the same again
+    for place in (*reversed(top.callers), top.place):
         known = reachable(place, place.function)
         trains = loop is not None and loop.in_function == place.in_function
         if not known or trains or place.function.rpartition(".")[2] in never or known in named:
@@ -59,12 +53,6 @@ def repeated(
         if may_be_kept(function_text(evidence, place)):
             named.append(known)
     return ",".join(dict.fromkeys([*named[:1], *named[-1:]]))
-
-
-def _given_random(evidence: Evidence, caller: Place, place: Place) -> bool:
-    code = code_of(text_of(evidence, caller.file))
-    called = place.function.rpartition(".")[2]
-    return code is not None and given_made(code, caller.line, called, is_random)
 
 
 def may_be_kept(text: str) -> bool:

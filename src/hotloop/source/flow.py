@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Callable
 
 from hotloop.source.code import Code
 from hotloop.source.effects import (
@@ -19,7 +18,6 @@ from hotloop.source.nodes import (
     FUNCTIONS,
     LOOPS,
     Loop,
-    arguments,
     last_name,
     root_of,
     targets_of,
@@ -56,29 +54,6 @@ def writes(code: Code, node: ast.AST) -> set[str]:
             if last_name(one.func) in FIRST and one.args:
                 found.add(last_name(root_of(one.args[0])))
     return found - {""}
-
-
-def given_made(code: Code, line: int, called: str, made: Callable[[str], bool]) -> bool:
-    """Whether a call at a line is given what was made in such a way, by its text, or what was made of that
-    before in its function. What something is only picked by does not count: ``paths[i]``.
-    """
-    around = code.at_line(line)
-    inside = [one for one in around if isinstance(one, FUNCTIONS)]
-    known: set[str] = set()
-    for one in code.nodes((ast.Assign, ast.AnnAssign, ast.AugAssign), inside[-1]) if inside else ():
-        if one.lineno < line and (made(code.source(one)) or known & _taken(code, one)):
-            known |= binds(code, one)
-    calls = (
-        [one for one in code.nodes(ast.Call, around[-1]) if last_name(one.func) == called] if inside else []
-    )
-    given = [one for call in calls for one in arguments(call)]
-    return any(made(code.source(one)) or known & _taken(code, one) for one in given)
-
-
-def _taken(code: Code, node: ast.AST) -> set[str]:
-    indices = [one.slice for one in code.nodes(ast.Subscript, node)]
-    picks = [reads(code, one) for one in indices if not code.nodes(ast.Slice, one)]
-    return reads(code, node).difference(*picks)
 
 
 def is_pure_call(code: Code, call: ast.Call) -> bool:

@@ -60,11 +60,7 @@ def straggler(evidence: Evidence) -> Iterable[Finding]:
             ],
             cost_s=cost,
             where=None if spot is None else spot.place,
-            data={
-                "slowest_rank": slowest.rank,
-                "phase": phase,
-                **({"effect": "semantic"} if larger > 0 else {}),
-            },
+            data={"slowest_rank": slowest.rank, "phase": phase, "effect": "semantic" if larger else ""},
         ),
         rank=slowest.rank,
     )
