@@ -15,11 +15,11 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
-    "audit": 3293, "bootstrap": 320, "cli": 2465, "compare": 2277, "diagnose": 8360, "doctor": 516,
-    "feed": 9978, "findings": 725, "fix": 5016, "flow": 3376, "footprint": 587, "hooks": 491,
-    "integrations": 273, "launch": 1507, "logs": 4939, "mcp": 365, "measure": 4027, "model": 768,
-    "modules": 1008, "monitor": 1638, "probe": 6382, "record": 2546, "remedy": 3929, "report": 3111,
-    "source": 2139, "state": 670, "tune": 3958, "whatif": 1751,
+    "audit": 3272, "bootstrap": 320, "cli": 2461, "compare": 2278, "diagnose": 8527, "doctor": 516,
+    "feed": 9942, "findings": 731, "fix": 5034, "flow": 3383, "footprint": 584, "hooks": 483,
+    "integrations": 272, "launch": 1493, "logs": 4908, "mcp": 365, "measure": 4096, "model": 765,
+    "modules": 1008, "monitor": 1638, "probe": 6408, "record": 2558, "remedy": 3922, "report": 3131,
+    "source": 2147, "state": 666, "tune": 3925, "whatif": 1730,
 }  # fmt: skip
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
 #: 1,150 of those that these issues put into its files.
@@ -41,9 +41,9 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py", "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_845, 10_000
+HOUSE, ADDED = 69_998, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_471, 140
+TESTS, GOLDEN_FILES = 44_776, 140
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()
