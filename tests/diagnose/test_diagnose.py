@@ -217,7 +217,8 @@ def test_a_small_finding_is_not_called_the_cause_of_a_large_bottleneck() -> None
 
 def test_a_bottleneck_that_is_noted_alone_is_said_to_be_unsure() -> None:
     run = steps({"logging": 0.06, "forward": 0.04})
-    noted = replace(finding(cost=0.04, severity="info"), share=0.4, message="Logging takes 40 ms.")
+    noted = replace(finding("cadence/logging", severity="info"), share=0.4, message="Logging takes 40 ms.")
+    assert "not sure: logging" not in verdict(run, (replace(noted, id="memory/page-faults"),), "a crowd")
     assert "not sure: logging takes 40 ms. This is not sure" in verdict(run, (noted,), "a crowd")
     small = replace(noted, share=0.05, severity="low", message="Collating takes 5 ms.")
     assert "not sure: logging takes 40 ms. Besides: collating" in verdict(run, (small, noted))

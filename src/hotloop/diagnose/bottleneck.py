@@ -32,9 +32,6 @@ _HIDEABLE = ("data_wait", "transfer", "sync", "logging", "epoch_gap", "other")
 #: A finding of less than this part of the bottleneck's share is not what holds the run back.
 _SMALL_PART = 0.25
 
-#: Bottlenecks that are one finding's, whatever that would save.
-_PAUSES = ("evaluation", "checkpoint", "logging")
-
 _BOUND = {
     "input": "Input-bound: the training loop spends {share} of its time waiting for data",
     "transfer": "Transfer-bound: {share} of the time goes to moving tensors between host and device",
@@ -129,7 +126,7 @@ def verdict(
         bound += ", the first pass over the data left out"
     most = max(findings, key=lambda one: one.share, default=None)
     unsure = ""
-    if most and most.severity == "info" and most.share >= _SMALL_PART * share and name in _PAUSES:
+    if most and (most.id, most.severity) == (f"cadence/{name}", "info") and most.share >= _SMALL_PART * share:
         unsure = f"{bound}; first, though its gain is not sure: {_lowercase(most.message)}"
     if urgent is None:
         said = unsure or (f"{bound}." if doubt else _healthy(bound, name, steps, findings))

@@ -51,7 +51,7 @@ def settings_of(
     for note in process.notes.get("config", ()):
         if note.get("meaning") not in _NOT_MEASURED and not _OTHER.search(str(note.get("key", ""))):
             configured.setdefault(_meaning(note), []).append(note)
-    first = {shape[0] for one in (loader.batch_fields if loader else ()) if (shape := one.get("shape"))}
+    first = [shape[0] for one in (loader.batch_fields if loader else ()) if (shape := one.get("shape"))]
     for note in configured.get("batch_size", ()):
         if effect.get("batch_size") == 1 and note.get("value") in first:
             effect["batch_size"] = note["value"]  # the dataset makes whole batches
