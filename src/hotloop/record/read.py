@@ -131,7 +131,8 @@ def assembled(
             mine = workers.setdefault(seat.owner or one.facts.key, [])
             process = _process(one, seat, mine if seat.role == "main" else (), folder)
             (ranks if seat.role == "main" else mine).append(process)
-    ranks = [_configured(process, {one.pid: one for one in ranks}) for process in ranks]
+    by_pid = {process.pid: process for process in ranks}
+    ranks = [_configured(process, by_pid) for process in ranks]
     start_ns = run.get("start_ns") or min((one.facts.start_ns for one in observed), default=0)
     last_ns = max((one.end_ns or one.facts.last_ns for one in observed), default=start_ns)
     wall_s, patch = run.get("wall_s"), run.get("patch")
