@@ -91,14 +91,19 @@ class LineGroup:
         return f"{function}()" if function.removesuffix("<module>") else "The script"
 
     @property
-    def parts(self) -> str:
-        """Its hottest lines in brackets, behind a space; "" where one line stands for it."""
+    def hottest_lines(self) -> str:
+        """Its hottest lines with their shares; "" where one line stands for it."""
         by_line: dict[int, float] = defaultdict(float)
         for line in () if self.is_line else self.lines:
             by_line[line.place.line] += line.seconds / max(self.total_s, self.seconds)
         hot = sorted(by_line, key=lambda at: -by_line[at])[:_MAX_PARTS]
         named = [f"{share(by_line[at])} at line {at}" for at in hot if by_line[at] >= _LEAST_PART]
-        return f" ({', '.join(named)})" if named and len(by_line) > 1 else ""
+        return ", ".join(named) if len(by_line) > 1 else ""
+
+    @property
+    def parts(self) -> str:
+        """These lines in brackets, behind a space."""
+        return f" ({self.hottest_lines})" if self.hottest_lines else ""
 
     @property
     def nature(self) -> Nature:

@@ -135,6 +135,7 @@ def acting(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
     steps, hot, cost = evidence.steps, inline.hot, inline.hot.share * inline.wait_s
     # Nobody knows what more environments at once would save: a small one is left as it is.
     small = cost < evidence.limits.medium_ratio * steps.step_s
+    taken = [share(cost / steps.step_s), hot.hottest_lines]
     yield cause(
         evidence,
         finding_id,
@@ -142,8 +143,7 @@ def acting(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
         ci95=sampled_interval(cost, hot.num_samples),
         message=(
             f"{hot.what} at {spot(hot.place)} takes {duration(cost)} of every step "
-            f"({share(cost / steps.step_s)}{hot.parts.replace(' (', '; ').rstrip(')')}): "
-            "the loop acts before it trains, for "
+            f"({'; '.join(filter(None, taken))}): the loop acts before it trains, for "
             f"{duration(inline.wait_s)} in all."
         ),
         advice=ADVICE,

@@ -144,10 +144,9 @@ def per_parameter(evidence: Evidence, line: LineCost) -> str:
 def _is_beside_modules(evidence: Evidence, line: LineCost) -> bool:
     """Whether it is in a library, not torch's or Python's, that the loop calls by way of no module."""
     in_forward = line.nature == "python" and line.phase == "forward"
+    # Python's own is called by torch as well.
     own = line.library.startswith("torch") or line.library.split(".")[0] in sys.stdlib_module_names
-    if (
-        not in_forward or not line.library or own or line.calls_module
-    ):  # Python's own is called by torch as well
+    if not in_forward or not line.library or own or line.calls_module:
         return False
     for place in (line.place, *line.callers):
         if place.function.endswith(OF_MODULES):

@@ -159,9 +159,9 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     facts["unclear"] = [_CANNOT_TELL.format(told)] if told else []
     ran = got.get(process.pid, 1.0)
     backward_s = float(span_totals[COLUMN["backward"]]) / max(1, len(stepping))
-    exchange_s = _exposed_communication(process, stepping, backward_s, on_host=not facts["accelerator"])
-    # The host of an accelerator does not wait for it.
-    part = exchange_s / backward_s if exchange_s and not facts["accelerator"] else 0.0
+    on_host = not facts["accelerator"]  # else the host does not wait for it
+    exchange_s = _exposed_communication(process, stepping, backward_s, on_host=on_host)
+    part = exchange_s / backward_s if exchange_s and on_host else 0.0
     compiled = np.isin(np.arange(len(stepping)), stepping.of(spans.start[spans.kind == row.COMPILE]))
     losses = of_kind(process, row.LOSS)
     steady = _steady(stepping, compiled, first=not piece.begin)

@@ -65,6 +65,7 @@ def page_faults(evidence: Evidence) -> Iterator[Finding]:
         return
     taken = f"{units.size(faults * PAGE_BYTES)} of memory from the kernel"
     cost = min(least_s, kernel_s) / evidence.threads  # which take their pages side by side
+    known = "at_least" if kernel_s else "unpriced"
     least = f": at least {units.share(cost / steps.step_s)} of its time" if cost else ""
     yield Finding(
         id="memory/page-faults",
@@ -82,11 +83,7 @@ def page_faults(evidence: Evidence) -> Iterator[Finding]:
         cost_s_per_step=cost,
         severity="info",
         remedies=("keep-freed-memory",),
-        data={
-            "faults_per_step": faults,
-            "severity_fixed": True,
-            "at_least" if kernel_s else "unpriced": True,
-        },
+        data={"faults_per_step": faults, "severity_fixed": True, known: True},
     )
 
 
