@@ -15,9 +15,9 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
-    "audit": 3272, "bootstrap": 320, "cli": 2461, "compare": 2278, "diagnose": 8525, "doctor": 516,
+    "audit": 3272, "bootstrap": 320, "cli": 2461, "compare": 2278, "diagnose": 8510, "doctor": 516,
     "feed": 9942, "findings": 731, "fix": 5034, "flow": 3383, "footprint": 584, "hooks": 483,
-    "integrations": 272, "launch": 1493, "logs": 4908, "mcp": 365, "measure": 4096, "model": 765,
+    "integrations": 272, "launch": 1493, "logs": 4908, "mcp": 365, "measure": 4100, "model": 765,
     "modules": 1008, "monitor": 1638, "probe": 6408, "record": 2559, "remedy": 3922, "report": 3131,
     "source": 2147, "state": 666, "tune": 3925, "whatif": 1730,
 }  # fmt: skip
@@ -41,9 +41,9 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py", "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 69_997, 10_000
+HOUSE, ADDED = 69_986, 10_000
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_777, 140
+TESTS, GOLDEN_FILES = 44_789, 140
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -141,6 +141,8 @@ def test_python_beside_the_model_is_named_with_its_line_and_cost() -> None:
     assert item.cost_s_per_step == pytest.approx(0.02)
     assert item.severity == "medium"
     assert item.cost_ci95 is not None and item.cost_ci95[0] < 0.02 < item.cost_ci95[1]
+    called = [replace(one, library="torch.optim.optimizer") for one in lines]  # around the update itself
+    assert "host/python-in-step" not in found(run(called, {"other": 0.02}))
 
 
 def test_an_augmentation_in_the_step_belongs_to_the_loader() -> None:

@@ -731,8 +731,12 @@ def test_stragglers_are_named() -> None:
     slowest = np.full(400, 0.002)
     make[::20] += 0.6
     slowest[::20] = 0.6
-    run = uneven_run(make, busy_s=0.012, slowest_sample_s=slowest, sample_s=0.001)
+    lines = [line(12, 9.0), line(14, 12.0, function="Windows.fetch")]
+    run = uneven_run(
+        make, busy_s=0.012, slowest_sample_s=slowest, sample_s=0.001, lines=lines, slowest_lines=lines[1:]
+    )
     straggling = found(run)["input/straggling-samples"]
+    assert straggling.where is not None and straggling.where.line == 14
     assert first(run) == "input/straggling-samples"
     assert straggling.data["slow_batches_ratio"] == pytest.approx(0.05)
     assert straggling.share > 0.5

@@ -15,7 +15,7 @@ from hotloop.record import rows as row
 from hotloop.record.recording import ROW_DTYPE, Process
 
 
-def run_with_workers(*, num_workers=2, batches=20, make_ms=30, wait_ms=5.0, ready=4):
+def run_with_workers(*, num_workers=2, batches=20, make_ms=30, wait_ms=5.0, ready=4, slowest_at_ms=1):
     """Two worker processes make batches; the loop waits, finds every second one ready."""
     run = Script(PLAIN)
     run.note(
@@ -34,7 +34,7 @@ def run_with_workers(*, num_workers=2, batches=20, make_ms=30, wait_ms=5.0, read
             start = begin + batch * 13 * MS
             rows.append((start, make_ms * MS // 3, 4096, 0, index + 1, 8, 0, row.MAKE))
             rows.append((start + make_ms * MS // 3 - MS, MS, 0, 0, 0, 0, 0, row.COLLATE))
-            rows.append((start + MS, 5 * MS, 7, 0, 0, 0, 0, row.SLOWEST))
+            rows.append((start + slowest_at_ms * MS, 5 * MS, 7, 0, 0, 0, 0, row.SLOWEST))
             rows.append((start + 6 * MS, 10 * MS, 1, 0, 900, 20, 0, row.SAMPLE))
         notes = {
             "stack": [
@@ -71,6 +71,12 @@ def test_lines_of_workers_are_added_up_with_their_text():
     assert line.num_samples == 20
     assert line.library == "PIL.Image"
     assert line.source == "return image.rotate(3)"
+
+
+def test_lines_of_the_slowest_samples():
+    assert run_with_workers().slowest_lines == ()  # all samples of the timer came after them
+    (line,) = run_with_workers(slowest_at_ms=2).slowest_lines
+    assert (line.place.line, line.num_samples) == (12, 20)
 
 
 def test_only_a_full_queue_tells_what_delivery_costs():

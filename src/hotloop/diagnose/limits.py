@@ -147,8 +147,6 @@ class Limits:
     straggler_s: float = 0.003
     #: Stragglers sit in at most this share of the batches.
     straggler_batches_ratio: float = 0.34
-    #: A line is theirs where surely so much of its time lies in them.
-    straggler_line_ratio: float = 0.75
     #: A first batch is cold when it takes this many steps and this long beyond the making of one.
     cold_start_factor: float = 5.0
     cold_start_s: float = 0.3

@@ -34,7 +34,8 @@ def beside_the_model(evidence: Evidence) -> list[LineGroup]:
     """Groups of lines that run between the phases of a step, costliest first."""
     steps = evidence.steps
     calls = at_calls(steps, *ASKING, "backward", "optimizer")
-    others = viewer_lines(steps) + collecting_lines(steps) + calls
+    around = select(steps, lambda line: line.library == "torch.optim.optimizer")  # the update itself
+    others = viewer_lines(steps) + collecting_lines(steps) + calls + around
     lines = select(
         steps, lambda line: line.phase == "other" and (line.role not in _OTHER_RULES or is_wait(line))
     )

@@ -167,4 +167,5 @@ def _loader(pieces: Sequence[LoaderUse]) -> LoaderUse:
         num_batches=sum(batches),
         lines=merge_lines(line for use in uses for line in use.lines),
         lines_total_s=sum(use.lines_total_s for use in uses),
+        slowest_lines=merge_lines(line for use in uses for line in use.slowest_lines),
     )

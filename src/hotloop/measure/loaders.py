@@ -255,6 +255,7 @@ def _making(
     mine = np.append(lives.loader == number, False)[lives.of_row] & (spans.kind == row.FETCH)
     parts = {kind: [] for kind in kinds}  # type: dict[int, list[Table]]
     line_parts: list[LineCost] = []
+    slowest_parts: list[LineCost] = []
     cpu: list[tuple[float, float]] = []
     total = 0.0
     sources = [(process, places, mine)] if mine.any() else []
@@ -268,11 +269,11 @@ def _making(
             tables = {kind: t.take(holder(start, end, t.start) >= 0) for kind, t in tables.items()}
         made = nest(tables[row.MAKE])
         if len(made) or inside is None:  # a worker that gave no batch was at its first
-            tally, shares = _maker_lines(
-                tiled(of_kind(maker, row.SAMPLE, origin=origin)), made, its_places, span
-            )
-            ran = got.get(maker.pid, 1.0)
+            samples, ran = tiled(of_kind(maker, row.SAMPLE, origin=origin)), got.get(maker.pid, 1.0)
+            tally, shares = _maker_lines(samples, made, its_places, span)
             line_parts.extend(tally.costs(ran))
+            if len(slow := nest(tables[row.SLOWEST])):
+                slowest_parts.extend(_maker_lines(samples, slow, its_places, span)[0].costs(ran))
             total += tally.total_ns / 1e9
             cpu.append((shares[0] / ran, shares[1]))
         for kind, t in tables.items():
@@ -289,6 +290,7 @@ def _making(
             "slowest_sample_s": slowest.duration / 1e9,
             "lines": merge_lines(line_parts),
             "lines_total_s": total,
+            "slowest_lines": merge_lines(slowest_parts),
             "make_on_cpu_ratio": min(1.0, sum(c for c, _ in cpu) / weight) if weight else None,
             "worker_stats": _stats(workers),
             "num_worker_processes": len({worker.pid for worker in workers}),

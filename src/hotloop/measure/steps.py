@@ -127,6 +127,7 @@ class LoaderUse:
     deliver_s: float | None = None  # median fetch when a batch was ready: transport on the receiving side
     lines: tuple[LineCost, ...] = ()  # hottest user lines while making batches; seconds are over all makers
     lines_total_s: float = 0.0  # sampled seconds in making batches, over all makers
+    slowest_lines: tuple[LineCost, ...] = ()  # the same within the slowest sample of each batch
     #: read_bytes, rchar_bytes, major_faults, minor_faults, io_wait_s, cpu_s, summed
     worker_stats: Mapping[str, float] = field(default_factory=dict)
     num_worker_processes: int = 0  # distinct worker pids seen

@@ -8,10 +8,9 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from hotloop.diagnose.collating import per_sample_lines
 from hotloop.diagnose.costs import Feed, feed_of
 from hotloop.diagnose.evidence import Evidence, at, rule
-from hotloop.diagnose.groups import LineGroup, hottest
+from hotloop.diagnose.groups import hottest, seconds_of
 from hotloop.diagnose.making import of_input, takes, waits
 from hotloop.diagnose.variance import uneven
 from hotloop.findings import Finding
@@ -50,8 +49,9 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     typical = float(np.median(slowest[seen]))
     if typical < limits.straggler_s * (_SLICES_OF_OTHERS if feed.got < limits.got_ratio else 1):
         return
-    hot = _line(evidence, feed, ratio)
-    place = hot.place if hot is not None else None
+    lines = feed.loader.slowest_lines  # the slow ones are nearly all of their time
+    hot = hottest(lines, seconds_of(lines))
+    place = hot.place if hot is not None and hot.share >= limits.hot_line_ratio else None
     yield of_input(
         evidence,
         ID,
@@ -65,23 +65,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"the usual sample takes {duration(usual)}; {int(seen.sum())} of {len(seen)} batches hold one "
             f"above {limits.straggler_factor:.0f} times that",
             f"those samples take {share(ratio)} of all making time",
-            *([takes(hot)] if hot is not None else []),
+            *([takes(hot, "the slow samples")] if hot is not None else []),
         ],
         where=place or feed.loader.where,
         data={"slow_batches_ratio": slow, "slow_sample_s": typical, "usual_sample_s": usual},
     )
-
-
-def _line(evidence: Evidence, feed: Feed, ratio: float) -> LineGroup | None:
-    """The line that the slow samples spend their time in: where they take this share of making batches, so
-    much of the line's time lies in them that the other samples have next to nothing of it.
-    """
-    limits = evidence.limits
-    hot = hottest(per_sample_lines(feed.loader), feed.loader.lines_total_s)
-    if hot is None or hot.share < limits.hot_line_ratio:
-        return None
-    theirs = ratio + hot.share - 1.0  # at least, of all making
-    return hot if theirs >= limits.straggler_line_ratio * hot.share else None
 
 
 def _without(make: Floats, excess: Floats) -> Floats:
