@@ -109,7 +109,7 @@ def main() -> int:
             with page(folder) as (_, url):
                 found["first paint"] = first_paint(url)
             print(f"{steps}: first paint after {found['first paint']:.2f} s")
-        os.environ["TRAIN_SECONDS"] = f"{_YOUNG_S + 2 * options.seconds}"
+        os.environ |= {"TRAIN_SECONDS": f"{_YOUNG_S + 2 * options.seconds}", "TRAIN_SAMPLES": "10000"}
         run = stack.enter_context(training(Path(name), "run"))
         process, url = stack.enter_context(page(run))
         time.sleep(_YOUNG_S)

@@ -83,11 +83,13 @@ def test_work_that_comes_every_n_steps_is_told_by_its_function() -> None:
     """Negatives drawn before each epoch, by a loop that makes its own batches."""
     wait = np.full(N, 0.001)
     wait[50::50] = 0.6
-    hot = line(84, 4.0, file=TRAIN, function="draw_negatives")
+    hot = line(84, 4.0, file=TRAIN, function="draw_negatives", nature="python")
 
     def told() -> str:
         run = steps({"forward": 0.03, "data_wait": wait}, num_steps=N, lines=(hot,))
-        return found(run)["trend/step-outliers"].message
+        item = found(run)["trend/step-outliers"]
+        assert ("on whole arrays" in item.advice) is ("every 50 steps" in item.message)
+        return item.message
 
     assert told().startswith("draw_negatives() at train.py:84 takes 599 ms every 50 steps: 7 of 400 steps")
     wait[73] = 0.6  # one more stands out by chance

@@ -204,6 +204,37 @@ def test_an_evaluation_that_builds_graphs_is_known(grad):
     assert [one.builds_graphs for one in steps.evaluations] == [grad] * 4
 
 
+def test_what_an_epoch_begins_with_is_no_score_of_the_evaluation_before():
+    """An evaluation by a method of the model, whose modules are asked one by one, with graphs and no loader."""
+    source = """
+    def drawn(data):
+        return [draw(one) for one in data]  # draw
+
+    for epoch in range(4):
+        data = drawn(data)  # begin
+        for x, y in loader:  # train
+            loss = criterion(model(x), y)  # forward
+            loss.backward()  # backward
+            optimizer.step()  # update
+        model.eval()
+        for one in users:
+            score += metric(model.predict(one))  # ask
+    """
+    run = Script(dedent(source))
+    for epoch in range(4):
+        run.at("begin", "draw").work(50)
+        run.at("train").iterate(epoch + 1)
+        for _ in range(10):
+            run.at("train").fetch(epoch + 1, 1)
+            run.step()
+        for _ in range(20):
+            run.at("ask").forward(3, module=2, training=False)
+    steps = measure(run.process())
+    assert [one.builds_graphs for one in steps.evaluations] == [True] * 4
+    assert steps.span_totals["evaluation"] == pytest.approx(4 * 0.06, rel=0.1)
+    assert steps.span_totals["other"] == pytest.approx(3 * 0.05, rel=0.1)
+
+
 VIEWED = dedent("""
     def poll(server, field, grid):
         ready, _, _ = select.select([server], [], [], 0)  # poll

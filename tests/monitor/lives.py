@@ -22,10 +22,10 @@ TRAIN = """
 import os, time, torch
 from torch.utils.data import DataLoader, Dataset
 class Data(Dataset):
-    def __len__(self): return 64
+    def __len__(self): return int(os.environ.get("TRAIN_SAMPLES", 64))
     def __getitem__(self, index):
         time.sleep(0.001)
-        return torch.full((8,), index / 64), torch.tensor([1.0])
+        return torch.full((8,), index % 64 / 64), torch.tensor([1.0])
 torch.set_num_threads(1)
 model = torch.nn.Linear(8, 1)
 optimizer = torch.optim.SGD(model.parameters(), lr=0.01)

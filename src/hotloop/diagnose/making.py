@@ -73,8 +73,10 @@ def makes(feed: Feed) -> str:
     return f"{words}; alone the training thread would make one in {units.duration(feed.make_alone_s)}"
 
 
-def takes(hot: LineGroup, whose: str = "making a batch") -> str:
+def takes(hot: LineGroup) -> str:
     """Where the making of batches spends its time."""
     inside = f", in {hot.library}" if hot.library else ""
     kind = "line" if hot.is_line else "function"
-    return f"the {kind} {hot.what} at {spot(hot.place)} takes {units.share(hot.share)} of {whose}{inside}"
+    return (
+        f"the {kind} {hot.what} at {spot(hot.place)} takes {units.share(hot.share)} of making a batch{inside}"
+    )

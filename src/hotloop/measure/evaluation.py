@@ -90,7 +90,7 @@ def untrained(seen: Seen, flagged: Bools, named: Bools, acting: set[int]) -> Unt
     models = (spans.flags & row.FORWARD_PARAMS) != 0  # a criterion or a metric has no parameters
     evaluates |= trailing & built & models
     served = forward & _after_socket(spans, events)
-    asked = np.flatnonzero(forward & ~built & ~fed & models)
+    asked = np.flatnonzero(forward & (~built | events.eval_flags) & ~fed & models)
     group = (spans.site[asked].astype(np.int64) << 8) | spans.flags[asked]
     begun = spans.start[events.step]
     kinds = _kinds_of_steps(seen)

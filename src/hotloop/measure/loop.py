@@ -200,7 +200,8 @@ class Loop:
         if frame.line > last and not self.lines.get("update"):
             return "other", "optimizer"  # by hand
         if before is At.EVALUATED and below and after in (At.TURN, At.FETCHED):
-            return "evaluation", "evaluation"  # its score
+            asked = min((line for line, _ in self.spots("evaluation", frame.function)), default=0)
+            return ("evaluation", "evaluation") if frame.line >= asked else ("other", "other")  # its score
         if frame.line > last:
             return "other", "other"
         if before is At.FORWARD and after in (At.FORWARD, At.BACKWARD):
@@ -265,10 +266,16 @@ def _lines(stacks: Iterable[Stack]) -> dict[FunctionKey, set[Spot]]:
 
 
 def training_sites(
-    spans: Spans, places: Places, train: Bools, training_fetch: Bools, trained: Bools, num_steps: int
+    spans: Spans,
+    places: Places,
+    train: Bools,
+    evaluates: Bools,
+    training_fetch: Bools,
+    trained: Bools,
+    num_steps: int,
 ) -> dict[str, tuple[Stack, ...]]:
     """The stacks of training's call sites (``train``), by what they do; the loop's are seen in at least 1 of
-    200 steps. ``trained``: forwards that training uses.
+    200 steps. ``trained``: forwards that training uses; ``evaluates``: those of evaluations.
     """
     kind = spans.kind
     least = num_steps / 200
@@ -283,6 +290,7 @@ def training_sites(
         "backward": sites(train & (kind == row.BACKWARD)),
         "update": sites(train & ((kind == row.OPTIMIZER) | ((kind == row.SCALER) & (spans.obj == 1)))),
         "fetch": sites(train & (kind == row.FETCH) & training_fetch),
+        "evaluation": sites(evaluates, rare=True),
         # A bar goes around a loop: the statement that leads to it does much else.
         "log": sites(train & (kind == row.LOG) & (spans.obj != _PROGRESS), rare=True),
         "save": sites(train & (kind == row.SAVE) & (spans.obj == SAVE_WRITE), rare=True),

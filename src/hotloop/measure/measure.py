@@ -135,7 +135,8 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     gaps = find_gaps(seen, done, regions, saves, piece.begin, wall, exit_ns)
     in_span = spans.began(*stepping.span)
     training = in_span & (phase != COLUMN["evaluation"])
-    sites = training_sites(spans, places, training, lives.training_row, trained, len(stepping))
+    held = in_span & evaluates
+    sites = training_sites(spans, places, training, held, lives.training_row, trained, len(stepping))
     loop = Loop(places, sites, by_loader=stepping.by_loader)
     forward = phase == COLUMN["forward"]
     phase[acts & training & forward] = COLUMN["data_wait"]

@@ -143,9 +143,9 @@ def _aside(stack: Stack | None, ways: set[Place]) -> Place | None:
 
 
 def with_graphs(evaluations: tuple[Interval, ...], seen: Seen) -> tuple[Interval, ...]:
-    """The evaluations, each with whether its forwards of trained modules built gradients."""
+    """The evaluations, each with whether its forwards of modules with parameters built graphs."""
     spans, events = seen.spans, seen.events
-    index = np.flatnonzero(events.forward & events.trained[spans.obj])
+    index = np.flatnonzero(events.forward & ((spans.flags & row.FORWARD_PARAMS) != 0))
     building = np.append(0, np.cumsum(events.built[index]))
     result = []
     for one in evaluations:

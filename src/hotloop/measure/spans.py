@@ -246,7 +246,9 @@ class Events:
     forward: Bools  # of a module
     built: Bools  # forwards that built a graph
     trained: Bools  # [ids] modules that did in training mode
-    eval_flags: Bools  # forward of a trained module with gradients and training mode off
+    eval_flags: (
+        Bools  # forward with training mode off, of a trained module without gradients or with unused ones
+    )
 
 
 def events_of(spans: Spans) -> Events:
@@ -270,6 +272,11 @@ def events_of(spans: Spans) -> Events:
     built = forward & ((spans.flags & row.FORWARD_GRAD) != 0)
     trained = np.zeros(row.U16_MAX + 1, np.bool_)
     trained[spans.obj[built & training]] = True
+    # Nothing uses a graph built in evaluation mode where a forward in training mode comes before any backward.
+    items = np.flatnonzero(step | backward | (built & training))
+    kinds = np.append((built & training)[items], trained.any())
+    unused = kinds[np.searchsorted(spans.start[items], spans.start, side="right")]
+    unused &= (spans.flags & row.FORWARD_PARAMS) != 0
     return Events(
         used=used,
         fetch=(kind == row.FETCH) & used,
@@ -279,7 +286,7 @@ def events_of(spans: Spans) -> Events:
         forward=forward,
         built=built,
         trained=trained,
-        eval_flags=forward & ~built & ~training & trained[spans.obj],
+        eval_flags=forward & ~training & np.where(built, unused, trained[spans.obj]),
     )
 
 

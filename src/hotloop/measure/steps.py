@@ -144,7 +144,7 @@ class Interval:
     end_s: float
     after_step: int
     place: Place | None = None
-    builds_graphs: bool = False  # of an evaluation: most forwards of trained modules built gradients
+    builds_graphs: bool = False  # of an evaluation: most forwards of modules with parameters built graphs
 
     @property
     def seconds(self) -> float:

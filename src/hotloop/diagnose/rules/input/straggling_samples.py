@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import numpy as np
 
 from hotloop.diagnose.costs import Feed, feed_of
-from hotloop.diagnose.evidence import Evidence, at, rule
+from hotloop.diagnose.evidence import Evidence, at, rule, spot
 from hotloop.diagnose.groups import hottest, seconds_of
-from hotloop.diagnose.making import of_input, takes, waits
+from hotloop.diagnose.making import of_input, waits
 from hotloop.diagnose.variance import uneven
 from hotloop.findings import Finding
 from hotloop.measure.steps import Floats
@@ -65,7 +65,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             f"the usual sample takes {duration(usual)}; {int(seen.sum())} of {len(seen)} batches hold one "
             f"above {limits.straggler_factor:.0f} times that",
             f"those samples take {share(ratio)} of all making time",
-            *([takes(hot, "the slow samples")] if hot is not None else []),
+            *(
+                [f"{share(hot.share)} of their time is at {spot(hot.place)}: {hot.source.strip()}"]
+                if hot
+                else []
+            ),
         ],
         where=place or feed.loader.where,
         data={"slow_batches_ratio": slow, "slow_sample_s": typical, "usual_sample_s": usual},

@@ -92,7 +92,7 @@ def step_outliers(evidence: Evidence) -> Iterator[Finding]:
             f"{_work(steps, line, where, excess[phase])}{int(out.sum())} of {steps.num_steps} steps take "
             f"{duration(float(times[out].mean()))} instead of {duration(median)}, the time lies in {phase}."
         ),
-        advice=_of_outliers(evidence, noisy, where),
+        advice=_of_outliers(evidence, noisy, where, line),
         numbers=[
             f"beyond the median they add {duration(float(sum(excess.values())))} to the run, "
             f"{duration(excess[phase])} of it in {phase}",
@@ -134,8 +134,10 @@ def _work(steps: Steps, line: LineCost | None, where: Indices, seconds: float) -
     return f"{line.place.function}() at {spot(line.place)} takes {each} every {every} steps: "
 
 
-def _of_outliers(evidence: Evidence, noisy: bool, where: Indices) -> str:
+def _of_outliers(evidence: Evidence, noisy: bool, where: Indices, line: LineCost | None) -> str:
     if every := _every(where):
+        if line is not None and line.nature == "python":
+            return f"Write what Python does every {every} steps as operations on whole arrays, or do it less often."
         each = f"Look at what the script does every {every} steps"
         return f"{each}; do it less often, or outside the training loop."
     if noisy and evidence.crowded_out:
