@@ -86,6 +86,9 @@ def test_an_interval_that_the_run_never_reaches_is_told_as_that() -> None:
     short = loader(num_batches=20)
     advice = found(evaluated(1.0, 10, num_steps=20, loaders=(short,)))["cadence/evaluation"].advice
     assert "epochs instead of every 2 steps, or" in advice
+    passes = replace(short, batches_per_epoch=1.0)  # several of a client's in each round of a federation
+    advice = found(evaluated(1.0, 10, num_steps=20, loaders=(passes,)))["cadence/evaluation"].advice
+    assert "steps (this run took 20) instead of every 2, or" in advice
 
 
 # evaluation

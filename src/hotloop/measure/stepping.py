@@ -106,15 +106,19 @@ def _ready(spans: Spans, events: Events) -> int:
 
 
 def _rounds(spans: Spans, events: Events, taken: Bools) -> Ints:
-    """Indices of the last of these optimizer steps in every round."""
+    """Indices of the last of these optimizer steps in every round: each optimizer steps once in one. Trainings
+    that come one after the other, each with an optimizer of its own, share none.
+    """
     steps = np.flatnonzero(taken)
     ids = _optimizer_ids(spans, events, steps)
     if len(steps) == 0 or (ids == ids[0]).all():
         return steps
+    first, final = ({one: at for at, one in way} for way in (reversed([*enumerate(ids)]), enumerate(ids)))
     last: list[int] = []
     seen: set[int] = set()
     for at, optimizer in enumerate(ids.tolist()):
-        if optimizer in seen:
+        over = at == first[optimizer] and all(first[one] < final[one] < at for one in seen)
+        if optimizer in seen or (over and seen):
             last.append(at - 1)
             seen = set()
         seen.add(optimizer)

@@ -146,7 +146,7 @@ def _rarer(every: float, interval: int | None, steps: Steps) -> str:
     longer = f" (this run took {steps.num_steps})" if interval > steps.num_steps else ""
     loader = steps.train_loader()
     epoch = loader.batches_per_epoch * steps.num_steps / max(1, loader.num_batches) if loader else 0.0
-    if 0 < epoch < interval:
+    if 0 < epoch < interval and round(every) <= round(epoch):  # else its epochs are not the loop's around it
         now = "epoch" if round(every) == round(epoch) else _steps(every)
         count = math.ceil(interval / epoch)
         return f"Evaluate every {count} epochs instead of every {now}, or on a part of the data"
