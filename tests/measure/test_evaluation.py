@@ -205,7 +205,7 @@ def test_an_evaluation_that_builds_graphs_is_known(grad):
 
 
 def test_what_an_epoch_begins_with_is_no_score_of_the_evaluation_before():
-    """An evaluation by a method of the model, whose modules are asked one by one, with graphs and no loader."""
+    """An evaluation by a method of the model, which asks its modules one by one, with graphs, no loader."""
     source = """
     def drawn(data):
         return [draw(one) for one in data]  # draw

@@ -272,7 +272,7 @@ def events_of(spans: Spans) -> Events:
     built = forward & ((spans.flags & row.FORWARD_GRAD) != 0)
     trained = np.zeros(row.U16_MAX + 1, np.bool_)
     trained[spans.obj[built & training]] = True
-    # Nothing uses a graph built in evaluation mode where a forward in training mode comes before any backward.
+    # Nothing uses a graph of evaluation mode where a forward in training mode comes before any backward.
     items = np.flatnonzero(step | backward | (built & training))
     kinds = np.append((built & training)[items], trained.any())
     unused = kinds[np.searchsorted(spans.start[items], spans.start, side="right")]

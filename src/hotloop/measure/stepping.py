@@ -106,8 +106,8 @@ def _ready(spans: Spans, events: Events) -> int:
 
 
 def _rounds(spans: Spans, events: Events, taken: Bools) -> Ints:
-    """Indices of the last of these optimizer steps in every round: each optimizer steps once in one. Trainings
-    that come one after the other, each with an optimizer of its own, share none.
+    """Indices of the last of these optimizer steps in every round, in which each optimizer steps once.
+    Trainings that come one after the other, each with an optimizer of its own, share none.
     """
     steps = np.flatnonzero(taken)
     ids = _optimizer_ids(spans, events, steps)
