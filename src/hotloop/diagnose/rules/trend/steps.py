@@ -137,8 +137,10 @@ def _work(steps: Steps, line: LineCost | None, where: Indices, seconds: float) -
 def _of_outliers(evidence: Evidence, noisy: bool, where: Indices, line: LineCost | None) -> str:
     if every := _every(where):
         if line is not None and line.nature == "python":
-            work = f"Write what Python does every {every} steps"
-            return f"{work} as operations on whole arrays, or do it less often."
+            return (
+                f"Write what Python does every {every} steps as operations on whole arrays, or do it less "
+                "often."
+            )
         each = f"Look at what the script does every {every} steps"
         return f"{each}; do it less often, or outside the training loop."
     if noisy and evidence.crowded_out:
