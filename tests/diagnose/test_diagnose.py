@@ -222,6 +222,9 @@ def test_a_bottleneck_that_is_noted_alone_is_said_to_be_unsure() -> None:
     assert "not sure: logging takes 40 ms. This is not sure" in verdict(run, (noted,), "a crowd")
     small = replace(noted, share=0.05, severity="low", message="Collating takes 5 ms.")
     assert "not sure: logging takes 40 ms. Besides: collating" in verdict(run, (small, noted))
+    run, priced = steps({"forward": 1.0}), replace(noted, id="memory/page-faults", data={"at_least": True})
+    assert "; worth a trial: logging takes 40 ms. Besides: collating" in verdict(run, (small, priced))
+    assert "; worth a trial: logging takes 40 ms." in verdict(run, (priced,))
 
 
 def test_the_verdict_names_the_first_cause() -> None:

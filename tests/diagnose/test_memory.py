@@ -313,10 +313,11 @@ def test_pages_cost_no_more_than_the_kernel_worked() -> None:
     sampled = process(GIB)
     at = sampled["t_s"]
 
-    def cost(kernel_s: float) -> float:
+    def cost(kernel_s: float, **fields: Any) -> float:
         world = {100: {**sampled, "minor_faults": 100_000 * at, "system_s": kernel_s * at}}
-        return found(long_run(), process_system=world)["memory/page-faults"].cost_s_per_step
+        return found(long_run(**fields), process_system=world)["memory/page-faults"].cost_s_per_step
 
+    assert cost(0.4, facts={"accelerator": True}) == 0
     assert cost(0.4) == pytest.approx(0.1, rel=0.02)
     assert cost(0.06) == pytest.approx(0.06, rel=0.02)
 

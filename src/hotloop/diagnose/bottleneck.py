@@ -128,8 +128,12 @@ def verdict(
     unsure = ""
     if most and (most.id, most.severity) == (f"cadence/{name}", "info") and most.share >= _SMALL_PART * share:
         unsure = f"{bound}; first, though its gain is not sure: {_lowercase(most.message)}"
+    if name == "device" and most and most.severity == "info" and most.data.get("at_least"):
+        unsure = f"{bound}; worth a trial: {_lowercase(most.message)}"  # more than any cause found
     if urgent is None:
         said = unsure or (f"{bound}." if doubt else _healthy(bound, name, steps, findings))
+    elif name == "device" and unsure:
+        said = f"{unsure} Besides: {_lowercase(urgent.message)}"
     elif name == "device":
         said = f"{bound}; still worth fixing: {_lowercase(urgent.message)}"
     elif _is_beside(urgent, findings, share):

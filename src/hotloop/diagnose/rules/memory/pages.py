@@ -65,6 +65,7 @@ def page_faults(evidence: Evidence) -> Iterator[Finding]:
         return
     taken = f"{units.size(faults * PAGE_BYTES)} of memory from the kernel"
     cost = min(least_s, kernel_s) / evidence.threads  # which take their pages side by side
+    cost *= not evidence.on_accelerator  # which hides it, nobody knows how much
     known = "at_least" if kernel_s else "unpriced"
     least = f": at least {units.share(cost / steps.step_s)} of its time" if cost else ""
     yield Finding(
