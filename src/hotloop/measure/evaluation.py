@@ -7,7 +7,7 @@ after the last update on a batch of a loader. No source is read and no name deci
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -21,6 +21,8 @@ from hotloop.record import rows as row
 PART_OF_STEP_RATIO = 0.5
 #: With fewer steps a frequency says nothing.
 LEAST_STEPS = 4
+#: Of the forwards at one site, so many are alike.
+_MOSTLY = 0.8
 #: Evaluations do not grow over rows of these: a figure is reported as one.
 _DRAWS = tuple(row.LOG_OPS.index(name) for name in ("image", "figure"))
 
@@ -90,17 +92,10 @@ def untrained(seen: Seen, flagged: Bools, named: Bools, acting: set[int]) -> Unt
     models = (spans.flags & row.FORWARD_PARAMS) != 0  # a criterion or a metric has no parameters
     evaluates |= trailing & built & models
     served = forward & _after_socket(spans, events)
-    asked = np.flatnonzero(forward & (~built | events.eval_flags) & ~fed & models)
-    group = (spans.site[asked].astype(np.int64) << 8) | spans.flags[asked]
+    asked = forward & (~built | events.eval_flags | _unused(seen, forward & built)) & ~fed & models
     begun = spans.start[events.step]
-    kinds = _kinds_of_steps(seen)
-    for key in np.unique(group):
-        mine = asked[group == key]
+    for key, mine, rare in _groups(seen, asked):
         within = mine[in_span[mine]]
-        here = np.unique(stepping.of(spans.start[within]))
-        rare = len(stepping) >= LEAST_STEPS and all(
-            np.isin(steps, here).mean() <= PART_OF_STEP_RATIO for steps in kinds
-        )
         marked = bool(events.eval_flags[mine].all())
         if len(within) and 2 * served[within].sum() > len(within):
             shows[mine], evaluates[mine] = True, False
@@ -113,7 +108,7 @@ def untrained(seen: Seen, flagged: Bools, named: Bools, acting: set[int]) -> Unt
             and not stepping.by_loader
             and (key in acting or (len(begun) and spans.start[mine[0]] < begun[0]))
         ):
-            acting.add(int(key))
+            acting.add(key)
             acts[mine] = True
         elif rare:
             evaluates[mine] = True
@@ -123,13 +118,45 @@ def untrained(seen: Seen, flagged: Bools, named: Bools, acting: set[int]) -> Unt
     )
 
 
-def _kinds_of_steps(seen: Seen) -> list[Ints]:
-    """All steps, and those of each optimizer: what is done whenever one steps is part of its step."""
+def _groups(seen: Seen, asked: Bools) -> Iterator[tuple[int, Ints, bool]]:
+    """These forwards by site and flags, and whether they are in few of all steps, and of each optimizer's:
+    what is done whenever one steps is part of its step.
+    """
     spans, stepping = seen.spans, seen.stepping
-    stepped = np.flatnonzero(seen.events.step & spans.began(*stepping.span))
+    in_span = spans.began(*stepping.span)
+    stepped = np.flatnonzero(seen.events.step & in_span)
     steps, optimizers = stepping.of(spans.start[stepped]), spans.obj[stepped]
-    each = [np.unique(steps[optimizers == one]) for one in np.unique(optimizers)]
-    return [np.arange(len(stepping)), *each]
+    kinds = [np.arange(len(stepping)), *(np.unique(steps[optimizers == n]) for n in np.unique(optimizers))]
+    index = np.flatnonzero(asked)
+    group = (spans.site[index].astype(np.int64) << 8) | spans.flags[index]
+    for key in np.unique(group):
+        mine = index[group == key]
+        here = np.unique(stepping.of(spans.start[mine[in_span[mine]]]))
+        yield (
+            int(key),
+            mine,
+            len(stepping) >= LEAST_STEPS
+            and all(np.isin(steps, here).mean() <= PART_OF_STEP_RATIO for steps in kinds),
+        )
+
+
+def _unused(seen: Seen, built: Bools) -> Bools:
+    """[rows] of loops that make their own batches: forwards in few steps whose graph no backward can be for,
+    as forwards of all steps come in between: a policy that acts with gradients.
+    """
+    spans, found = seen.spans, np.zeros(len(seen.spans), np.bool_)
+    if seen.stepping.by_loader:
+        return found
+    groups = [mine for _, mine, rare in _groups(seen, built) if rare]
+    usual = built.copy()
+    for mine in groups:
+        usual[mine] = False
+    items = np.flatnonzero(seen.events.work | usual)
+    for mine in groups:
+        following = np.searchsorted(spans.start[items], spans.start[mine], side="right")
+        between = usual[items[following[following < len(items)]]]
+        found[mine] = between.sum() > _MOSTLY * len(between)
+    return found
 
 
 def named_evaluation(spans: Spans, places: Places, functions: str) -> Bools:

@@ -65,7 +65,7 @@ _TIMED_BY_DDP = 10
 #: Tells the recording which functions the user calls evaluation (``hotloop run --evaluation``).
 EVALUATION = "HOTLOOP_EVALUATION"
 _CANNOT_TELL = (
-    "the forwards without gradients at {} count as acting (a rollout); rows cannot tell that from an "
+    "the forwards at {} count as acting (a rollout); rows cannot tell that from an "
     "evaluation: if they are one, give hotloop run --evaluation FUNCTION"
 )
 
@@ -233,7 +233,7 @@ def _used(seen: Seen, sorted_out: Untrained) -> Bools:
     """[rows] forwards of the step: those that build a graph, and a teacher's where a loader drives."""
     teaches = seen.stepping.by_loader & ((seen.spans.flags & row.FORWARD_PARAMS) != 0)
     used = seen.events.forward & (seen.events.built | teaches)
-    return np.asarray(used & ~sorted_out.evaluates & ~sorted_out.shows)
+    return np.asarray(used & ~(sorted_out.evaluates | sorted_out.acts | sorted_out.shows))
 
 
 def _forwards(seen: Seen, flags: int) -> Bools:
