@@ -31,7 +31,7 @@ from hotloop.source.nodes import (
 )
 from hotloop.source.scopes import Binding
 from hotloop.source.values import bound_to_self, keys_of, looked_up
-from hotloop.torch_facts import LOADER_POSITIONS
+from hotloop.torch_facts import LOADER_POSITIONS, normal
 
 Keys = tuple[str, ...]
 
@@ -175,10 +175,20 @@ class Follower:
 
     def _end(self, code: Code, node: ast.AST, keys: Keys, why: str) -> Target:
         """What was configured under the keys that were read, where the way ends. Raises Cannot."""
-        note = only_note(self._scene, keys, self._value) if keys else None
+        note = only_note(self._scene, keys, self._value) or self._option(code, node, keys) if keys else None
         if note is None:
             raise cannot(code, node, why)
         return Entry(note)
+
+    def _option(self, code: Code, node: ast.AST, keys: Keys) -> Note | None:
+        """The option of which a call, ``parser.parse_args()``, makes this attribute, whatever it is called."""
+        calls = code.calls("add_argument") if isinstance(node, ast.Call) else []
+        for option in [text_of(word) or "" for call in calls for word in call.args]:
+            if option.startswith("--") and normal(option) == keys[-1]:
+                given = any(word.partition("=")[0] == option for word in self._scene.command)
+                about = {"source": "argparse", "key": keys[-1], "option": option, "given": given}
+                return about | {"value": self._value, "raw": self._value, "file": str(code.path)}
+        return None
 
     def _access(self, code: Code, node: ast.expr, keys: Keys, at: int | None) -> Target:
         root, path = keys_of(node)

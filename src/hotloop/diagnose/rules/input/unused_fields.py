@@ -36,6 +36,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     plain = collate_name(loader.settings) in DEFAULT_COLLATE
     alone = _alone(dataset_text(evidence, loader), loader) if plain else set()
     part = of_kind(loader.lines, loader.lines_total_s, lambda line: _makes(evidence, line, alone))
+    if loader.batch_fields and not unused and part is None:
+        return  # names and the like
     # Collate's share of making goes with the bytes, where it is torch's own.
     collating = min(1.0, collate_share(loader)) if plain else 0.0
     make_share = min(1.0, (part.share if part is not None else 0.0) + collating * byte_share)
