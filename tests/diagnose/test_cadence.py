@@ -46,6 +46,10 @@ def forward(parts, x):
     for part in parts:
         x = part(x)
     return x
+def epochs(held_out):
+    for epoch in range(3):
+        for x, y in held_out:
+            score(x, y)
 """
 
 
@@ -59,6 +63,7 @@ def forward(parts, x):
         (9, 8.0, {"function": "Net.forward"}, False),
         (6, 8.0, {}, False),
         (4, 8.0, {}, False),
+        (13, 8.0, {"function": "epochs", "library": "importlib"}, False),
     ],
 )
 def test_the_python_loop_that_makes_evaluation_slow_is_named(

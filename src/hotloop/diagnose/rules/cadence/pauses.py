@@ -21,9 +21,6 @@ from hotloop.measure.steps import Interval, LineCost, LoaderUse, SiteCost, Steps
 from hotloop.stats import half_width
 from hotloop.units import duration, share, size
 
-#: Where a line that takes the next batch is: starting workers is Python too.
-_LOADING = ("torch.utils.data", "multiprocessing")
-
 
 @rule("cadence/evaluation")
 def evaluation(evidence: Evidence) -> Iterable[Finding]:
@@ -119,10 +116,9 @@ def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
     def loops(line: LineCost) -> bool:
         if line.phase != "evaluation" or line.nature != "python" or line.calls_module:
             return False
-        if line.library.startswith(_LOADING):
-            return False
-        around = any(loop.line < line.place.line for loop in loops_around(evidence, line.place))
-        return around and not line.place.function.endswith(OF_MODULES)
+        around = loops_around(evidence, line.place)
+        heads = any(loop.line == line.place.line for loop in around)  # waits for what it goes through
+        return bool(around) and not heads and not line.place.function.endswith(OF_MODULES)
 
     group = next(iter(group_lines(select(evidence.steps, loops))), None)
     if group is None or group.num_samples < evidence.limits.min_samples:
