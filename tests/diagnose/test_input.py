@@ -866,6 +866,8 @@ def test_unread_fields_of_unknown_cost_are_information() -> None:
         make_s=0.0001, busy_s=0.1, workers=2, wait_s=0.0, unused_fields=("1",), batch_fields=FIELDS
     )
     assert found(run)["input/unused-fields"].severity == "info"
+    run = replace(run, loaders=(replace(run.loaders[0], unused_fields=("path",)),))  # a text
+    assert "input/unused-fields" not in found(run)
 
 
 def padded(
@@ -1127,6 +1129,8 @@ def test_ranks_of_a_machine_share_its_cores() -> None:
     ranks = (run.steps, replace(run.steps, pid=other.pid, rank=1))
     both = replace(run, recording=recording, ranks=ranks)
     assert both.rank_cores == 1 and "input/single-process" not in {item.id for item in diagnose(both)}
+    assert replace(both, others_cores=1.0).rank_cores == 0.5
+    assert replace(run, recording=replace(run.recording, num_beside=1.0)).rank_cores == 1
 
 
 # -- loaders that a framework builds -------------------------------------------------------------------------

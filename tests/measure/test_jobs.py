@@ -23,7 +23,9 @@ def training(pid: int, rank: int, start_s: int, end_s: int, world: int | None = 
     return replace(PLAIN, pid=pid, rank=rank, start_ns=start_ns, end_ns=end_ns, notes=notes)
 
 
-def chosen(*processes: Process, spans: dict[int, float] | None = None) -> tuple[list[int], int]:
+def chosen(
+    *processes: Process, spans: dict[int, float] | None = None, beside: float = 0.0
+) -> tuple[list[int], int]:
     """Pids of the ranks that the report is about, and how many trainings were seen."""
     whole = measure(PLAIN)
 
@@ -37,6 +39,7 @@ def chosen(*processes: Process, spans: dict[int, float] | None = None) -> tuple[
     )
     only, ranks = main_job(recording, [steps(process) for process in processes])
     assert [process.pid for process in only.ranks] == [one.pid for one in ranks]
+    assert only.num_beside == beside
     return [one.pid for one in ranks], only.num_jobs
 
 
@@ -51,7 +54,7 @@ def test_of_trainings_one_after_the_other_the_longest_is_told() -> None:
 
 
 def test_trainings_beside_each_other_are_no_ranks() -> None:
-    assert chosen(training(1, 0, 0, 9), training(2, 0, 0, 9), spans={2: 3.0}) == ([2], 2)
+    assert chosen(training(1, 0, 0, 9), training(2, 0, 0, 9), spans={2: 3.0}, beside=1.0) == ([2], 2)
 
 
 def test_a_restarted_job_is_a_second_one_with_all_its_ranks() -> None:

@@ -77,7 +77,7 @@ class Feed:
 
     def cores_full_s(self) -> float:
         """The step's seconds if the cores were always busy with it."""
-        return (self.make_cpu_s + self.step_cpu_s) / max(1.0, self.cores)
+        return (self.make_cpu_s + self.step_cpu_s) / self.cores
 
     def with_make(self, ratio: float) -> Feed:
         """The same feed if making a batch took ``ratio`` of what it does."""

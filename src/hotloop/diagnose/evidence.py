@@ -63,9 +63,12 @@ class Evidence:
 
     @property
     def rank_cores(self) -> float:
-        """Cores for this rank and its workers: those on its machine share them."""
+        """Cores for this rank and its workers. Those on its machine, and trainings beside them, share what
+        other programs leave: with workers for each none takes more from the others.
+        """
         here = {one.pid for one in self.recording.node_of(self.process.pid).ranks}
-        return self.cores / max(1, sum(one.pid in here for one in self.ranks))
+        share = sum(one.pid in here for one in self.ranks) + self.recording.num_beside
+        return self.cores if share <= 1 else max(0.1, self.cores - (self.others_cores or 0.0)) / share
 
     @property
     def threads(self) -> float:

@@ -167,5 +167,5 @@ def _saved(evidence: Evidence, wait_s: float, on_cpu: float) -> float:
     steps = evidence.steps
     busy = sum(steps.per_step(phase) for phase in BUSY_PHASES)
     make_cpu = wait_s * on_cpu * evidence.got
-    cores_full = (make_cpu + step_cpu_s(evidence, busy, wait_s, make_cpu)) / max(1.0, evidence.rank_cores)
+    cores_full = (make_cpu + step_cpu_s(evidence, busy, wait_s, make_cpu)) / evidence.rank_cores
     return wait_s + busy - max(busy, wait_s, min(cores_full, wait_s + busy))

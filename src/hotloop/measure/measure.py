@@ -337,7 +337,15 @@ def main_job(recording: Recording, measured: Sequence[Steps]) -> tuple[Recording
     longest = max(jobs, key=lambda job: max(seconds[id(process)] for process in job))
     keys = {id(process) for process in longest}
     ranks = [pair for pair in trained if id(pair[0]) in keys]
-    only = replace(recording, ranks=tuple(process for process, _ in ranks), num_jobs=len(jobs))
+    begin, end = longest[0].start_ns, longest[0].end_ns
+    others = [one for job in jobs if job is not longest for one in job]
+    shared = sum(max(0, min(end, one.end_ns) - max(begin, one.start_ns)) for one in others)
+    only = replace(
+        recording,
+        ranks=tuple(process for process, _ in ranks),
+        num_jobs=len(jobs),
+        num_beside=shared / max(1, end - begin),
+    )
     return only, tuple(steps for _, steps in ranks)
 
 

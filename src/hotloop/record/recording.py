@@ -186,6 +186,7 @@ class Recording:
     warnings: tuple[str, ...] = ()  # what hotloop could not see, in words
     complete: bool = True  # False: the run or its launcher was killed
     num_jobs: int = 1  # trainings seen; of several, ``measure.measure`` leaves the ranks of one
+    num_beside: float = 0.0  # other trainings that went on while that one did, on average
     without_torch: tuple[str, ...] = ()  # interpreters that looked for torch and could not import it
     torch_failed: tuple[str, ...] = ()  # why a torch that is there could not be imported, in words
     cwd: str = ""  # where the command was started; its processes may have gone elsewhere

@@ -30,13 +30,14 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     if feed is None or not feed.loader.unused_fields:
         return
     loader, names = feed.loader, feed.loader.unused_fields
-    unused = sum(_bytes(field) for field in loader.batch_fields if _is_one(_path(field), names))
+    tensors = [field for field in loader.batch_fields if _is_one(_path(field), names)]
+    unused = sum(map(_bytes, tensors))
     total = sum(map(_bytes, loader.batch_fields))
     byte_share = unused / total if total > 0 else 0.0
     plain = collate_name(loader.settings) in DEFAULT_COLLATE
     alone = _alone(dataset_text(evidence, loader), loader) if plain else set()
     part = of_kind(loader.lines, loader.lines_total_s, lambda line: _makes(evidence, line, alone))
-    if loader.batch_fields and not unused and part is None:
+    if loader.batch_fields and not tensors and part is None:
         return  # names and the like
     # Collate's share of making goes with the bytes, where it is torch's own.
     collating = min(1.0, collate_share(loader)) if plain else 0.0
