@@ -862,8 +862,9 @@ def test_unread_fields_cost_what_the_lines_for_them_alone_cost(image: str, cost_
 
 
 def test_unread_fields_of_unknown_cost_are_information() -> None:
+    unknown = (*FIELDS, {"path": "1", "dtype": "float32", "bytes": None})
     run = input_run(
-        make_s=0.0001, busy_s=0.1, workers=2, wait_s=0.0, unused_fields=("1",), batch_fields=FIELDS
+        make_s=0.0001, busy_s=0.1, workers=2, wait_s=0.0, unused_fields=("1",), batch_fields=unknown
     )
     assert found(run)["input/unused-fields"].severity == "info"
     run = replace(run, loaders=(replace(run.loaders[0], unused_fields=("path",)),))  # a text

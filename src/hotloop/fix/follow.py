@@ -181,7 +181,7 @@ class Follower:
         return Entry(note)
 
     def _option(self, code: Code, node: ast.AST, keys: Keys) -> Note | None:
-        """The option of which a call, ``parser.parse_args()``, makes this attribute, whatever it is called."""
+        """The option of which a call, ``parser.parse_args()``, makes this attribute, of any name."""
         calls = code.calls("add_argument") if isinstance(node, ast.Call) else []
         for option in [text_of(word) or "" for call in calls for word in call.args]:
             if option.startswith("--") and normal(option) == keys[-1]:
