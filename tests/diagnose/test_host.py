@@ -325,6 +325,8 @@ def test_targets_made_in_the_step_are_their_own_finding() -> None:
     assert item.remedies == ("memoize",)
     assert item.advice.endswith("--apply memoize=train.py:make_targets")
     assert item.data["function"] == "train.py:make_targets"
+    tried = {"remedy": [{"id": "memoize", "status": "it gives what it was given, or a part of it"}]}
+    assert not found(run(lines, {"other": 0.02}), notes=tried)["host/recomputed-targets"].remedies
 
 
 def test_random_work_on_the_batch_is_sent_to_the_workers_not_stored() -> None:

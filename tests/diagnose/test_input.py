@@ -445,9 +445,10 @@ def test_a_scaler_per_sample_is_named_once() -> None:
 )
 @pytest.mark.parametrize("library", ["", "PIL.Image"])
 def test_conversions_are_known_by_their_text(source: str, library: str) -> None:
-    assert "input/per-sample-conversion" in found(
-        input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, source=source, library=library)])
-    )
+    run = input_run(make_s=0.08, busy_s=0.02, lines=[line(55, 6.0, source=source, library=library)])
+    assert "input/per-sample-conversion" in found(run)
+    large = replace(run, loaders=(replace(run.loaders[0], sample_s=0.02),))  # the work, not the call
+    assert "input/per-sample-conversion" not in found(large)
 
 
 @pytest.mark.parametrize(
@@ -458,6 +459,7 @@ def test_conversions_are_known_by_their_text(source: str, library: str) -> None:
         ("return np.asarray(im.convert('RGB').resize((64, 64)))", "PIL.Image"),
         ("x = torch.from_numpy(np.abs(np.sort(a))[:64].astype(np.float32))", ""),
         ("x.append(np.array([w[j : j + k].mean() for j in range(64)]))", "numpy._core._methods"),
+        ("img = np.array(Image.open(path).convert('RGB'), dtype=np.uint8)", ""),
     ],
 )
 def test_other_work_is_no_conversion(source: str, library: str) -> None:

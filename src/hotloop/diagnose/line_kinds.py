@@ -85,8 +85,8 @@ _SAME_EACH_TIME = re.compile(
 
 
 def is_conversion(line: LineCost) -> bool:
-    """Whether the line changes the form of one sample. One that waits does something else as well."""
-    if line.nature == "waiting":
+    """Whether the line changes the form of one sample. One that waits, or decodes, does more than that."""
+    if line.nature == "waiting" or decodes(line.source, line.library):
         return False
     of_sklearn = line.library.startswith("sklearn") and "transform(" in line.source
     if _CONVERSION_LIBRARY.match(line.library) or of_sklearn:

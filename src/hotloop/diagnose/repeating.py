@@ -35,7 +35,7 @@ def repeated(
 
     Samples of a dataset that draws nothing are kept whole, by their number: no function is named for those.
     """
-    if hot is None:
+    if hot is None or tried(evidence):
         return ""
     if loader is not None and not (collate or loader.settings.get("iterable")):
         text = dataset_text(evidence, loader)
@@ -53,6 +53,11 @@ def repeated(
         if may_be_kept(function_text(evidence, place)):
             named.append(known)
     return ",".join(dict.fromkeys([*named[:1], *named[-1:]]))
+
+
+def tried(evidence: Evidence) -> bool:
+    """Whether this run kept results already, or found that it must not."""
+    return any(one["id"] == REMEDY for one in evidence.process.notes.get("remedy", ()))
 
 
 def may_be_kept(text: str) -> bool:

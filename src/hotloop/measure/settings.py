@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, Final
 
 from hotloop.measure.places import places_of
@@ -31,6 +32,8 @@ _DECIDES: Final = {
     "tf32": ("matmul_allow_tf32", "float32_matmul_precision"),
 }
 
+#: Sources of values that are files of configuration.
+_FILES: Final = frozenset(["yaml", "json", "toml"])
 #: What no run says by itself.
 _NOT_MEASURED: Final = (INTERVAL, *LENGTHS)
 #: Keys that configure something else than the training loader and step.
@@ -48,7 +51,7 @@ def settings_of(
     """One entry per setting known to be in effect, with the configured value that counts, and all of them."""
     effect = _in_effect(process, loader, facts, accumulation)
     configured: dict[str, list[Note]] = {}
-    for note in process.notes.get("config", ()):
+    for note in _configured(process):
         if note.get("meaning") not in _NOT_MEASURED and not _OTHER.search(str(note.get("key", ""))):
             configured.setdefault(_meaning(note), []).append(note)
     first = [shape[0] for one in (loader.batch_fields if loader else ()) if (shape := one.get("shape"))]
@@ -84,7 +87,7 @@ def planned(process: Process) -> tuple[str, str, int] | None:
     What trains knows best. None where nothing says so, or where it is said in two ways.
     """
     found: dict[str, list[Note]] = {}
-    notes = process.notes.get("config", ())
+    notes = _configured(process)
     for one in [one for one in notes if one.get("source") == "trainer"] or notes:
         if one.get("meaning") in LENGTHS and not _OTHER.search(str(one.get("key", ""))):
             found.setdefault(str(one["meaning"]), []).append(one)
@@ -94,6 +97,17 @@ def planned(process: Process) -> tuple[str, str, int] | None:
         if (note := _counting(those, None)) and isinstance(note.get("value"), int) and note["value"] > 0
     ]
     return said[0] if len(said) == 1 else None
+
+
+def _configured(process: Process) -> list[Note]:
+    """The configured values. Where the command names a file of them, other files configure something else:
+    a part that was trained before.
+    """
+    notes = process.notes.get("config", ())
+    words = " ".join(process.first("process").get("argv") or ())
+    files = {note.get("file") for note in notes if note.get("source") in _FILES}
+    named = {file for file in files if file and Path(file).name in words}
+    return [note for note in notes if not (named and note.get("file") in files - named)]
 
 
 def _in_effect(

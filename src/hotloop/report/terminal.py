@@ -78,7 +78,7 @@ def _bar(report: Report, width: int) -> list[Text]:
 def _numbers(report: Report) -> list[str]:
     throughput, step = report["throughput"], report["step_s"]
     count = f"{report['num_steps']:,} step{'' if report['num_steps'] == 1 else 's'}"
-    if 0 < report["num_updates"] < report["num_steps"]:
+    if report["num_updates"] not in (0, report["num_steps"]):
         count += f" ({report['num_updates']:,} update{'' if report['num_updates'] == 1 else 's'})"
     parts = [count, f"{units.duration(step['mean'])}/step{_steady(report)}"]
     if throughput["samples_per_s"]:

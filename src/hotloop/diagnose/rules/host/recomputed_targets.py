@@ -9,6 +9,7 @@ from hotloop.diagnose.evidence import Evidence, at, cause, reachable, rule, spot
 from hotloop.diagnose.groups import LineGroup, group_lines, sampled_interval, select, without
 from hotloop.diagnose.line_kinds import is_random
 from hotloop.diagnose.python_work import is_wait
+from hotloop.diagnose.repeating import tried
 from hotloop.diagnose.source import function_text
 from hotloop.findings import Finding
 from hotloop.units import duration, share
@@ -42,6 +43,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
     subject = f"{function}()" if function else "Work on the batch"
     named = reachable(hottest.place, function)
     varies = is_random(function_text(evidence, hottest.place))
+    kept = not varies and not tried(evidence)
     return cause(
         evidence,
         ID,
@@ -49,7 +51,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
             f"{subject}{at(hottest.place)} depends on the batch alone, yet it is done in every step: "
             f"{duration(cost)} ({share(cost / steps.step_s)})."
         ),
-        advice=_advice(varies, named),
+        advice=_advice(varies, named if kept else None),
         numbers=[
             f"{duration(group.seconds / steps.num_steps)} per step from {group.num_samples} samples",
             f"hottest line {spot(hottest.place)}: {hottest.source.strip()}",
@@ -58,7 +60,7 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
         cost_s=cost,
         where=hottest.place,
         ci95=sampled_interval(cost, group.num_samples),
-        remedies=() if varies else ("memoize",),
+        remedies=("memoize",) if kept else (),
         data={"random": varies, "nature": group.nature, "function": named},
     )
 

@@ -17,6 +17,10 @@ from hotloop.measure.steps import LoaderUse
 from hotloop.units import rate, share, size
 
 
+#: What takes longer for one sample is the work on it, not the call: a whole batch of them is no faster.
+_LONGEST_CALL_S = 2e-3
+
+
 @rule("input/per-sample-conversion", costed=True)
 def per_sample_conversion(evidence: Evidence) -> Iterator[Finding]:
     """Add up the lines that convert one sample, and price them as part of making a batch."""
@@ -26,6 +30,8 @@ def per_sample_conversion(evidence: Evidence) -> Iterator[Finding]:
     loader = feed.loader
     part = of_kind(per_sample_lines(loader), loader.lines_total_s, is_conversion)
     if part is None or part.share < evidence.limits.hot_line_ratio:
+        return
+    if part.share * loader.sample_s * feed.got > _LONGEST_CALL_S:
         return
     top = part.lines[0]
     if in_collate(loader, top, part.share):
