@@ -12,6 +12,7 @@ from synthetic import TRAIN, evidence, line, loader, on_accelerator, steps
 from hotloop.diagnose.bottleneck import as_counted, bottleneck
 from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.line_kinds import by_rows
+from hotloop.diagnose.rollouts import steps_environment
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import DeviceUse, LineCost, SiteCost, Steps
 
@@ -161,6 +162,14 @@ def test_an_environment_that_is_stepped_gets_the_advice_of_a_rollout() -> None:
     )
     items = {item.id: item for item in diagnose(evidence(measured, sources={TRAIN: source}))}
     assert "more environments at once" in items["host/python-in-step"].advice
+
+
+@pytest.mark.parametrize(("phase", "told"), [("data_wait", True), ("evaluation", False)])
+def test_an_environment_that_only_evaluations_step_makes_no_data(phase: str, told: bool) -> None:
+    stepped = line(2, 2.0, file="/app/episodes.py", function="episode", phase=phase)
+    text = "def episode(env, policy):\n    state, reward, done, _ = env.step(policy(state))\n"
+    measured = replace(run([], {"other": 0.02}), lines=(stepped,))
+    assert steps_environment(evidence(measured, sources={**SOURCES, "/app/episodes.py": text})) is told
 
 
 def test_work_that_is_done_once_is_not_told_of_every_step() -> None:

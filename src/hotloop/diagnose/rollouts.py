@@ -41,11 +41,14 @@ def acts(evidence: Evidence) -> bool:
 
 def steps_environment(evidence: Evidence) -> bool:
     """Whether a line of the user's code that this run went through steps an environment and takes its answer,
-    or a package was in use that steps them itself.
+    or a package was in use that steps them itself; in evaluations it makes no data.
     """
-    if any(package_of(line.within) in _PACKAGES for line in evidence.steps.lines):
+    lines = [line for line in evidence.steps.lines if line.phase != "evaluation"]
+    if any(package_of(line.within) in _PACKAGES for line in lines):
         return True
-    steps = (found for text in sources(evidence).values() for found in _STEP.finditer(text))
+    scored = {line.place.file for line in evidence.steps.lines} - {line.place.file for line in lines}
+    texts = [text for file, text in sources(evidence).items() if file not in scored]
+    steps = (found for text in texts for found in _STEP.finditer(text))
     return any(len(_ANSWERS.findall(one["made"])) >= 2 or _ENVIRONMENT.search(one["of"]) for one in steps)
 
 

@@ -16,7 +16,6 @@ from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse
 from hotloop.units import rate, share, size
 
-
 #: What takes longer for one sample is the work on it, not the call: a whole batch of them is no faster.
 _LONGEST_CALL_S = 2e-3
 
