@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from synthetic import DATASET, TRAIN, evidence, found, input_run, line, loader, on_accelerator, steps
 
-from hotloop.diagnose.bottleneck import bottleneck, verdict
+from hotloop.diagnose.bottleneck import as_counted, bottleneck, verdict
 from hotloop.diagnose.costs import feed_of, offers
 from hotloop.diagnose.diagnose import diagnose
 from hotloop.diagnose.evidence import Evidence
@@ -712,6 +712,21 @@ def test_the_training_thread_makes_a_batch_sooner_than_one_of_many_workers() -> 
     crowded = replace(feed, got=0.05, main_got=0.8, make_cpu_s=0.8 * 0.05)
     assert crowded.at(0) == pytest.approx(0.5 + 0.05)
     assert "alone the training thread would make one in 50.0 ms" in makes(crowded)
+
+
+def test_what_the_model_waits_for_cores_of_its_workers_is_waiting_for_data() -> None:
+    """Ten workers compute on two cores: a step that would take 0.1 s takes 0.55 s, and lacks no batch."""
+    hot = line(41, 40.0, function="farthest", nature="native")
+    starved = evidence(input_run(make_s=5.0, busy_s=0.55, workers=10, wait_s=0.01, lines=[hot]))
+    starved = replace(starved, got=2 / 11, workers_got=2 / 11)
+    item = {one.id: one for one in diagnose(starved)}["input/slow-sample"]
+    assert item.where == hot.place
+    assert 0.3 < item.cost_s_per_step < 0.46
+    assert any("for cores that its workers keep busy" in number for number in item.evidence)
+    assert bottleneck(as_counted(starved)) == "input"
+    others = replace(starved, got=0.9)  # its cores are free
+    assert bottleneck(as_counted(others)) == "device"
+    assert "input/slow-sample" not in {one.id for one in diagnose(others)}
 
 
 # -- uneven batches ------------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from hotloop import units
+from hotloop.diagnose.costs import THREADED_PHASES, feed_of
 from hotloop.diagnose.evidence import Evidence, FirstPass, spot
 from hotloop.diagnose.limits import Limits
 from hotloop.diagnose.python_work import OF_MODULES, python_in_model
@@ -60,7 +61,7 @@ def as_counted(evidence: Evidence) -> Steps:
     """The steps as the verdict counts them: Python in loops of the user's own beside the model's modules is
     the host's time, wherever forward ends.
     """
-    steps, limits = evidence.steps, evidence.limits
+    steps, limits = _without_workers(evidence), evidence.limits
     least_s = limits.python_in_forward_ratio * steps.span_s
     if evidence.on_accelerator or steps.facts.get("anomaly"):
         return steps
@@ -76,6 +77,21 @@ def as_counted(evidence: Evidence) -> Steps:
     phases[:, COLUMN["other"]] += phases[:, COLUMN["forward"]] * taken / forward
     phases[:, COLUMN["forward"]] *= 1 - taken / forward
     totals = {**steps.span_totals, "forward": forward - taken, "other": other}
+    return replace(steps, span_totals=totals, phases=phases)
+
+
+def _without_workers(evidence: Evidence) -> Steps:
+    """The steps in which waiting for cores that the loader's workers keep busy is waiting for data."""
+    steps, feed = evidence.steps, feed_of(evidence)
+    held = feed.held_up_s / feed.busy_s if feed is not None and feed.busy_s > 0 else 0.0
+    if evidence.on_accelerator or not held:
+        return steps
+    phases, totals = steps.phases.copy(), dict(steps.span_totals)
+    for name in THREADED_PHASES:
+        moved = held * totals.get(name, 0.0)
+        totals |= {name: totals.get(name, 0.0) - moved, "data_wait": totals.get("data_wait", 0.0) + moved}
+        phases[:, COLUMN["data_wait"]] += held * phases[:, COLUMN[name]]
+        phases[:, COLUMN[name]] *= 1 - held
     return replace(steps, span_totals=totals, phases=phases)
 
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from hotloop.diagnose.collating import making_lines, outside_samples
 from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.limits import Limits
 from hotloop.measure.lines import package_of
 from hotloop.measure.stepping import block_means
 from hotloop.measure.steps import Floats, LoaderUse, Steps
@@ -54,6 +55,17 @@ class Feed:
     main_got: float = 1.0  # of what the training process wanted
 
     @property
+    def held_up_s(self) -> float:
+        """Of the step's own seconds those that wait for cores which the workers keep busy: all that want a
+        core at once get as much of it.
+        """
+        if not self.workers or self.main_got >= Limits().got_ratio:
+            return 0.0
+        wanting = self.cores / self.main_got
+        making = min(self.workers, self.make_s * self.computing_ratio / max(1e-9, self.step_s))
+        return self.busy_s * (1.0 - max(self.cores, wanting - making) / wanting)
+
+    @property
     def computing_ratio(self) -> float:
         """Share of the making that computes; the rest waits for something else than a core."""
         return self.make_cpu_s / self.make_s / self.got if self.make_s > 0 else 1.0
@@ -81,7 +93,8 @@ class Feed:
 
     def with_make(self, ratio: float) -> Feed:
         """The same feed if making a batch took ``ratio`` of what it does."""
-        return replace(self, make_s=self.make_s * ratio, make_cpu_s=self.make_cpu_s * ratio)
+        busy_s = self.busy_s - (1.0 - ratio) * self.held_up_s
+        return replace(self, make_s=self.make_s * ratio, make_cpu_s=self.make_cpu_s * ratio, busy_s=busy_s)
 
     def saved_by_workers(self, workers: int) -> float:
         """Seconds per step saved by this number of workers."""
@@ -94,7 +107,7 @@ class Feed:
 
     def _most(self) -> float:
         """What making can save at most: without workers, drawing the indices of a batch is a wait as well."""
-        return self.make_s if self.workers == 0 else self.wait_s
+        return self.make_s if self.workers == 0 else self.wait_s + self.held_up_s
 
     def best_workers(self, limit: int, first: int = 1) -> int:
         """The fewest workers within 3 % of the fastest predicted step."""
@@ -112,7 +125,8 @@ class Feed:
         """
         now = self.at(self.workers)
         scaled = predicted * self.step_s / now if now > 0 else predicted
-        return float(np.clip(self.step_s - max(scaled, self.busy_s), 0.0, self.wait_s))
+        most = self.wait_s + self.held_up_s
+        return float(np.clip(self.step_s - max(scaled, self.busy_s - self.held_up_s), 0.0, most))
 
 
 def offers(loader: LoaderUse, *remedies: str) -> tuple[str, ...]:

@@ -57,9 +57,11 @@ def beside(evidence: Evidence, loader: LoaderUse) -> str:
 
 
 def waits(feed: Feed) -> str:
-    """How long the step waits for data."""
-    ratio = feed.wait_s / feed.step_s if feed.step_s > 0 else 0.0
-    return f"each step waits {units.duration(feed.wait_s)} for data ({units.share(ratio)} of the step)"
+    """How long the step waits for data, and for cores that making it takes."""
+    held, waited = feed.held_up_s, feed.wait_s + feed.held_up_s
+    ratio = waited / feed.step_s if feed.step_s > 0 else 0.0
+    cores = f", {units.duration(held)} of it for cores that its workers keep busy" if held else ""
+    return f"each step waits {units.duration(waited)} for data ({units.share(ratio)} of the step){cores}"
 
 
 def makes(feed: Feed) -> str:

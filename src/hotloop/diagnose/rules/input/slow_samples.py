@@ -46,7 +46,7 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
         saved_s=feed.saved_by_make(hot.share),
         message=(
             f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch{hot.parts}, "
-            f"and each step waits {duration(feed.wait_s)} for data."
+            f"and each step waits {duration(feed.wait_s + feed.held_up_s)} for data."
         ),
         advice=cheaper(evidence, hot, loader) + repeating.advice(again),
         numbers=[takes(hot), f"num_workers={feed.workers} on {rate(feed.cores)} cores"],
