@@ -394,8 +394,9 @@ def test_a_librarys_own_optimizer_and_loader_are_known_by_their_functions(entry,
     assert named_phase(["fastai.learner:Learner.fit", entry])[1] == phase
 
 
-def test_a_rollout_that_a_framework_collects_is_input_and_its_evaluation_is_none_of_it():
-    """stable-baselines3: the policy is put into evaluation mode for both."""
+@pytest.mark.parametrize("training", [False, True])
+def test_a_rollout_that_a_framework_collects_is_input_and_its_evaluation_is_none_of_it(training):
+    """stable-baselines3: the policy is put into evaluation mode for both, parts of it never were in another."""
     run = Script("agent = PPO(env)\nagent.learn(9000)\n")
     learn = ("stable_baselines3.ppo:PPO.learn", "stable_baselines3.common:OnPolicyAlgorithm.collect_rollouts")
     callback = ("stable_baselines3.common:EvalCallback._on_step", "stable_baselines3.common:evaluate_policy")
@@ -404,16 +405,16 @@ def test_a_rollout_that_a_framework_collects_is_input_and_its_evaluation_is_none
             with run.library(*learn):
                 for _ in range(20):
                     run.work(8)
-                    run.forward(2, grad=False, training=False)
+                    run.forward(2, grad=False, training=training)
             if rollout % 4 == 3:
                 with run.library(*learn, *callback):
                     for _ in range(20):
-                        run.evaluate(2)
+                        run.forward(2, grad=False, training=training)
                         run.work(3)
                 with run.library(*learn):
                     for _ in range(10):
                         run.work(8)
-                        run.forward(2, grad=False, training=False)
+                        run.forward(2, grad=False, training=training)
             for _ in range(5):
                 with run.library("stable_baselines3.ppo:PPO.learn", "stable_baselines3.ppo:PPO.train"):
                     run.train(2, 4, 1)

@@ -75,9 +75,9 @@ def _evaluation_batches(spans: Spans, events: Events, lives: Lives, rows: Ints) 
     return kinds[at], kinds[at + 1]
 
 
-def untrained(seen: Seen, flagged: Bools, named: Bools, acting: set[int]) -> Untrained:
-    """Sorts the forwards that train nothing; ``flagged`` are those of ``eval_forwards``, ``named`` those in a
-    function that the user calls evaluation.
+def untrained(seen: Seen, flagged: Bools, named: Bools, told: Bools, acting: set[int]) -> Untrained:
+    """Sorts the forwards that train nothing; ``flagged`` are those that evaluate, as far as is known, ``named``
+    those in a function that the user calls evaluation, ``told`` those that a framework's functions tell apart.
 
     ``acting``: groups of forwards (site and flags) known from an earlier piece to ask for what is trained on.
     """
@@ -92,7 +92,7 @@ def untrained(seen: Seen, flagged: Bools, named: Bools, acting: set[int]) -> Unt
     models = (spans.flags & row.FORWARD_PARAMS) != 0  # a criterion or a metric has no parameters
     evaluates |= trailing & built & models
     served = forward & _after_socket(spans, events)
-    asked = forward & (~built | events.eval_flags | _unused(seen, forward & built)) & ~fed & models
+    asked = forward & (~built | events.eval_flags | _unused(seen, forward & built)) & ~fed & models & ~told
     begun = spans.start[events.step]
     for key, mine, rare in _groups(seen, asked):
         within = mine[in_span[mine]]

@@ -116,7 +116,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
     collects, scores = collecting(_forwards(seen, row.FORWARD_PARAMS), spans, samples, places)
     flagged = (flagged & ~collects) | scores
     named = named_evaluation(spans, places, (process.first("process").get("env") or {}).get(EVALUATION, ""))
-    sorted_out = untrained(seen, flagged, named, acting)
+    sorted_out = untrained(seen, flagged, named, collects | scores, acting)
     evaluates, acts = sorted_out.evaluates & ~collects, sorted_out.acts | collects
     regions = widened(regions_of(seen, evaluates, acts), seen, evaluates, samples, places)
     saves = saves_of(spans)
