@@ -396,7 +396,7 @@ def test_a_librarys_own_optimizer_and_loader_are_known_by_their_functions(entry,
 
 @pytest.mark.parametrize("training", [False, True])
 def test_a_rollout_that_a_framework_collects_is_input_and_its_evaluation_is_none_of_it(training):
-    """stable-baselines3: the policy is put into evaluation mode for both, parts of it never were in another."""
+    """stable-baselines3: the policy is in evaluation mode in both, or parts of it in training mode."""
     run = Script("agent = PPO(env)\nagent.learn(9000)\n")
     learn = ("stable_baselines3.ppo:PPO.learn", "stable_baselines3.common:OnPolicyAlgorithm.collect_rollouts")
     callback = ("stable_baselines3.common:EvalCallback._on_step", "stable_baselines3.common:evaluate_policy")

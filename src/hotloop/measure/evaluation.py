@@ -76,8 +76,8 @@ def _evaluation_batches(spans: Spans, events: Events, lives: Lives, rows: Ints) 
 
 
 def untrained(seen: Seen, flagged: Bools, named: Bools, told: Bools, acting: set[int]) -> Untrained:
-    """Sorts the forwards that train nothing; ``flagged`` are those that evaluate, as far as is known, ``named``
-    those in a function that the user calls evaluation, ``told`` those that a framework's functions tell apart.
+    """Sorts the forwards that train nothing; ``flagged`` are those of ``eval_forwards``, ``named`` those in a
+    function that the user calls evaluation, ``told`` those that a framework's functions tell apart.
 
     ``acting``: groups of forwards (site and flags) known from an earlier piece to ask for what is trained on.
     """
