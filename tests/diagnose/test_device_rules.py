@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from synthetic import TRAIN, evidence, line, loader, steps
 
 from hotloop.diagnose.diagnose import diagnose
 from hotloop.findings import Finding, Place
+from hotloop.flow.brief import _recipe
 from hotloop.measure.steps import DeviceUse, LineCost, ModuleCost, Setting, Steps
 
 MODEL = {"forward": 0.02, "backward": 0.03, "optimizer": 0.005}
@@ -365,6 +366,32 @@ def test_a_batch_on_a_cpu_that_only_calls_is_too_small() -> None:
     assert "device/batch-too-small" in found(replace(measured, facts={"graph": {PER: 250}}, core_ratio=0.25))
 
 
+@pytest.mark.parametrize(
+    ("updates", "operations", "advice"),
+    [
+        (100, 1000, "the learning rate scaled along"),
+        (25, 1000, "half as many batches in each update"),
+        (25, 250, None),  # 200 us each: a step is one of the four backwards of an update
+    ],
+)
+def test_a_batch_that_accumulates_is_made_larger_without_another_training(
+    updates: int, operations: int, advice: str | None
+) -> None:
+    measured = steps(
+        MODEL, facts={"graph": {PER: operations}}, loaders=(loader(settings={"batch_size": 1}),),
+        num_updates=updates, backwards_per_update=100 / updates,
+    )  # fmt: skip
+    item = found(measured).get("device/batch-too-small")
+    assert (item is not None) == (advice is not None)
+    if item is not None:
+        assert f"batch_size=2 with {advice}" in item.advice
+        assert (item.data["effect"], bool(item.remedies)) == (
+            ("semantic", True) if updates == 100 else ("numeric", False)
+        )
+        recipe = _recipe(asdict(item), None, [])
+        assert "batch_size=2)" in recipe and "lr=2 * lr" in recipe
+
+
 def sized(seconds_of_16: float, *, last: int = 16, epochs: int = 12) -> Steps:
     """Epochs of five batches of 64, 40 ms each, and a last one; no two steps take quite the same."""
     seconds = np.tile([0.04] * 5 + [seconds_of_16], epochs) * np.linspace(0.99, 1.01, 6 * epochs)
@@ -379,6 +406,7 @@ def test_a_batch_past_the_knee_is_told_by_the_last_batch_of_each_epoch() -> None
     assert item.severity == "info"
     assert "32 would make 1.15 times the samples" in item.message
     assert item.where == Place(file=TRAIN, line=30, function="main")
+    assert "batch_size=32)" in _recipe(asdict(item), None, [])
 
 
 def test_what_a_batch_past_the_knee_cannot_be_told_from() -> None:

@@ -31,7 +31,8 @@ def operation_s(steps: Steps) -> float | None:
     if not (nodes := float((steps.facts.get("graph") or {}).get("nodes_per_backward", 0))):
         return None
     passes_s = float(steps.per_step("forward") + steps.per_step("backward"))
-    return passes_s * steps.core_ratio / nodes / steps.backwards_per_update
+    backwards = steps.backwards_per_update * steps.num_updates / steps.num_steps  # a step may be one of them
+    return passes_s * steps.core_ratio / nodes / max(1.0, backwards)
 
 
 def entries(steps: Steps, name: str) -> tuple[Fact, ...]:

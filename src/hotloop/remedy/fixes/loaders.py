@@ -128,9 +128,7 @@ BATCH_SIZE = Remedy(
     summary="Train with larger batches, the learning rate scaled linearly.",
     effect="semantic",
     alters="fewer updates per epoch, another learning rate: another training",
-    parameter=Parameter(
-        name="batch_size", kind="count", words="samples per batch", minimum=1, finding_key="wanted_batch_size"
-    ),
+    parameter=Parameter(name="batch_size", kind="count", words="samples per batch", minimum=1, needed=True),
     live="hotloop.remedy.live.loader:BatchSize",
     config_keys=("batch_size",),
     source="hotloop.fix.loaders:setting",

@@ -63,7 +63,7 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         ],
         severity="info",
         where=loader.where,
-        data={"effect": "semantic", "batch_size": batch},
+        data={"effect": "semantic", "batch_size": half},
     )
 
 

@@ -300,13 +300,17 @@ def batch_too_small(evidence: Evidence) -> Iterator[Finding]:
             return
         leave = f"the device idle {share(idle)} of the time and most memory free"
         numbers = [f"peak memory {share(memory)} of the device", f"idle while launching {share(idle)}"]
+    halves = round(steps.num_steps / max(1, steps.num_updates)) % 2 == 0  # accumulates over so many
     yield cause(
         evidence,
         "device/batch-too-small",
         message=f"Batches of {batch} leave {leave}.",
-        advice=f"Try batch_size={2 * batch} with the learning rate scaled along; it changes the training.",
+        advice=f"Try batch_size={2 * batch} with half as many batches in each update: its samples stay."
+        if halves
+        else f"Try batch_size={2 * batch} with the learning rate scaled along; it changes the training.",
         numbers=numbers,
         severity="medium" if calls else "low",
         where=loader.where if loader else None,
-        data={"effect": "semantic", "batch_size": batch},
+        remedies=() if halves else None,
+        data={"effect": "numeric" if halves else "semantic", "batch_size": 2 * batch},
     )
