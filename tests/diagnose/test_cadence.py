@@ -144,9 +144,13 @@ def test_a_single_evaluation_is_no_cadence() -> None:
 
 
 def test_the_model_once_more_in_every_step_is_told_unless_it_acts() -> None:
-    site = SiteCost(place=place(40), operation="other", count=100, seconds=0.8)
+    site = SiteCost(place=place(40), operation="other", count=100, seconds=0.8, flags={"grad": 1.0})
     measured = steps(MODEL, sites={"again": (site,)})
     item = found(measured)["cadence/evaluation"]
+    assert "forward once more" in item.message and "no_grad" in item.advice
+    twice = replace(site, count=198, flags={"grad": 0.0})
+    item = found(steps(MODEL, sites={"again": (twice,)}))["cadence/evaluation"]
+    assert "forward 2 times more" in item.message and "no_grad" not in item.advice
     assert (item.severity, item.where, item.cost_s_per_step) == ("low", site.place, pytest.approx(0.008))
     acting = {TRAIN: "obs, reward, done, _ = env.step(action)"}
     assert "cadence/evaluation" not in found(measured, sources=acting)

@@ -289,6 +289,27 @@ def test_a_forward_in_evaluation_mode_in_every_step_is_the_model_once_more(attac
     )
 
 
+def test_the_model_once_more_is_named_where_the_loop_calls_it():
+    source = """
+    def score():
+        return metric(model(x), y)  # again
+    for epoch in range(100):
+        loss = criterion(model(x), y)  # forward
+        loss.backward()  # backward
+        optimizer.step()  # update
+        score()  # train
+        score()  # validate
+    """
+    run = Script(dedent(source))
+    for _ in range(100):
+        run.step()
+        for _ in range(2):
+            run.at("train", "again").forward(2, training=False, grad=False)
+    again = measure(run.process()).sites["again"]
+    named = [(site.place.line, site.count, site.flags) for site in again]
+    assert named == [(run.line("train"), 198, {"grad": 0.0})]
+
+
 def test_what_a_viewer_renders_with_the_model_is_no_forward_of_training():
     totals = rendered(polled=True)
     assert totals["forward"] == pytest.approx(40 * 0.008, rel=0.1)

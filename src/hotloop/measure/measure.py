@@ -189,7 +189,7 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
         core_ratio=ran,
         evaluations=with_graphs(intervals(seen, regions, loop, places, samples), seen),
         checkpoints=intervals(seen, saves, loop, places, samples),
-        sites=site_costs(seen, phase, places),
+        sites=site_costs(seen, phase, places, loop),
         compiles_at=tuple(np.flatnonzero(compiled).tolist()),
         graph_breaks=sum((process.last("compile").get("graph_breaks") or {}).values()),
         modules=module_costs(process, of_kind(process, row.MODULE)),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Final
 
@@ -41,9 +42,10 @@ TRANSFER_FLAGS: Final = {
     "converts": row.TRANSFER_CONVERTS,
     "float": row.TRANSFER_FLOAT,
 }
+FLAGS: Final = {row.TRANSFER: TRANSFER_FLAGS, row.FORWARD: {"grad": row.FORWARD_GRAD}}
 
 
-def site_costs(seen: Seen, phase: Bytes, places: Places) -> dict[str, tuple[SiteCost, ...]]:
+def site_costs(seen: Seen, phase: Bytes, places: Places, loop: Loop) -> dict[str, tuple[SiteCost, ...]]:
     """Sites by view, each sorted by seconds; views without a call are left out."""
     spans, counted = seen.spans, seen.events.used.copy()
     if len(seen.stepping):
@@ -52,10 +54,13 @@ def site_costs(seen: Seen, phase: Bytes, places: Places) -> dict[str, tuple[Site
     for name, (kind, operations) in VIEWS.items():
         index = np.flatnonzero(counted & (spans.kind == kind))
         if len(index):
-            views[name] = _costs(spans, phase, index, operations, places)
+            views[name] = _costs(spans, phase, index, operations, places.site)
     again = np.flatnonzero(counted & (phase == COLUMN["forward"]) & _again(seen))
     if len(again) and 2 * len(np.unique(seen.stepping.of(spans.start[again]))) > len(seen.stepping):
-        views["again"] = _costs(spans, phase, again, (), places)
+        ways = _ways(loop)
+        views["again"] = _costs(
+            spans, phase, again, (), lambda n: _aside(places.sites.get(n), ways) or places.site(n)
+        )
     return views
 
 
@@ -70,7 +75,11 @@ def _again(seen: Seen) -> Bools:
 
 
 def _costs(
-    spans: Spans, phase: Bytes, index: Ints, operations: tuple[str, ...], places: Places
+    spans: Spans,
+    phase: Bytes,
+    index: Ints,
+    operations: tuple[str, ...],
+    place: Callable[[int], Place | None],
 ) -> tuple[SiteCost, ...]:
     key = (spans.site[index].astype(np.int64) << 16) | spans.obj[index]
     keys, group = np.unique(key, return_inverse=True)
@@ -84,11 +93,11 @@ def _costs(
     in_step = np.bincount(group, weights=~aside) * 2 > count
     shares = {
         name: np.bincount(group, weights=(spans.flags[index] & bit) != 0) / count
-        for name, bit in (TRANSFER_FLAGS.items() if kind == row.TRANSFER else ())
+        for name, bit in FLAGS.get(kind, {}).items()
     }
     costs = (
         SiteCost(
-            place=places.site(int(keys[i]) >> 16),
+            place=place(int(keys[i]) >> 16),
             operation=dict(enumerate(operations)).get(int(keys[i]) & 0xFFFF) or "other",
             count=int(count[i]),
             seconds=float(seconds[i]),
@@ -108,9 +117,7 @@ def intervals(seen: Seen, found: Regions, loop: Loop, places: Places, samples: T
     spans, worked = seen.spans, np.flatnonzero(seen.events.step)
     done = np.append(-1, seen.stepping.of(spans.start[worked]))  # the step of the last update before
     after = done[np.searchsorted(spans.start[worked], found.start)] + 1
-    ways = {
-        frame.place() for name in _TRAINING for stack in loop.sites.get(name, ()) for frame in stack.frames
-    }
+    ways = _ways(loop)
 
     def started(index: int) -> Place | None:
         seconds: Counter[Place | None] = Counter()
@@ -127,6 +134,12 @@ def intervals(seen: Seen, found: Regions, loop: Loop, places: Places, samples: T
         Interval(start_s=int(start) / 1e9, end_s=int(end) / 1e9, after_step=int(after[i]), place=started(i))
         for i, (start, end) in enumerate(zip(found.start, found.end, strict=True))
     )
+
+
+def _ways(loop: Loop) -> set[Place]:
+    return {
+        frame.place() for name in _TRAINING for stack in loop.sites.get(name, ()) for frame in stack.frames
+    }
 
 
 def _aside(stack: Stack | None, ways: set[Place]) -> Place | None:

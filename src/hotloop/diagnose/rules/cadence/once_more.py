@@ -19,19 +19,26 @@ def once_more(evidence: Evidence) -> Iterable[Finding]:
     cost = sum(site.seconds for site in again) / steps.num_steps
     if not again or cost < evidence.limits.worth_fixing_ratio * steps.step_s or acts(evidence):
         return
-    place = again[0].place
+    place, times = again[0].place, max(1, round(sum(site.count for site in again) / steps.num_steps))
+    builds = any(site.flags.get("grad") for site in again)
     yield cause(
         evidence,
         "cadence/evaluation",
         message=(
-            f"The model runs forward once more in every step{at(place)}, in evaluation mode: "
-            f"{duration(cost)} ({share(cost / steps.step_s)})."
+            f"The model runs forward {'once' if times == 1 else f'{times} times'} more in every step"
+            f"{at(place)}, in evaluation mode: {duration(cost)} ({share(cost / steps.step_s)})."
         ),
         advice=(
             "If it validates, do so every few steps; torch.no_grad() around it alone keeps every number and "
             "saves less. If training uses what it gives, leave it."
+            if builds
+            else "If it validates, do so every few steps. If training uses what it gives, leave it."
         ),
-        numbers=[f"{site.count} calls in {steps.num_steps} steps{at(site.place)}" for site in again[:5]],
+        numbers=[
+            f"{site.count} calls in {steps.num_steps} steps, first{at(site.place)}"
+            for site in again[:5]
+            if site.place
+        ],
         cost_s=cost,
         where=place,
         severity="low",
