@@ -192,8 +192,9 @@ def test_channels_last_is_for_half_precision_convolutions() -> None:
 
 
 def test_on_a_cpu_a_launch_says_what_channels_last_saves() -> None:
-    def item(module: dict[str, Any], **phases: float) -> Finding | None:
-        return found(steps(phases, facts={"modules": [module]})).get("device/channels-last-off")
+    def item(module: dict[str, Any], *timed: ModuleCost, **phases: float) -> Finding | None:
+        run = steps(phases, facts={"modules": [module]}, modules=timed)
+        return found(run).get("device/channels-last-off")
 
     busy = {"forward": 0.02, "backward": 0.03}
     told = item(CONV, **busy)
@@ -201,6 +202,11 @@ def test_on_a_cpu_a_launch_says_what_channels_last_saves() -> None:
     assert told.remedies == ("channels-last",)
     assert item({**CONV, "channels_last": True}, **busy) is None
     assert item(CONV, **busy, data_wait=0.05) is None
+    first = ModuleCost(name="embed.proj", cls="Conv2d", forward_share=0.01, backward_share=0.01, depth=2)
+    assert item(CONV, first, **busy) is None  # of a transformer
+    around = replace(first, name="embed", cls="ConvEmbed", forward_share=0.9)
+    assert item(CONV, around, first, **busy) is None
+    assert item(CONV, replace(first, forward_share=0.2), **busy) is not None
 
 
 def test_deterministic_algorithms_take_the_place_of_benchmarking() -> None:

@@ -47,22 +47,22 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     # Of a thread that others keep from its core, a few timed steps show where that happened.
     if len(inner) < _FEWEST_MODULES or model < 0.5 or evidence.got < limits.got_ratio:
         return
-    hot = [one for one in inner if _share(steps, one) >= limits.hot_module_ratio and _is_sure(steps, one)]
-    top = max(hot, key=lambda module: (module.depth, _share(steps, module)), default=None)
+    hot = [one for one in inner if share_of(steps, one) >= limits.hot_module_ratio and _is_sure(steps, one)]
+    top = max(hot, key=lambda module: (module.depth, share_of(steps, module)), default=None)
     if top is None:
         return
-    ranked = sorted(inner, key=lambda module: -_share(steps, module))
+    ranked = sorted(inner, key=lambda module: -share_of(steps, module))
     yield cause(
         evidence,
         ID,
-        message=f"{top.name} ({top.cls}) takes {share(_share(steps, top))} of forward and backward.",
+        message=f"{top.name} ({top.cls}) takes {share(share_of(steps, top))} of forward and backward.",
         numbers=[
             f"{module.name} ({module.cls}): forward {share(module.forward_share)}, "
             f"backward {share(module.backward_share)}"
             for module in ranked[:5]
         ],
         severity="info",
-        data={"module": top.name, "share": _share(steps, top)},
+        data={"module": top.name, "share": share_of(steps, top)},
     )
 
 
@@ -73,10 +73,11 @@ def _is_sure(steps: Steps, module: ModuleCost) -> bool:
     whole = any(one.name.startswith(module.name + ".") for one in steps.modules)
     forward, backward = module.forward_share, module.backward_share
     agrees = forward / _AGREES <= backward <= forward * _AGREES
-    return agrees and not (whole and _share(steps, module) > _WHOLE)
+    return agrees and not (whole and share_of(steps, module) > _WHOLE)
 
 
-def _share(steps: Steps, module: ModuleCost) -> float:
+def share_of(steps: Steps, module: ModuleCost) -> float:
+    """A module's share of forward and backward."""
     forward, backward = steps.per_step("forward"), steps.per_step("backward")
     if module.backward_share <= 0 or forward + backward <= 0:
         return module.forward_share

@@ -31,6 +31,7 @@ from hotloop.diagnose.facts import (
     trained_modules,
     wanted,
 )
+from hotloop.diagnose.rules.device.hot_module import share_of
 from hotloop.diagnose.source import sources
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Steps
@@ -122,14 +123,22 @@ def _deterministic(steps: Steps) -> list[str]:
     return [name for name in ("deterministic_algorithms", "cudnn_deterministic") if flag(steps, name)]
 
 
-def _channels_first(steps: Steps) -> bool:
+def _channels_first(evidence: Evidence) -> bool:
+    """Whether convolutions run so; where they were timed, whether they take enough to matter."""
+    steps, all_of = evidence.steps, evidence.steps.modules
     flat = [m for m in trained_modules(steps) if m.get("has_conv") and m.get("conv_ndim") == 2]
-    return bool(flat) and all(m.get("channels_last") is False for m in flat)
+    timed = [
+        one
+        for one in all_of
+        if one.cls.startswith("Conv") and not any(other.name.startswith(f"{one.name}.") for other in all_of)
+    ]
+    much = sum(share_of(steps, one) for one in timed) >= evidence.limits.worth_fixing_ratio
+    return bool(flat) and all(m.get("channels_last") is False for m in flat) and (much or not timed)
 
 
 def _transposes(evidence: Evidence) -> bool:
     steps = evidence.steps
-    return has_tf32(evidence) and _channels_first(steps) and _in_half_precision(steps)
+    return has_tf32(evidence) and _channels_first(evidence) and _in_half_precision(steps)
 
 
 def _channels_first_on_cpu(evidence: Evidence) -> Iterator[Finding]:
@@ -138,7 +147,7 @@ def _channels_first_on_cpu(evidence: Evidence) -> Iterator[Finding]:
     """
     steps, computing = evidence.steps, computing_s(evidence)
     much = computing >= evidence.limits.device_bound_ratio * steps.step_s
-    if not much or is_all_calls(evidence) or not _channels_first(steps):
+    if not much or is_all_calls(evidence) or not _channels_first(evidence):
         return
     yield cause(
         evidence,
