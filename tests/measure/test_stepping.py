@@ -82,6 +82,9 @@ LOOPS = {
     "statistics over the data first": ("I5 D5 D5 D5 X5 " + EPOCH, {5: 1, 1: 1}, 10, 0),
     "inference only": ("I1 " + "D1 E " * 10 + "X1", {}, 0, 0),
     "killed in the first step": ("I1 D1 F", {}, 0, 0),
+    "killed while the first update was compiled": ("F B F B " + "K " * 9, {}, 0, 0),
+    "updates by hand, compiled at first": ("F B K K F B F B F B F B", {}, 5, 0),
+    "updates by hand, killed while it compiled anew": ("F B " * 9 + "K K", {}, 9, 0),
     "nothing": ("", {}, 0, 0),
 }  # fmt: skip
 
@@ -93,6 +96,11 @@ def test_steps_and_evaluations_are_counted(name):
     assert steps.num_steps == num_steps
     if name != "inference only":
         assert len(steps.evaluations) == num_evaluations
+
+
+def test_compiling_after_a_training_by_hand_has_ended_takes_no_step_from_it():
+    ended = {"exit": [{"note": "exit", "t": 0, "reason": "end"}]}
+    assert measure(process("F B F B " + "K " * 9, notes=ended)).num_steps == 2
 
 
 def test_what_a_closure_does_before_its_backward_is_not_the_optimizers():

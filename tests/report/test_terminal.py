@@ -60,6 +60,14 @@ def test_the_bar_is_one_line_whose_letters_are_the_shares() -> None:
     assert "D data wait" in terminal.render(report)
 
 
+def test_seconds_beside_the_bar_are_of_what_the_bar_is_of() -> None:
+    report = {**full(), "bottleneck": "startup"}
+    phase = next(phase for phase in report["phases"] if phase["name"] == "checkpoint")
+    whole, within = (units.duration(phase[key] / report["num_steps"]) for key in ("seconds", "span_seconds"))
+    assert whole != within and re.search(rf"K checkpoint +{whole}  ", terminal.render(report))
+    assert re.search(rf"K checkpoint +{within}  ", terminal.render(full()))
+
+
 def test_what_the_verdict_says_is_not_said_again_below() -> None:
     report = full()
     report["findings"][0]["message"] = "Scaler.transform runs once per sample."
@@ -144,6 +152,8 @@ def test_inference_is_told_from_a_script_that_ran_no_model() -> None:
     report["phases"][0]["seconds"] = 0.0
     report["warnings"] = []
     assert "no model was run" in terminal.render(report)
+    trains = {**report, "phases": [{**report["phases"][0], "name": "backward", "seconds": 3.0}]}
+    assert not re.search("no model was run|inference", terminal.render(trains))
     report["warnings"] = ["not all could be stored: disk I/O error"]
     assert "no model was run" not in terminal.render(report)
 

@@ -3,7 +3,7 @@
 ``I1`` iter() of iterator 1 · ``D1`` a batch of it · ``X1`` its end · ``F`` forward (``F2`` of module 2) ·
 ``E`` evaluation forward · ``N`` forward without gradients of a module in training mode · ``B`` backward ·
 ``O`` optimizer step (``O2`` of optimizer 2) · ``S`` a step the scaler skipped · ``O{F,B}`` a closure ·
-``C`` checkpoint. Every row lasts 1 ms, 0.1 ms apart.
+``C`` checkpoint · ``K`` torch.compile. Every row lasts 1 ms, 0.1 ms apart.
 """
 
 from __future__ import annotations
@@ -60,6 +60,8 @@ def process(
                 kind, number = row.SCALER, 1
             case "C":
                 kind, number = row.SAVE, 1
+            case "K":
+                kind = row.COMPILE
         rows.append((start, now - start, value, sites.get(word, 0), number, 0, flags, kind))
         now += GAP
 

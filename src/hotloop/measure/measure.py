@@ -97,7 +97,7 @@ def measure(
 def _seen(process: Process, *, later: bool) -> tuple[Seen, Bools]:
     """The rows with the steps found in them, and which of their forwards evaluate."""
     spans = owners(process)
-    events = events_of(spans)
+    events = events_of(spans, killed=not process.last("exit"))
     lives = lives_of(spans, events, loaders_of_iterators(process), later=later)
     flagged = eval_forwards(spans, events, lives)
     stepping = find_steps(spans, events, lives, flagged)
@@ -200,7 +200,8 @@ def _measure(piece: Piece, acting: set[int], got: Mapping[int, float]) -> Steps:
         collective_in_backward_s=exchange_s,
         source_loop=loop.place(),
         framework_call=loop.framework_call(),
-        compile_s=float(spans.exclusive[(spans.kind == row.COMPILE) & in_span].sum()) / 1e9,
+        compile_s=float(spans.exclusive[(spans.kind == row.COMPILE) & (in_span | (not len(stepping)))].sum())
+        / 1e9,
         losses=losses.value.astype(np.uint32).view(np.float32).astype(np.float64),
         loss_steps=stepping.of(losses.start),
         **_collections(pauses, paused, stepping, steady),

@@ -251,8 +251,10 @@ class Events:
     )
 
 
-def events_of(spans: Spans) -> Events:
-    """Marks the rows that the step rule and the roles are about."""
+def events_of(spans: Spans, *, killed: bool = False) -> Events:
+    """Marks the rows that the step rule and the roles are about. Where no optimizer stepped, backwards are
+    steps, unless the run was ``killed`` while it still compiled what follows them: no update was finished.
+    """
     kind = spans.kind
     used = ~spans.inside(np.isin(kind, HOLDS))
     optimizer = (kind == row.OPTIMIZER) & used
@@ -266,7 +268,7 @@ def events_of(spans: Spans) -> Events:
         skipped &= ~holding
     step |= skipped
     backward = (kind == row.BACKWARD) & used
-    if not step.any():
+    if not step.any() and not (killed and _compiles_on(spans, backward)):
         step = backward & ~spans.inside(backward)
     forward, training = (kind == row.FORWARD) & used, (spans.flags & row.FORWARD_TRAINING) != 0
     built = forward & ((spans.flags & row.FORWARD_GRAD) != 0)
@@ -288,6 +290,14 @@ def events_of(spans: Spans) -> Events:
         trained=trained,
         eval_flags=forward & ~training & np.where(built, unused, trained[spans.obj]),
     )
+
+
+def _compiles_on(spans: Spans, backward: Bools) -> bool:
+    """Whether compiling took most of the time since the first backward, and went on after the last one."""
+    began = spans.start[backward].min(initial=np.iinfo(np.int64).max)
+    late = (spans.kind == row.COMPILE) & (spans.end > began)
+    on = spans.start[late].max(initial=0) > spans.end[backward].max(initial=0)
+    return bool(on and 2 * spans.exclusive[late].sum() > spans.end.max() - began)
 
 
 def lives_of(spans: Spans, events: Events, loader_of: dict[int, int], *, later: bool = False) -> Lives:

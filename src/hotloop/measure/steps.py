@@ -233,7 +233,7 @@ class Steps:
     gc_s: float = 0.0  # of collections from the first steady step on
     gc_count: int = 0
     gc_s_by_phase: Mapping[str, float] = field(default_factory=dict)  # gc_s by the phase it fell into
-    compile_s: float = 0.0  # inside the training span
+    compile_s: float = 0.0  # inside the training span; without a step, in all
     left_out_s: float = 0.0  # of the span and of wall_s, counted nowhere: see measure.stepping
     partly: bool = False  # most of its rows were not read: figures per step are true, counts are not
     compiles_at: tuple[int, ...] = ()  # steps in which a compile ran

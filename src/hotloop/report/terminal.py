@@ -132,11 +132,13 @@ def bar_columns(shares: Sequence[tuple[str, float]], width: int) -> list[tuple[s
 
 
 def _legend(report: Report, shares: Sequence[tuple[str, float]], width: int) -> list[Text]:
-    seconds = {phase["name"]: phase["s_per_step"] for phase in report["phases"]}
-    seconds["startup"] = report["startup"]["seconds"] / max(1, report["num_steps"])
-    seconds["unaccounted"] = (
-        dict(shares).get("unaccounted", 0.0) * report["span_s"] / max(1, report["num_steps"])
-    )
+    whole, num_steps = report["bottleneck"] == "startup", max(1, report["num_steps"])
+    seconds = {
+        phase["name"]: phase["seconds"] / num_steps if whole else phase["s_per_step"]
+        for phase in report["phases"]
+    }
+    of_s = report["wall_s" if whole else "span_s"]
+    seconds["unaccounted"] = dict(shares).get("unaccounted", 0.0) * of_s / num_steps
     shown = dict(bar_columns(shares, width))
     entries = [
         _legend_entry(name, seconds.get(name, 0.0), share)

@@ -186,11 +186,12 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
             return [*found, _WITHOUT_TORCH]
         return [*found, _NOT_SEEN] if may_have_trained(report["exit_code"], report["command"]) else found
     seconds = {phase["name"]: phase["seconds"] for phase in report["phases"]}
-    if seconds.get("forward", 0) + seconds.get("evaluation", 0) > 0 and not seconds.get("optimizer", 0):
+    ran = {name for name, one in seconds.items() if one > 0}
+    if ran & {"forward", "evaluation"} and not ran & {"backward", "optimizer"}:
         found.append("Forward passes were seen, but no optimizer step: inference or evaluation only.")
-    elif report["warnings"]:
+    elif report["warnings"] and "backward" not in ran:
         found.append("No model was seen to run, but not everything could be seen or stored: see below.")
-    elif not seconds.get("forward", 0):
+    elif not ran & {"forward", "backward"}:
         found.append("torch was imported, but no model was run in the observed thread.")
     if report.get("checkpoint_read") and not report["exit_code"]:
         found.insert(0, _RESUMED)
