@@ -164,6 +164,8 @@ def test_no_step_has_no_bottleneck() -> None:
     nothing = steps({}, num_steps=0)
     assert bottleneck(nothing) == "none"
     assert "No training step" in verdict(nothing, ())
+    compiled = verdict(replace(nothing, wall_s=100.0, compile_s=80.0), ())
+    assert compiled == "No training step was seen: 1 min 20 s of 1 min 40 s were spent in torch.compile."
 
 
 def test_startup_counts_only_in_a_run_longer_than_a_minute() -> None:
@@ -204,6 +206,7 @@ def test_a_healthy_run_hears_that_nothing_is_worth_fixing() -> None:
 def test_a_few_steps_are_not_called_healthy() -> None:
     said = verdict(steps({"forward": 1.0}, num_steps=4), ())
     assert "only 4 steps" in said
+    assert "only 4 steps" in verdict(steps({"forward": 1.0}, num_steps=4), (), "a crowd")
     assert "Nothing worth fixing" not in said
 
 
@@ -213,6 +216,21 @@ def test_a_small_finding_is_not_called_the_cause_of_a_large_bottleneck() -> None
     said = verdict(run, (small,))
     assert "could not be named. Besides: collating takes" in said
     assert "First: collating" in verdict(run, (replace(small, share=0.4, severity="high"),))
+
+
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        ({"setup": 60.0, "import torch": 20.0}, ", 55.0 s of it at data.py:41. Besides: collating"),
+        ({"setup": 20.0, "import torch": 60.0}, ", 1 min 0 s of it import torch. Besides: collating"),
+        ({"setup": 20.0, "import torch": 35.0}, "; what takes most of it could not be named. Besides"),
+    ],
+)
+def test_what_takes_most_of_start_up_is_named(parts: dict[str, float], named: str) -> None:
+    run = steps({"forward": 0.1}, lines=(line(41, 55.0, phase="startup"),), startup=parts)
+    run = replace(run, wall_s=90.0, totals={**run.totals, "startup": 80.0})
+    small = replace(finding(cost=0.005, severity="low"), share=0.05, message="Collating takes 5 ms.")
+    assert f"Start-up takes 89 % of the run{named}" in verdict(run, (small,))
 
 
 def test_a_bottleneck_that_is_noted_alone_is_said_to_be_unsure() -> None:

@@ -8,9 +8,11 @@ from dataclasses import replace
 from hotloop import units
 from hotloop.diagnose.costs import THREADED_PHASES, feed_of
 from hotloop.diagnose.evidence import Evidence, FirstPass, spot
+from hotloop.diagnose.groups import setup_group
 from hotloop.diagnose.limits import Limits
 from hotloop.diagnose.python_work import OF_MODULES, python_in_model
 from hotloop.findings import Finding
+from hotloop.measure.attribution import IN_TRAINING, SETUP
 from hotloop.measure.steps import Steps
 from hotloop.phases import CLASSES, COLUMN
 
@@ -20,6 +22,7 @@ STARTUP_RUN_S = 60.0
 #: A run without a step that lasted less is not asked where it stood.
 STOOD_S = 1.0
 _STOOD = {
+    "compile": "were spent in torch.compile",
     "startup": "went by before training began",
     "data_wait": "were spent waiting for data",
     "forward": "were spent in forward passes",
@@ -138,6 +141,8 @@ def verdict(
     bound = (_ACTS if acts and name == "host" else _BOUND[name]).format(share=units.share(share))
     if name == "device" and within:
         bound += f", another {units.share(within)} to Python loops within forward"
+    named = _with_most_of_it(bound, steps) if name == "startup" else ""
+    bound = named or bound
     if filling is not None:
         bound += ", the first pass over the data left out"
     most = max(findings, key=lambda one: one.share, default=None)
@@ -147,13 +152,14 @@ def verdict(
     if name == "device" and most and most.severity == "info" and most.data.get("at_least"):
         unsure = f"{bound}; worth a trial: {_lowercase(most.message)}"  # more than any cause found
     if urgent is None:
-        said = unsure or (f"{bound}." if doubt else _healthy(bound, name, steps, findings))
+        said = unsure or _too_few(bound, steps)
+        said = said or (f"{bound}." if doubt else _healthy(bound, name, steps, findings))
     elif name == "device" and unsure:
         said = f"{unsure} Besides: {_lowercase(urgent.message)}"
     elif name == "device":
         said = f"{bound}; still worth fixing: {_lowercase(urgent.message)}"
     elif _is_beside(urgent, findings, share):
-        unnamed = unsure or f"{bound}; what takes most of it could not be named."
+        unnamed = unsure or (f"{bound}." if named else f"{bound}; what takes most of it could not be named.")
         said = f"{unnamed} Besides: {_lowercase(urgent.message)}"
     else:
         said = f"{bound}. First: {_lowercase(urgent.message)}"
@@ -175,11 +181,28 @@ def untried(findings: Sequence[Finding]) -> list[str]:
     return list(dict.fromkeys(name for one in findings if one.data.get("assumed") for name in one.remedies))
 
 
+def _with_most_of_it(bound: str, steps: Steps) -> str:
+    """The clause with what takes most of start-up, "" where that is not known."""
+    before = {part: seconds for part, seconds in steps.startup.items() if part != IN_TRAINING}
+    part = max(before, key=lambda name: before[name], default="")
+    group = setup_group(steps) if part == SETUP else None
+    seconds = group.seconds if group else before.get(part, 0.0) * (part != SETUP)
+    if 2 * seconds <= steps.totals["startup"]:
+        return ""
+    taken = units.duration(seconds)
+    return f"{bound}, {taken} of it at {spot(group.place)}" if group else f"{bound}, {taken} of it {part}"
+
+
+def _too_few(bound: str, steps: Steps) -> str:
+    """The sentence where too little was seen to name a cause, else ""."""
+    few, span = steps.num_steps < Limits().min_steps, units.duration(steps.span_s)
+    if not few and steps.span_s >= Limits().min_span_s:
+        return ""
+    count = f"{steps.num_steps:,} step{'' if steps.num_steps == 1 else 's'}"
+    return f"{bound}; in only {f'{count} ({span})' if few else span} nothing more can be told."
+
+
 def _healthy(bound: str, name: str, steps: Steps, findings: Sequence[Finding]) -> str:
-    if steps.num_steps < Limits().min_steps or steps.span_s < Limits().min_span_s:
-        count = f"{steps.num_steps:,} step{'' if steps.num_steps == 1 else 's'}"
-        few, span = steps.num_steps < Limits().min_steps, units.duration(steps.span_s)
-        return f"{bound}; in only {f'{count} ({span})' if few else span} nothing more can be told."
     names = untried(findings)
     if name == "device" and names:
         return f"{bound}; nothing stands out. Whether {' or '.join(names)} helps, a trial would tell."
@@ -195,8 +218,9 @@ def _healthy(bound: str, name: str, steps: Steps, findings: Sequence[Finding]) -
 
 def _stood(steps: Steps) -> str:
     """Where a run without a step spent most of its time, as a clause with the hottest line."""
-    phase = max(steps.totals, key=lambda name: steps.totals[name], default="")
-    seconds = steps.totals.get(phase, 0.0)
+    totals = {**steps.totals, "compile": steps.compile_s}
+    phase = "compile" if 2 * steps.compile_s > steps.wall_s else max(totals, key=lambda name: totals[name])
+    seconds = totals[phase]
     if seconds < max(STOOD_S, 0.5 * steps.wall_s):
         return ": nothing can be said about its speed"
     loader = steps.train_loader() if phase == "data_wait" else None

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
 
 from hotloop.findings import Place
+from hotloop.measure.attribution import SETUP
 from hotloop.measure.steps import LineCost, Nature, Steps
 from hotloop.stats import counting_error
 from hotloop.units import share
@@ -24,6 +25,8 @@ _MAX_PARTS, _LEAST_PART = 3, 0.1
 _UNNAMED = re.compile(r"(\.<locals>)?\.<(lambda|listcomp|setcomp|dictcomp|genexpr)>.*$")
 #: Fewer samples than this name no line: at 100 Hz a tenth of a second.
 _MIN_SAMPLES = 10
+#: The function that takes this much of a script's setup is named.
+_SETUP_S, _SETUP_RATIO = 1.0, 0.25
 #: Fewer say nothing of a kind of lines.
 _FEWEST_SAMPLES = 5
 
@@ -151,6 +154,14 @@ def of_kind(
     """The lines a predicate picks; None where there are none or too few samples."""
     group = grouped([line for line in lines if line.seconds > 0 and belongs(line)], total_s, is_line=True)
     return group if total_s > 0 and group.num_samples >= _FEWEST_SAMPLES else None
+
+
+def setup_group(steps: Steps) -> LineGroup | None:
+    """The lines of the function that takes most of the script's own work before training."""
+    lines = [one for one in steps.lines if one.phase == "startup" and not one.library.startswith("importlib")]
+    group = next(iter(group_lines(lines)), None)
+    least_s = max(_SETUP_S, _SETUP_RATIO * steps.startup.get(SETUP, 0.0))
+    return group if group is not None and group.seconds >= least_s else None
 
 
 def group_lines(lines: Iterable[LineCost], framework_call: Place | None = None) -> list[LineGroup]:

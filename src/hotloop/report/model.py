@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from hotloop import __version__
-from hotloop.diagnose.groups import group_lines
+from hotloop.diagnose.groups import setup_group
 from hotloop.findings import Finding, Gain, Place
 from hotloop.measure.attribution import IN_TRAINING, SETUP
 from hotloop.measure.stepping import steady_seconds
@@ -32,9 +32,6 @@ from hotloop.whatif.estimate import WhatIf, estimate
 SCHEMA: Final = 1
 #: Of a SAVE row that is a load.
 _READ: Final = 3
-#: The function that takes this much of a script's setup is named.
-_SETUP_S: Final = 1.0
-_SETUP_RATIO: Final = 0.25
 _MAX_LINES: Final = 40
 _MAX_SITES: Final = 20
 _MAX_INTERVALS: Final = 500
@@ -233,7 +230,7 @@ def _startup(main: Steps | None) -> dict[str, Any]:
                 "name": name,
                 "seconds": value,
                 "in_training": name == IN_TRAINING,
-                "where": _of_setup(main, value) if name == SETUP else None,
+                "where": _of_setup(main) if name == SETUP else None,
             }
             for name, value in parts
             if value > 0
@@ -241,15 +238,13 @@ def _startup(main: Steps | None) -> dict[str, Any]:
     }
 
 
-def _of_setup(main: Steps, seconds: float) -> dict[str, Any] | None:
-    """The hottest line of the function that takes most of the script's own work before training."""
-    lines = [
-        line for line in main.lines if line.phase == "startup" and not line.library.startswith("importlib")
-    ]
-    group = next(iter(group_lines(lines)), None)
-    if group is None or group.seconds < max(_SETUP_S, _SETUP_RATIO * seconds):
-        return None
-    return {"file": group.place.file, "line": group.place.line, "seconds": group.seconds}
+def _of_setup(main: Steps) -> dict[str, Any] | None:
+    group = setup_group(main)
+    return (
+        None
+        if group is None
+        else {"file": group.place.file, "line": group.place.line, "seconds": group.seconds}
+    )
 
 
 def _details(main: Steps | None, sources: Sources) -> dict[str, Any]:
