@@ -70,6 +70,14 @@ def test_memory_that_stays_or_levels_off_is_no_growth(rss: Any) -> None:
     assert "memory/host-growth" not in found(long_run(), process_system={100: process(rss)})
 
 
+def test_growth_that_slows_is_noted_without_an_end() -> None:
+    high_water = GIB + 60 * MIB * np.sqrt(RISE)  # of batches of ever-changing lengths
+    system = {"memory_available_bytes": np.full(100, 6 * GIB)}
+    growth = found(long_run(), process_system={100: process(high_water)}, system=system)["memory/host-growth"]
+    assert growth.severity == "info" and growth.data["seconds_to_limit"] is None
+    assert growth.message.endswith(" per step), slower in the later half of the run.")
+
+
 def test_a_memory_map_read_from_start_to_end_is_no_growth() -> None:
     columns = process(GIB + 10 * MIB * RISE)
     columns["shared_bytes"] = 10 * MIB * RISE

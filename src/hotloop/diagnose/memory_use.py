@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from hotloop.diagnose.evidence import Evidence
-from hotloop.diagnose.series import steady_growth
+from hotloop.diagnose.series import half_slopes, steady_growth
 from hotloop.diagnose.worker_memory import private, shared_since_fork
 from hotloop.findings import Severity
 from hotloop.measure.steps import Floats
@@ -20,6 +20,8 @@ from hotloop.record.samples import finite
 _MIN_SAMPLES = 8
 #: Fewer than this in the whole span cannot.
 FEW_SAMPLES = 2 * _MIN_SAMPLES
+#: The later half grows clearly slower than the first by this part of it: memory may level off.
+_SLOWER = 0.75
 #: Mann-Kendall is sure of growth from here on.
 _SURE_Z = 3.0
 
@@ -33,6 +35,7 @@ class Growth:
     bytes_per_s: float
     ci95: tuple[float, float]  # of bytes_per_s
     seconds: float
+    slows: bool  # in the later half of the whole span it is clearly slower than in the first
 
     @property
     def grown_bytes(self) -> float:
@@ -46,6 +49,7 @@ def growth(seconds: Floats, values: Floats, *, goes_on: bool = True) -> Growth |
     """
     known = np.isfinite(seconds) & np.isfinite(values)
     t, v = seconds[known], values[known]
+    first, second = half_slopes(t, v)
     late = t >= t[0] + 0.4 * (t[-1] - t[0]) if len(t) else np.zeros(0, bool)
     t, v = t[late], v[late]
     if len(t) < _MIN_SAMPLES:
@@ -61,6 +65,7 @@ def growth(seconds: Floats, values: Floats, *, goes_on: bool = True) -> Growth |
         bytes_per_s=slope,
         ci95=(slope - 2 * error, slope + 2 * error),
         seconds=float(t[-1] - t[0]),
+        slows=second < _SLOWER * first,
     )
 
 

@@ -74,14 +74,24 @@ def steady_growth(t: Floats, values: Floats, *, z: float, goes_on: bool = True) 
     """The slope of a series that grows steadily, else None: Mann-Kendall is sure of it and, with ``goes_on``,
     both its halves grow, the later at least half as fast: what levels off is no leak.
     """
-    picked = np.unique(np.linspace(0, len(t) - 1, min(len(t), _MOST_POINTS)).astype(int))
-    t, values = t[picked], values[picked]
-    half = len(t) // 2
-    first, second = theil_sen(t[:half], values[:half]), theil_sen(t[half:], values[half:])
+    t, values = _thinned(t, values)
+    first, second = half_slopes(t, values)
     if mann_kendall_z(values) < z or (goes_on and (first <= 0 or second < 0.5 * first)):
         return None
     slope = theil_sen(t, values)
     return slope if slope > 0 else None
+
+
+def half_slopes(t: Floats, values: Floats) -> tuple[float, float]:
+    """The slopes of the first and of the later half of a series."""
+    t, values = _thinned(t, values)
+    half = len(t) // 2
+    return theil_sen(t[:half], values[:half]), theil_sen(t[half:], values[half:])
+
+
+def _thinned(t: Floats, values: Floats) -> tuple[Floats, Floats]:
+    picked = np.unique(np.linspace(0, len(t) - 1, min(len(t), _MOST_POINTS)).astype(int))
+    return t[picked], values[picked]
 
 
 def theil_sen(x: Floats, y: Floats) -> float:

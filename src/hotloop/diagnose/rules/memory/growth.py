@@ -41,7 +41,10 @@ def host_growth(evidence: Evidence) -> Iterator[Finding]:
     if found is None or found.grown_bytes < evidence.limits.growth_bytes:
         return
     room = room_bytes(evidence)
-    left = room / found.bytes_per_s if room is not None else None
+    slows = found.slows and place is None
+    left = room / found.bytes_per_s if room is not None and not slows else None
+    end = f" and meets the limit in {duration(left)}" if left is not None else ""
+    end = ", slower in the later half of the run" if slows else end
     per_step = found.bytes_per_s * steps.step_s
     low, high = found.ci95
     sure = steps.num_steps >= _FEWEST_STEPS if place is not None else _settled(evidence)
@@ -50,8 +53,7 @@ def host_growth(evidence: Evidence) -> Iterator[Finding]:
         "memory/host-growth",
         message=(
             f"The training process grows by {size(found.bytes_per_s * 60)} per minute "
-            f"({size(per_step)} per step)"
-            + (f" and meets the limit in {duration(left)}." if left is not None else ".")
+            f"({size(per_step)} per step){end}."
         ),
         advice=(
             f"Keep numbers, not tensors: use .item() or .detach() at {spot(place)}, which holds on to the "
@@ -65,7 +67,7 @@ def host_growth(evidence: Evidence) -> Iterator[Finding]:
             f"slope {size(found.bytes_per_s)}/s, 95 % interval {size(low)} to {size(high)}/s",
             *([f"{size(room)} left at the end of the run"] if room is not None else []),
         ],
-        severity=severity_by_time(left) if sure else "info",
+        severity=severity_by_time(left) if sure and not slows else "info",
         where=place,
         data={"bytes_per_s": found.bytes_per_s, "seconds_to_limit": left, "bytes_per_step": per_step},
     )
