@@ -113,10 +113,11 @@ def _rounds(spans: Spans, events: Events, taken: Bools) -> Ints:
     ids = _optimizer_ids(spans, events, steps)
     if len(steps) == 0 or (ids == ids[0]).all():
         return steps
-    first, final = ({one: at for at, one in way} for way in (reversed([*enumerate(ids)]), enumerate(ids)))
+    order = [*enumerate(ids.tolist())]
+    first, final = ({one: at for at, one in way} for way in (reversed(order), order))
     last: list[int] = []
     seen: set[int] = set()
-    for at, optimizer in enumerate(ids.tolist()):
+    for at, optimizer in order:
         over = at == first[optimizer] and all(first[one] < final[one] < at for one in seen)
         if optimizer in seen or (over and seen):
             last.append(at - 1)
