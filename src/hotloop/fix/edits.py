@@ -6,7 +6,7 @@ import ast
 import copy
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,14 +53,8 @@ class Expected:
     frames: tuple[Frame, ...] = ()  # of the call, outermost first, before the change
 
 
-@dataclass(kw_only=True)
-class _Pending:
-    edits: dict[Path, list[Edit]] = field(default_factory=dict)
-    keywords: dict[tuple[Path, int, int], dict[str, str]] = field(default_factory=dict)
-    statements: dict[Path, list[str]] = field(default_factory=dict)
-    changes: list[Change] = field(default_factory=list)
-    expected: list[Expected] = field(default_factory=list)
-    remarks: list[str] = field(default_factory=list)
+#: What is undone where a rewrite cannot be finished.
+_UNDONE: Final = ("changes", "expected", "remarks", "_given", "_edits", "_keywords", "_statements")
 
 
 class Edits:
@@ -70,24 +64,14 @@ class Edits:
         self.scene = scene
         self.remedy = ""
         self.left: list[Left] = []
+        self.changes: list[Change] = []  # so far
+        self.expected: list[Expected] = []  # what a run of the patched copy must show
+        self.remarks: list[str] = []  # what a reader of the patch should know
         self._given: dict[tuple[int, str], Any] = {}  # loaders' arguments in this patch, by the loader's id
-        self._pending = _Pending()
+        self._edits: dict[Path, list[Edit]] = {}
+        self._keywords: dict[tuple[Path, int, int], dict[str, str]] = {}
+        self._statements: dict[Path, list[str]] = {}
         self._calls: dict[tuple[Path, int, int], tuple[Code, ast.Call]] = {}
-
-    @property
-    def changes(self) -> list[Change]:
-        """What is changed so far."""
-        return self._pending.changes
-
-    @property
-    def remarks(self) -> list[str]:
-        """What a reader of the patch should know."""
-        return self._pending.remarks
-
-    @property
-    def expected(self) -> list[Expected]:
-        """What a run of the patched copy must show."""
-        return self._pending.expected
 
     def attempt(self, remedy: str, words: str, rewrite: Any, value: Any) -> None:
         """Run one rewrite; what cannot be changed is left with its place and the text to write."""
@@ -101,11 +85,11 @@ class Edits:
     @contextmanager
     def whole(self) -> Iterator[None]:
         """All that is changed within, or nothing of it where Cannot is raised."""
-        before = copy.deepcopy(self._pending), dict(self._given)
+        before = {name: copy.deepcopy(getattr(self, name)) for name in _UNDONE}
         try:
             yield
         except Cannot:
-            self._pending, self._given = before
+            vars(self).update(before)
             raise
 
     def leave(self, cannot: Cannot, write: str) -> None:
@@ -129,7 +113,7 @@ class Edits:
             self.replace(code, given, value, f"{name}: {old} → {value}")
             return
         key = (code.path, *code.span(call))
-        wanted = self._pending.keywords.setdefault(key, {})
+        wanted = self._keywords.setdefault(key, {})
         if wanted.get(name, value) != value:
             raise Cannot(f"{name}={wanted[name]} is asked for too", str(code.path), code.line(call))
         if name not in wanted:
@@ -146,7 +130,7 @@ class Edits:
         imported = any(one.imported == name for one in code.global_names(name))
         if imported or any(code.source(line) == text for line in code.module.body):
             return  # it stands there
-        wanted = self._pending.statements.setdefault(code.path, [])
+        wanted = self._statements.setdefault(code.path, [])
         if text not in wanted:
             wanted.append(text)
             self.say(code, after_imports(code), text)
@@ -169,7 +153,7 @@ class Edits:
         """Other characters for a span. The same change asked for twice is one. Raises Cannot."""
         if text.path.suffix == ".py":  # of configuration the value itself is held beside the run's
             self.scene.unchanged(text.path)
-        edits = self._pending.edits.setdefault(text.path, [])
+        edits = self._edits.setdefault(text.path, [])
         edit = Edit(start=start, end=end, new=new)
         for other in edits:
             if other != edit and other.start < end and start < other.end:
@@ -217,13 +201,13 @@ class Edits:
 
     def results(self) -> dict[Path, tuple[Text, bytes]]:
         """Every changed file with its new bytes. Raises Cannot where a file would not be one any more."""
-        edits = {path: list(found) for path, found in self._pending.edits.items()}
-        for key, keywords in self._pending.keywords.items():
+        edits = {path: list(found) for path, found in self._edits.items()}
+        for key, keywords in self._keywords.items():
             code, call = self._calls[key]
             mine = edits.setdefault(code.path, [])
             beneath = {name for name in keywords if self.scene.spells(name)}
             mine += with_keywords(code, call, keywords, beneath)
-        for path, statements in self._pending.statements.items():
+        for path, statements in self._statements.items():
             code = self.scene.code(path)
             edits.setdefault(path, []).append(with_statements(code, statements))
         found = {}
