@@ -43,14 +43,13 @@ def _is_autocast(node: ast.AST) -> TypeGuard[ast.Call]:
 def fp16(plan: Plan, value: Any) -> None:
     """The same in float16, with the loss scaled before backward and gradients unscaled before clipping."""
     code, backward = _wrapped(plan, "float16")
-    place = str(code.path), code.line(backward)
     steps = {_statement(site, backward, code) for site in calls.sites_of(plan, row.OPTIMIZER)}
     step = steps.pop() if len(steps) == 1 else None
     if step is None:
-        raise Cannot("the optimizer steps elsewhere, or in several places", *place)
+        raise Cannot.at("the optimizer steps elsewhere, or in several places", code, backward)
     optimizer, loss = _receiver(step, "step"), _receiver(backward, "backward")
     if optimizer is None or loss is None or code.global_names("scaler"):
-        raise Cannot("backward and step are not written plainly", *place)
+        raise Cannot.at("backward and step are not written plainly", code, backward)
     plan.statement(code, f'scaler = {torch_name(plan, code)}.amp.GradScaler("{plan.scene.device}")')
     for clip in {_statement(site, backward, code) for site in calls.sites_of(plan, row.CLIP)} - {None}:
         assert clip is not None

@@ -50,7 +50,7 @@ def require_movable(code: Code, node: ast.AST) -> None:
     """Raises Cannot where a statement cannot be put one level deeper."""
     for text in code.nodes((ast.Constant, ast.JoinedStr), node):
         if "\n" in code.source(text):
-            raise Cannot("a text of several lines stands in it", str(code.path), code.line(node))
+            raise Cannot.at("a text of several lines stands in it", code, node)
 
 
 def laid_out(code: Code, at: int, name: str, arguments: Sequence[str], behind: int = 0) -> str:
@@ -79,7 +79,7 @@ def require_own_line(code: Code, node: ast.AST) -> None:
     """Raises Cannot where other statements share the line that one begins in."""
     start = _start(code, node)
     if code.text.text[code.line_start(start) : start].strip():
-        raise Cannot("other statements stand on this line", str(code.path), code.line(node))
+        raise Cannot.at("other statements stand on this line", code, node)
 
 
 def _start(code: Code, node: ast.AST) -> int:
@@ -94,7 +94,7 @@ def _block_indent(code: Code, node: ast.AST) -> str:
     start, end = _start(code, node), code.span(node)[1]
     rest = code.text.text[end : code.line_end(max(start, end - 1))].strip()
     if rest and not rest.startswith(("#", ";")):
-        raise Cannot("other statements stand on this line", str(code.path), code.line(node))
+        raise Cannot.at("other statements stand on this line", code, node)
     return code.text.text[code.line_start(start) : start]
 
 

@@ -67,15 +67,14 @@ def _optimizer(plan: Plan, name: str, other: str, refused: Collection[str] = ())
     if len(calls) not in (1, len(notes)):
         raise Cannot(f"the optimizer is built in {len(calls)} places of yours")
     for code, call in [one for one in calls if not _is_on(*one, name)] or calls:
-        place = str(code.path), code.line(call)
         if last_name(call.func) in refused:
             words = f"{last_name(call.func)}: its multi-tensor kernels round differently"
-            raise Cannot(words, *place, write="leave the optimizer as it is")
+            raise Cannot.at(words, code, call, write="leave the optimizer as it is")
         if _is_on(code, call, other):
-            raise Cannot(f"{other}=True is given", *place)
+            raise Cannot.at(f"{other}=True is given", code, call)
         if spread_of(call) is not None:
             words = f"what ** spreads may hold {name} or {other} already"
-            raise Cannot(words, *place, write=f"add {name}=True to what is spread")
+            raise Cannot.at(words, code, call, write=f"add {name}=True to what is spread")
         plan.keyword(code, call, name, "True")
     plan.expect_noted("optimizer", name, True)
 

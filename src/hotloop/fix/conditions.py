@@ -85,7 +85,7 @@ def counted(code: Code, node: ast.expr) -> ast.expr:
         node = node.left
     if any(counts_in(code, node, loop) for loop in [*loops_around(code, node), None]):
         return node
-    raise Cannot(f"what {code.source(node)} counts is not known", str(code.path), code.line(node))
+    raise Cannot.at(f"what {code.source(node)} counts is not known", code, node)
 
 
 def counts_in(code: Code, node: ast.expr, loop: ast.AST | None) -> bool:

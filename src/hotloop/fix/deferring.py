@@ -97,9 +97,6 @@ class _Writer:
         self._function = code.function_of(loop)
         self._kinds: dict[ast.expr, int] = {self._whole(call): flags for call, flags in calls}
 
-    def _cannot(self, why: str, node: ast.AST, write: str = "") -> Cannot:
-        return Cannot(why, str(self._code.path), self._code.line(node), write=write)
-
     def deferred(self, call: ast.Call) -> _Change:
         """The edits that put off one number. Raises Cannot."""
         read = self._read(self._whole(call))
@@ -134,9 +131,8 @@ class _Writer:
         known: dict[int, Kind] = {row.SYNC_FLOAT: "float", row.SYNC_WHOLE: "int"}
         kind = known.get(self._kinds.get(node, 0))
         if kind is None:
-            raise self._cannot(
-                "what it reads is no single number of a plain tensor, or the run is too old", node
-            )
+            words = "what it reads is no single number of a plain tensor, or the run is too old"
+            raise Cannot.at(words, self._code, node)
         inner, converted = node, ""
         while isinstance(inner, ast.Call):
             name = self._code.builtin(inner.func)
@@ -147,9 +143,9 @@ class _Writer:
             else:
                 break
         if converted == "int" and kind == "float":
-            raise self._cannot("a broken number is made a whole one", node)
+            raise Cannot.at("a broken number is made a whole one", self._code, node)
         if not converted and not words.endswith((".item()", ".tolist()")):
-            raise self._cannot(f"{words} is not read as one number", node)
+            raise Cannot.at(f"{words} is not read as one number", self._code, node)
         kind = "float" if converted == "float" else kind
         text = self._code.source(inner)
         text = f"({text})" if "\n" in text or not plain(inner) else text
@@ -160,19 +156,21 @@ class _Writer:
         code, words = self._code, " ".join(self._code.source(node).split())
         if isinstance(statement, ast.AugAssign):
             target = code.source(statement.target)
-            return self._cannot(f"{target} may be read by others while the loop goes on", node)
+            return Cannot.at(f"{target} may be read by others while the loop goes on", code, node)
         call = code.above(node, ast.Call)
         if call is None:
-            return self._cannot(f"{words} is read in every step", node)
+            return Cannot.at(f"{words} is read in every step", code, node)
         write = _BY_HAND if _SHOWS.match(last_name(call.func)) else ""
-        return self._cannot(f"{code.source(call.func)}() is given {words} in every step", node, write)
+        return Cannot.at(
+            f"{code.source(call.func)}() is given {words} in every step", code, node, write=write
+        )
 
     def _own(self, name: ast.Name) -> list[Binding]:
         """All bindings of a name, in the loop's own function. Raises Cannot."""
         found = self._code.bindings(name, name.id)
         home = self._function or self._code.module
         if any(isinstance(one.node, ast.arg) or one.scope.node is not home for one in found):
-            raise self._cannot(f"{name.id} is no name of the loop's own", name)
+            raise Cannot.at(f"{name.id} is no name of the loop's own", self._code, name)
         return found
 
     # -- a sum -------------------------------------------------------------------------------------------
@@ -191,13 +189,13 @@ class _Writer:
                 change.texts.append((node, text))
                 kinds.add(kind)
             elif not isinstance(one.value, ast.Constant) or type(one.value.value) not in (int, float):
-                raise self._cannot(f"{name.id} is also bound here", one.node)
+                raise Cannot.at(f"{name.id} is also bound here", code, one.node)
             elif code.holds(self._loop, one.node) and not is_rare(code, one.node, self._loop):
-                raise self._cannot(f"{name.id} is begun anew in every step", one.node)
+                raise Cannot.at(f"{name.id} is begun anew in every step", code, one.node)
             elif type(one.value.value) is float:
                 kinds.add("float")
         if len(kinds) != 1:
-            raise self._cannot(f"whole and broken numbers are added to {name.id}", name)
+            raise Cannot.at(f"whole and broken numbers are added to {name.id}", code, name)
         kind = kinds.pop()
         for each in last:
             symbol = code.text.text[code.span(each.target)[1] : code.span(each.value)[0]].partition("=")[0]
@@ -210,14 +208,14 @@ class _Writer:
             if any(code.holds(code.parents[one], read) for one in before):
                 continue  # it is a number again
             if code.function_of(read) is not self._function or code.above(read, ast.Lambda) is not None:
-                raise self._cannot(f"{name.id} is read in another function", read)
+                raise Cannot.at(f"{name.id} is read in another function", code, read)
             ends = isinstance(code.statement_of(read), ast.Return | ast.Raise)
             in_step = any(code.holds(one, read) for one in self._loop.body)
             if in_step and not ends and not is_rare(code, read, self._loop):
-                raise self._cannot(f"{name.id} is read in every step", read)
+                raise Cannot.at(f"{name.id} is read in every step", code, read)
             above = code.parents[read]
             if isinstance(above, ast.FormattedValue) and "=" in code.source(above).partition(":")[0]:
-                raise self._cannot(f"{name.id} is shown with its name", read)
+                raise Cannot.at(f"{name.id} is shown with its name", code, read)
             if not (isinstance(above, ast.Call) and code.builtin(above.func) == kind):
                 change.texts.append((read, f"{kind}({name.id})"))
         return change
@@ -232,16 +230,16 @@ class _Writer:
         """The read of a sum, the tensor in its place, and the kind of number. Raises Cannot."""
         code, node = self._code, statement.value
         if not code.holds(self._loop, statement) or not isinstance(statement.op, ast.Add | ast.Sub):
-            raise self._cannot(f"{code.source(statement.target)} is also bound here", statement)
+            raise Cannot.at(f"{code.source(statement.target)} is also bound here", code, statement)
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult):
             sides = (node.left, node.right)
             reads = [one for one in sides if one in self._kinds]
             numbers = [one for one in sides if one not in self._kinds]
             if len(reads) != 1 or not _COUNTS.fullmatch(code.source(numbers[0])):
-                raise self._cannot("the arithmetic would round otherwise, or has no plain number", node)
+                raise Cannot.at("the arithmetic would round otherwise, or has no plain number", code, node)
             node = reads[0]
         if node not in self._kinds:
-            raise self._cannot("the arithmetic would round otherwise, or has no plain number", node)
+            raise Cannot.at("the arithmetic would round otherwise, or has no plain number", code, node)
         read = self._read(node)
         return node, self._kept(read), read.kind
 
@@ -260,25 +258,25 @@ class _Writer:
         for one in self._own(name):
             empty = isinstance(one.value, ast.List) and not one.value.elts
             if not empty or code.holds(loop, one.node):
-                raise self._cannot(f"{name.id} is also bound here", one.node)
+                raise Cannot.at(f"{name.id} is also bound here", code, one.node)
         if loop.orelse or any(isinstance(one, ast.Try) for one in code.ancestors(loop)):
-            raise self._cannot("an error, or the loop's else, would find tensors in it", name)
+            raise Cannot.at("an error, or the loop's else, would find tensors in it", code, name)
         if isinstance(loop, ast.While) and isinstance(loop.test, ast.Constant):
-            raise self._cannot("the loop has no end of its own", name)
+            raise Cannot.at("the loop has no end of its own", code, name)
         start, end = code.span(loop)
         around = [one for one in code.ancestors(loop) if isinstance(one, LOOPS)]
         for other in code.references(self._own(name)[0]):
             if code.function_of(other) is not self._function:
-                raise self._cannot(f"{name.id} is read in another function", other)
+                raise Cannot.at(f"{name.id} is read in another function", code, other)
             above = code.parents[other]
             call = code.parents[above]
             appends = getattr(above, "attr", "") == "append" and isinstance(call, ast.Call)
             if code.holds(loop, other) and not appends:
-                raise self._cannot(f"{name.id} is read in the loop", other)
+                raise Cannot.at(f"{name.id} is read in the loop", code, other)
             before = code.span(other)[0] < start and not any(code.holds(one, other) for one in around)
             handled = any(isinstance(one, ast.ExceptHandler) for one in code.ancestors(other))
             if before or (handled and code.span(other)[0] >= end):
-                raise self._cannot(f"{name.id} may be read by others while the loop goes on", other)
+                raise Cannot.at(f"{name.id} may be read by others while the loop goes on", code, other)
         text = f"{read.tensor}.clone()" if read.kind == "int" else f"{read.tensor}.detach().clone()"
         behind = f"{name.id}[:] = map({read.kind}, {name.id})"
         return _Change(texts=[(read.node, text)], behind=behind)

@@ -178,8 +178,7 @@ def _put(plan: Plan, code: Code, call: ast.Call, value: int, kinds: Mapping[str,
         words = "the figure is made beside it: unless it is closed, pyplot keeps it"
         raise Cannot(words, file, code.line(call), write=_WRITE_FIGURE)
     if any(remainders(code, branch.test) for branch, _ in ifs_around(code, statement, loop)):
-        words = "it stands under `if ... % N` already"
-        raise Cannot(words, str(code.path), code.line(statement), write="raise that N")
+        raise Cannot.at("it stands under `if ... % N` already", code, statement, write="raise that N")
     blocks.require_movable(code, statement)
     return _Put(nodes=[statement], step=step)
 

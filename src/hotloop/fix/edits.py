@@ -109,13 +109,13 @@ class Edits:
         if given is not None:
             old = code.source(given)
             if old == value:
-                raise Already(f"{name} is {old} already", str(code.path), code.line(call))
+                raise Already.at(f"{name} is {old} already", code, call)
             self.replace(code, given, value, f"{name}: {old} → {value}")
             return
         key = (code.path, *code.span(call))
         wanted = self._keywords.setdefault(key, {})
         if wanted.get(name, value) != value:
-            raise Cannot(f"{name}={wanted[name]} is asked for too", str(code.path), code.line(call))
+            raise Cannot.at(f"{name}={wanted[name]} is asked for too", code, call)
         if name not in wanted:
             spread = spread_of(call) if self.scene.spells(name) else None
             unless = f", unless **{code.source(spread.value)} has one" if spread is not None else ""

@@ -35,7 +35,7 @@ def _ring(plan: Plan, built: Built) -> None:
     code, call, _ = call_of(plan, built)
     name = code.qualified(call.func)
     if built.kind != "DataLoader" or not (name.startswith("torch.") and name.endswith(".DataLoader")):
-        raise Cannot(f"the loader is a {built.kind}", str(code.path), code.line(call))
+        raise Cannot.at(f"the loader is a {built.kind}", code, call)
     plan.replace(code, call.func, imported(plan, code, "Loader"), "DataLoader → hotloop.feed.Loader")
     plan.expect(built, "class", "hotloop.feed.loader.Loader")
 
@@ -62,19 +62,18 @@ def _gathered(plan: Plan, built: Built) -> None:
 def dataset_of(plan: Plan, built: Built) -> tuple[Code, ast.expr]:
     """The expression of a loader's dataset. Raises Cannot where its samples do not stay."""
     code, call, _ = call_of(plan, built)
-    place = str(code.path), code.line(call)
     if built.settings.get("iterable"):
-        raise Cannot("an IterableDataset has no samples to keep", *place)
+        raise Cannot.at("an IterableDataset has no samples to keep", code, call)
     if (built.settings.get("dataset") or {}).get("class") in ("Baked", "CachedDataset"):
-        raise Already("the dataset is baked or cached already", *place)
+        raise Already.at("the dataset is baked or cached already", code, call)
     process = plan.scene.process
     if names := changes_of(process, built.id) or written_of(process, built.id):
         words = f"{', '.join(names)} of the dataset changes while it is trained on: samples do not stay"
         write = "keep what is made before it: hotloop.feed.cached(dataset, stage=...); do the rest each time"
-        raise Cannot(words, *place, write=write)
+        raise Cannot.at(words, code, call, write=write)
     dataset = argument(call, "dataset", 0)
     if dataset is None:
-        raise Cannot("the dataset is passed on by * or **", *place)
+        raise Cannot.at("the dataset is passed on by * or **", code, call)
     return code, dataset
 
 
@@ -108,9 +107,8 @@ def bake(plan: Plan, value: Any) -> None:
     """``hotloop.feed.bake(dataset, folder)``, which opens a bake that is there and refuses a stale one."""
     built = driving(plan)
     code, dataset = dataset_of(plan, built)
-    place = str(code.path), code.line(dataset)
     if any(one.id != built.id and one.site.frames[-1] == built.site.frames[-1] for one in plan.scene.loaders):
-        raise Cannot("the same call builds other loaders, whose samples are others", *place)
+        raise Cannot.at("the same call builds other loaders, whose samples are others", code, dataset)
     _require_samples_only(plan)
     _gathered(plan, built)
     folder = str(value) if value else _folder(built)
@@ -133,8 +131,7 @@ def _require_samples_only(plan: Plan) -> None:
     for other in plan.scene.codes(".dataset."):
         for node in other.nodes(ast.Attribute):
             if isinstance(node.value, ast.Attribute) and node.value.attr == "dataset":
-                words = "more than its samples is asked of the loader's dataset here"
-                raise Cannot(words, str(other.path), other.line(node))
+                raise Cannot.at("more than its samples is asked of the loader's dataset here", other, node)
 
 
 # -- rows that are made tensors one by one and stacked -------------------------------------------------------
@@ -175,30 +172,26 @@ def batched_convert(plan: Plan, value: Any) -> None:
 
 def _stacked(plan: Plan, code: Code, call: ast.Call) -> None:
     """One call of ``torch.stack``. Raises Cannot."""
-
-    def cannot(why: str) -> Cannot:
-        return Cannot(why, str(code.path), code.line(call))
-
     made = call.args[0] if call.args else None
     if not isinstance(made, ast.ListComp) or len(made.generators) != 1:
-        raise cannot("what is stacked is no list comprehension over rows")
+        raise Cannot.at("what is stacked is no list comprehension over rows", code, call)
     if len(call.args) > 1 or any(
         one.arg != "dim" or not isinstance(one.value, ast.Constant) or one.value.value != 0
         for one in call.keywords
     ):
-        raise cannot("it is stacked along another dimension, or into a tensor that is given")
+        raise Cannot.at("it is stacked along another dimension, or into a tensor that is given", code, call)
     convert, each = made.elt, made.generators[0]
     if not isinstance(convert, ast.Call) or code.qualified(convert.func) not in _CONVERTS:
-        raise cannot(f"{code.source(convert)} is more than one conversion of a row")
+        raise Cannot.at(f"{code.source(convert)} is more than one conversion of a row", code, call)
     if len(convert.args) != 1 or isinstance(convert.args[0], ast.Starred):
-        raise cannot("the conversion is not given one row")
+        raise Cannot.at("the conversion is not given one row", code, call)
     own = {one.id for one in code.nodes(ast.Name, each.target)}
     for option in convert.keywords:
         names = {one.id for one in code.nodes(ast.Name, option.value)}
         if option.arg not in _OPTIONS or names & own:
-            raise cannot(f"{option.arg} is no option of all rows together")
+            raise Cannot.at(f"{option.arg} is no option of all rows together", code, call)
     if tokens_of(code).has_comment(*code.span(call)):
-        raise cannot("a comment stands in it")
+        raise Cannot.at("a comment stands in it", code, call)
     given = [code.source(convert.func), _rows(code, convert.args[0], made)]
     given += [code.source(option) for option in convert.keywords]
     name = imported(plan, code, "stacked")
@@ -229,17 +222,16 @@ _PASSES: Final = frozenset(["iter", "zip", "islice", "chain", "cycle", "map", "f
 def device_prefetch(plan: Plan, value: Any) -> None:
     """``for batch in DevicePrefetcher(loader, device)``; the ``.to(device)`` behind it then costs nothing."""
     code, loop = loop_of(plan)
-    place = str(code.path), code.line(loop)
     if not isinstance(loop, ast.For):
-        raise Cannot("the training loop is no plain for loop", *place)
+        raise Cannot.at("the training loop is no plain for loop", code, loop)
     head = range(loop.lineno, code.line(loop.body[0]))
     fetched = [site.frames[-1] for site in sites_of(plan, row.FETCH)]
     if not any(frame.file == str(code.path) and frame.line in head for frame in fetched):
-        raise Cannot("the training loop does not ask the loader itself", *place)
+        raise Cannot.at("the training loop does not ask the loader itself", code, loop)
     given, device = _over(code, loop), _one_device(plan, code, loop)
     words = code.source(given)
     if f"{words}.state_dict" in code.text.text:
-        raise Cannot("the loader's state would be that of batches read ahead", *place)
+        raise Cannot.at("the loader's state would be that of batches read ahead", code, loop)
     new = f"{imported(plan, code, 'DevicePrefetcher')}({words}, {device})"
     plan.replace(code, given, new, f"{words} → {new}")
     built = plan.scene.loaders
@@ -258,11 +250,10 @@ def _over(code: Code, loop: ast.For) -> ast.expr:
     while isinstance(node, ast.Call) and node.args and last_name(node.func) in _AROUND:
         node = node.args[0]
     if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(root_of(node), ast.Name):
-        words = f"the loop goes over {code.source(node)}, not over a name"
-        raise Cannot(words, str(code.path), code.line(loop))
+        raise Cannot.at(f"the loop goes over {code.source(node)}, not over a name", code, loop)
     for one in code.bindings(node, node.id) if isinstance(node, ast.Name) else ():
         if isinstance(one.value, ast.Call) and last_name(one.value.func) in _PASSES:
-            raise Cannot(f"{one.name} is no loader, but goes over one", str(code.path), code.line(one.node))
+            raise Cannot.at(f"{one.name} is no loader, but goes over one", code, one.node)
     return node
 
 
@@ -278,15 +269,14 @@ def _one_device(plan: Plan, code: Code, loop: ast.For) -> str:
     if len(found) != 1:
         words = "the loop copies to several devices, or spells one in several ways"
         none = "no .to() or .cuda() in the training loop copied a batch to a device"
-        raise Cannot(words if found else none, str(code.path), code.line(loop))
+        raise Cannot.at(words if found else none, code, loop)
     words, call = next(iter(found.items()))
     node = argument(call, "device", 0)
     if node is None or text_of(node) is not None:
         return words
     set_here = [last_name(one) for inner in code.under(loop) for one in targets_of(inner)]
     if not isinstance(node, ast.Name | ast.Attribute) or last_name(node) in set_here:
-        why = f"the device is {words}, no name that is there before the loop"
-        raise Cannot(why, str(code.path), code.line(call))
+        raise Cannot.at(f"the device is {words}, no name that is there before the loop", code, call)
     return words
 
 

@@ -43,9 +43,9 @@ def drop_unused_fields(plan: Plan, value: Any) -> None:
     for field in fields:
         try:
             if field in read:
-                raise Cannot(f"the run reads {field}", str(code.path), code.line(made))
+                raise Cannot.at(f"the run reads {field}", code, made)
             if field not in places:
-                raise Cannot(f"{field} is not written plainly there", str(code.path), code.line(made))
+                raise Cannot.at(f"{field} is not written plainly there", code, made)
             _check(plan, code, owner, made.values[places[field]], field)
             goes.append(places[field])
         except Cannot as cannot:
@@ -53,7 +53,7 @@ def drop_unused_fields(plan: Plan, value: Any) -> None:
     if not goes:
         raise next(iter(stays.values()))
     if len(goes) == len(made.values):
-        raise Cannot("nothing would be left of a sample", str(code.path), code.line(made))
+        raise Cannot.at("nothing would be left of a sample", code, made)
     blocks.without(plan, code, made, sorted(goes))
     for field, why in stays.items():
         plan.remark(f"{field} stays: {why.why} ({Path(why.file).name}:{why.line})")
@@ -74,26 +74,24 @@ def _dictionary(plan: Plan, built: Built) -> tuple[Code, ast.ClassDef, ast.Dict]
         raise Cannot("the __getitem__ of the dataset cannot be told", file, line)
     returns = [one for one in code.nodes(ast.Return, function) if code.function_of(one) is function]
     if len(returns) != 1 or not isinstance(returns[0].value, ast.Dict):
-        why = "__getitem__ does not return one dictionary that stands there"
-        raise Cannot(why, str(code.path), code.line(function))
+        raise Cannot.at("__getitem__ does not return one dictionary that stands there", code, function)
     return code, owner, returns[0].value
 
 
 def _check(plan: Plan, code: Code, owner: ast.ClassDef, value: ast.expr, field: str) -> None:
     """Raises Cannot where a field may be read somewhere, or is made by what does more than that."""
     if not is_pure(code, value):
-        why = f"{code.source(value)} may do more than make {field}"
-        raise Cannot(why, str(code.path), code.line(value))
+        raise Cannot.at(f"{code.source(value)} may do more than make {field}", code, value)
     values = [note.get("value") for note in plan.scene.config]
     if any(one == field or (isinstance(one, list | tuple) and field in one) for one in values):
-        raise Cannot(f"{field} is named in the configuration", str(code.path), code.line(value))
+        raise Cannot.at(f"{field} is named in the configuration", code, value)
     for other in _all_codes(plan):
         for node in _mentions(other, field):
             if other is not code or not code.holds(owner, node):
-                raise Cannot(f"{field} is named here too", str(other.path), other.line(node))
+                raise Cannot.at(f"{field} is named here too", other, node)
     own = [one for one in code.nodes(ast.Subscript, owner) if is_self(one.value)]
     if own or any(one.attr == "__getitem__" for one in code.nodes(ast.Attribute, owner)):
-        raise Cannot("the dataset reads its own samples", str(code.path), code.line(own[0] if own else owner))
+        raise Cannot.at("the dataset reads its own samples", code, own[0] if own else owner)
 
 
 def _mentions(code: Code, field: str) -> Iterator[ast.AST]:

@@ -87,7 +87,7 @@ def only_note(scene: Scene, keys: tuple[str, ...], value: Any) -> Note | None:
 def cannot(code: Code, node: ast.AST, why: str) -> Cannot:
     """Why a value cannot be followed through an expression, which is shown."""
     text = shortened(code.source(node))
-    return Cannot(f"{why} ({text})" if text not in why else why, str(code.path), code.line(node))
+    return Cannot.at(f"{why} ({text})" if text not in why else why, code, node)
 
 
 def definition(scene: Scene, code: Code, node: ast.AST) -> tuple[Code, ast.AST | None]:
@@ -123,7 +123,7 @@ class Follower:
         if found is not None:
             return found
         if given and has_spread(call):
-            raise Cannot(f"{name} is passed on by * or **", str(code.path), code.line(call))
+            raise Cannot.at(f"{name} is passed on by * or **", code, call)
         return Absent(code, call, name)
 
     def expression(self, code: Code, node: ast.expr, at: int | None) -> Target:
@@ -292,7 +292,7 @@ class Follower:
         if isinstance(node, ast.Name) and function and rest and rest.arg == node.id:
             caller = self.callers.caller(code, function, at)
             if caller is None:
-                raise Cannot(f"**{node.id}: its caller is not known", str(code.path), code.line(node))
+                raise Cannot.at(f"**{node.id}: its caller is not known", code, node)
             outer, call, above = caller
             found = argument(call, name)
             if found is not None:

@@ -93,19 +93,18 @@ def evaluation_workers(plan: Plan, value: Any) -> None:
     """``num_workers=N`` in the call that builds the loader an evaluation waits for, and none that trains."""
     built = driving(plan)
     code, call, _ = call_of(plan, built)
-    place = str(code.path), code.line(call)
     if built.role != "evaluation":
-        raise Cannot("no evaluation was seen to wait for its loader", *place)
+        raise Cannot.at("no evaluation was seen to wait for its loader", code, call)
     given = argument(call, "num_workers", LOADER_POSITIONS.index("num_workers"))
     plain = given is None or (isinstance(given, ast.Constant) and given is argument(call, "num_workers"))
     beside = _beside(plan, Absent(code, call, "num_workers"), built)
     if any(plan.scene.roles.get(one.id) == "train" for one in beside) or not plain or has_spread(call):
-        raise Cannot("other loaders may take num_workers from here", *place)
+        raise Cannot.at("other loaders may take num_workers from here", code, call)
     if refusal := _unfit_for_workers(plan, built, value):
-        raise Cannot(refusal[0], *place, write=refusal[1])
+        raise Cannot.at(refusal[0], code, call, write=refusal[1])
     along = [name for name in (*_NONE_WITHOUT_WORKERS, "timeout") if name in built.given]
     if along and not value:
-        raise Cannot(f"{along[0]} means nothing without workers", *place)
+        raise Cannot.at(f"{along[0]} means nothing without workers", code, call)
     plan.keyword(code, call, "num_workers", repr(value))
     frames = built.site.frames
     plan.expected.append(Expected(note="loader", name="num_workers", value=value, frames=frames))
@@ -186,8 +185,7 @@ def call_of(plan: Plan, built: Built) -> tuple[Code, ast.Call, int | None]:
     if isinstance(owner, ast.ClassDef):
         inner = [c for c in where.nodes(ast.Call, owner) if last_name(c.func) == "__init__"]
         if len(inner) > 1:
-            words = f"{owner.name} hands its arguments on in several places"
-            raise Cannot(words, str(where.path), where.line(owner))
+            raise Cannot.at(f"{owner.name} hands its arguments on in several places", where, owner)
         if inner:
             return where, inner[0], None
     return code, call, at
@@ -221,11 +219,11 @@ def _give(plan: Plan, built: Built, name: str, value: Any) -> None:
     written_down = plan.scene.configured(name)
     wanted = written_down.get("value") if value is None and written_down else value
     if wanted is None and name not in _NONE_WITHOUT_WORKERS:
-        raise Cannot(f"which {name} is not known: give a value", str(code.path), code.line(call))
+        raise Cannot.at(f"which {name} is not known: give a value", code, call)
     if same(current, wanted):
-        raise Already(f"{name} is {current} already", str(code.path), code.line(call))
+        raise Already.at(f"{name} is {current} already", code, call)
     if name == "num_workers" and (refusal := _unfit_for_workers(plan, built, wanted)):
-        raise Cannot(refusal[0], str(code.path), code.line(call), write=refusal[1])
+        raise Cannot.at(refusal[0], code, call, write=refusal[1])
     follower = Follower(plan.scene, built.site.frames, current)
     try:
         target = follower.argument(code, call, at, its_name, name in built.given)
@@ -244,7 +242,7 @@ def _give(plan: Plan, built: Built, name: str, value: Any) -> None:
         for other in others if name in OF_WORKERS and wanted else ():
             if not plan.setting(other, "num_workers"):
                 words, write = refused_beside(name, wanted)
-                raise Cannot(words, str(code.path), code.line(call), write=write)
+                raise Cannot.at(words, code, call, write=write)
         plan.put(target, name, wanted)
         for other in others:
             plan.give(other, name, wanted)

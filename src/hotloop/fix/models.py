@@ -51,7 +51,7 @@ def _behind_model(plan: Plan, statement: Callable[[Code, str], str]) -> None:
     code, node, last = _made(plan, code, call.func, frames, len(frames) - 1)
     if any(last_name(one.func) == "compile" for one in code.nodes(ast.Call, last)):
         write = "switch it on" if plan.remedy in ("compile", "cuda-graphs") else ""
-        raise Cannot("torch.compile stands here", str(code.path), code.line(last), write=write)
+        raise Cannot.at("torch.compile stands here", code, last, write=write)
     blocks.behind(plan, code, last, [statement(code, code.source(node))])
 
 
@@ -82,7 +82,7 @@ def _made(
     inside = [line for line in simple if line not in block]
     wraps = all(id(line) in nested and _reads(code, line, node) for line in inside)
     if not simple or len(simple) != len(lines) or not wraps:
-        raise Cannot("where the model is made cannot be told", str(code.path), code.line(node))
+        raise Cannot.at("where the model is made cannot be told", code, node)
     before = min(map(code.line, inside), default=inf)
     return (
         code,

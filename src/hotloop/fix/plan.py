@@ -30,7 +30,7 @@ class Plan(Edits):
             old = code.source(node)
             text = new or config_files.spelled(old, value)
             if text == old:
-                raise Already(f"{name} is {old} already", str(code.path), code.line(node))
+                raise Already.at(f"{name} is {old} already", code, node)
             self.replace(code, node, text, f"{target.name or name}: {old} → {text}")
 
     # -- configuration -----------------------------------------------------------------------------------
@@ -82,15 +82,14 @@ class Plan(Edits):
             words = f"{option} has a default that is not written in one place"
             raise Cannot(words, write=_option(option, value))
         code, call = found[0]
-        place = str(code.path), code.line(call)
         if text_of(argument(call, "action")) is not None:
-            raise Cannot(f"{option} is a switch", *place, write=_option(option, value))
+            raise Cannot.at(f"{option} is a switch", code, call, write=_option(option, value))
         default = argument(call, "default")
         if default is not None:
             target = Follower(self.scene, ()).expression(code, default, None)
             self.put(target, f"default of {option}", value)
         elif has_spread(call):
-            raise Cannot(f"{option} has a default by **", *place, write=_option(option, value))
+            raise Cannot.at(f"{option} has a default by **", code, call, write=_option(option, value))
         else:
             self.keyword(code, call, "default", repr(value))
 

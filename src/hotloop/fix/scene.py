@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 
@@ -36,12 +36,17 @@ class Cannot(Exception):  # noqa: N818 - an answer, not a failure
         super().__init__(why)
         self.why, self.file, self.line, self.write = why, file, line, write
 
+    @classmethod
+    def at(cls, why: str, code: Code, node: ast.AST, *, write: str = "") -> Self:
+        """The same with the place of a node."""
+        return cls(why, str(code.path), code.line(node), write=write)
+
 
 class Already(Cannot):
     """A change that has been made."""
 
-    def __init__(self, why: str, file: str = "", line: int = 0) -> None:
-        super().__init__(why, file, line, write="nothing is left to write")
+    def __init__(self, why: str, file: str = "", line: int = 0, *, write: str = "") -> None:
+        super().__init__(why, file, line, write=write or "nothing is left to write")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -64,7 +64,7 @@ def waiting(plan: Plan, code: Code, loop: Loop) -> tuple[list[tuple[ast.Call, in
             calls.setdefault(call, set()).update(map(int, np.unique(seen["flags"] & _NUMBERS)))
             devices.update(map(int, np.unique(numbers["extra"])))
     if len(devices) > 1:
-        raise Cannot("numbers of several devices are read in it", str(code.path), code.line(loop))
+        raise Cannot.at("numbers of several devices are read in it", code, loop)
     often = [words for words, times in others.items() if times >= _AS_OFTEN * most]
     found = [(call, next(iter(flags)) if len(flags) == 1 else 0) for call, flags in calls.items()]
     return sorted(found, key=lambda one: code.span(one[0])), often
@@ -92,9 +92,8 @@ def is_rare(code: Code, node: ast.AST, loop: Loop) -> bool:
 
 def require_may_run_ahead(plan: Plan, code: Code, loop: Loop) -> None:
     """Raises Cannot where the waiting is what keeps something right, or sums would not be those of Python."""
-    file, line = str(code.path), code.line(loop)
     if plan.scene.device != "cuda":
-        raise Cannot("the run saw no CUDA device: not every other one adds in float64", file, line)
+        raise Cannot.at("the run saw no CUDA device: not every other one adds in float64", code, loop)
     rows = plan.scene.process.rows
     to_host = (rows["kind"] == row.TRANSFER) & (rows["obj"] == _TO_HOST)
     late = plan.scene.sites(rows[to_host & ((rows["flags"] & row.TRANSFER_NON_BLOCKING) != 0)])
@@ -103,7 +102,7 @@ def require_may_run_ahead(plan: Plan, code: Code, loop: Loop) -> None:
         words = "what is copied to the host without waiting has arrived because the loop waits"
         raise Cannot(words, frame.file, frame.line)
     for other, call, words in _own_order(plan):
-        raise Cannot(words, str(other.path), other.line(call))
+        raise Cannot.at(words, other, call)
 
 
 def _own_order(plan: Plan) -> Iterator[tuple[Code, ast.AST, str]]:
