@@ -5,7 +5,7 @@ Columns are those of ``launch.system``. A column that is not there is a line tha
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -51,7 +51,7 @@ def charts(recording: Recording) -> list[dict[str, Any]]:
         ),
         _chart("cpu", "Processors", "cores", _cpu(recording)),
         _chart("workers", "Workers and their queue", "", _workers(recording)),
-        _chart("memory", "Memory of the run", "bytes", _memory_lines(recording)),
+        _chart("memory", "Memory of the run", "bytes", _of_roles(recording, resident)),
         *(
             _chart(id_, title, unit, (_moving(_line(*line, system)) for line in lines.items()))
             for id_, title, unit, lines in _MACHINE
@@ -80,17 +80,15 @@ def memory(recording: Recording, main: Steps | None) -> dict[str, Any]:
 
 
 def _cpu(recording: Recording) -> Iterable[Line | None]:
-    main, workers = _roles(recording)
-    yield _points("training processes", total(main, "cpu_ratio"))
-    yield _points("workers", total(workers, "cpu_ratio"))
+    yield from _of_roles(recording, lambda columns: total(columns, "cpu_ratio"))
     cores = float(recording.machine.get("cpu_count") or 1)
     yield _line("whole machine", "cpu_ratio", recording.system, cores)
 
 
-def _memory_lines(recording: Recording) -> Iterable[Line | None]:
+def _of_roles(recording: Recording, add: Callable[[list[Columns]], Any]) -> Iterable[Line | None]:
     main, workers = _roles(recording)
-    yield _points("training processes", resident(main))
-    yield _points("workers", resident(workers))
+    yield _points("training processes", add(main))
+    yield _points("workers", add(workers))
 
 
 def _workers(recording: Recording) -> Iterable[Line | None]:
