@@ -247,7 +247,7 @@ class Events:
     built: Bools  # forwards that built a graph
     trained: Bools  # [ids] modules that did in training mode
     eval_flags: (
-        Bools  # forward with training mode off, of a trained module without gradients or with unused ones
+        Bools  # forward with training mode off: no graph of a module that is trained, or an unused one
     )
 
 
