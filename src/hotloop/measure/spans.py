@@ -246,9 +246,7 @@ class Events:
     forward: Bools  # of a module
     built: Bools  # forwards that built a graph
     trained: Bools  # [ids] modules that did in training mode
-    eval_flags: (
-        Bools  # forward with training mode off: no graph of a module that is trained, or an unused one
-    )
+    eval_flags: Bools  # forward with training mode off that trains nothing
 
 
 def events_of(spans: Spans, *, killed: bool = False) -> Events:
