@@ -94,7 +94,7 @@ class _Call:
             if not dropout:
                 why = "of the weights some are dropped, and the fused call would draw others"
                 write = "hotloop fix --apply fused-attention-dropout RUN"
-                raise self._reader.cannot(f"{why}: that is semantic", write=write)
+                raise Cannot.at(f"{why}: that is semantic", self._code, self._reader.product, write=write)
             given.append(f"dropout_p={self._rate(found.dropout)}")
         return [*given, f"scale={self._scale(found)}"]
 
@@ -106,7 +106,7 @@ class _Call:
             return ["is_causal=True"]
         if not found.infinite:
             words = "a row that a finite number masks whole would give other gradients"
-            raise self._reader.cannot(words, piece.node)
+            raise Cannot.at(words, self._code, piece.node)
         if found.adds:
             text = f"{atom(piece.node, self._reader.text(piece))}.to({query}.dtype)"
         else:

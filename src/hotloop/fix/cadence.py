@@ -42,10 +42,6 @@ class _Condition:
     branch: ast.If
     part: ast.BinOp
 
-    def cannot(self, why: str, node: ast.AST | None = None, write: str = "") -> Cannot:
-        """What a change is not made for, with the line of a node."""
-        return Cannot(why, str(self.code.path), self.code.line(node or self.branch), write=write)
-
 
 def rarer(plan: Plan, value: Any) -> None:
     """N times ``value``, for the ``if`` around the line of the finding."""
@@ -102,9 +98,9 @@ def _condition(plan: Plan, place: Place) -> _Condition:
             found = _Condition(code=code, branch=branch, part=parts[0])
             test = code.source(branch.test)
             if not inside:
-                raise found.cannot(f"it stands in the else of `if {test}`")
+                raise Cannot.at(f"it stands in the else of `if {test}`", found.code, found.branch)
             if len(parts) != 1 or zeros(branch.test) != parts:
-                raise found.cannot(f"`if {test}` is no plain `% N == 0`")
+                raise Cannot.at(f"`if {test}` is no plain `% N == 0`", found.code, found.branch)
             counted(code, parts[0].left)
             return found
     raise Cannot("no `if ... % N == 0` stands around it", place.file, place.line)
@@ -130,7 +126,7 @@ def _guards_only_it(plan: Plan, found: _Condition) -> None:
     """Raises Cannot where more than evaluation, checkpoints and their messages stands under the ``if``."""
     code, branch = found.code, found.branch
     if branch.orelse:
-        raise found.cannot("the `if` around it has an else")
+        raise Cannot.at("the `if` around it has an else", found.code, found.branch)
     lines = range(code.line(branch.body[0]), code.end(branch)[0] + 1)
     reached = [("training itself", plan.scene.updating)]
     if plan.remedy == "less-frequent-checkpoint":
@@ -141,7 +137,7 @@ def _guards_only_it(plan: Plan, found: _Condition) -> None:
                 raise Cannot(f"{what} stands under the same `if`", frame.file, frame.line)
     for call in (one for statement in branch.body for one in code.nodes(ast.Call, statement)):
         if last_name(call.func) in _TRAINS:
-            raise found.cannot(f"{code.source(call.func)}() is done under the same `if`", call)
+            raise Cannot.at(f"{code.source(call.func)}() is done under the same `if`", found.code, call)
     _ends_nothing(found)
     _changes_nothing(found)
 
@@ -152,10 +148,10 @@ def _ends_nothing(found: _Condition) -> None:
     for jump in code.nodes((ast.Break, ast.Continue, ast.Return), branch):
         if isinstance(jump, ast.Return):
             if code.function_of(jump) is code.function_of(branch):
-                raise found.cannot("its function may be left under the same `if`", jump)
+                raise Cannot.at("its function may be left under the same `if`", found.code, jump)
         elif not any(code.holds(branch, loop) for loop in loops_around(code, jump)[:1]):
             what = "training may be ended" if isinstance(jump, ast.Break) else "the step is cut short"
-            raise found.cannot(f"{what} under the same `if`", jump)
+            raise Cannot.at(f"{what} under the same `if`", found.code, jump)
 
 
 def _changes_nothing(found: _Condition) -> None:
@@ -168,7 +164,7 @@ def _changes_nothing(found: _Condition) -> None:
                 reported = call is not None and _REPORTS.search(last_name(call.func))
                 reads = isinstance(read.ctx, ast.Load) or isinstance(code.parents[read], ast.AugAssign)
                 if reads and not code.holds(branch, read) and not reported:
-                    raise found.cannot(f"{name.id} is set under the same `if` and read here", read)
+                    raise Cannot.at(f"{name.id} is set under the same `if` and read here", found.code, read)
 
 
 # -- how often it is left ------------------------------------------------------------------------------------
@@ -187,4 +183,4 @@ def _leaves_some(plan: Plan, found: _Condition, times: int, factor: int) -> None
     elif times < factor * passes:
         each = "" if passes == 1 else f" in {passes} passes"
         words = f"it was done {times} times in the run{each}: {factor} times as rarely is never"
-        raise found.cannot(words, write="take a smaller number, or none")
+        raise Cannot.at(words, found.code, found.branch, write="take a smaller number, or none")

@@ -87,10 +87,6 @@ class Reader:
             self._require_unread()
         return found
 
-    def cannot(self, why: str, node: ast.AST | None = None, write: str = "") -> Cannot:
-        """What a change is not made for, with the line of a node."""
-        return Cannot(why, str(self.code.path), self.code.line(node or self.product), write=write)
-
     # -- reading -----------------------------------------------------------------------------------------
 
     def _behind(self, node: ast.expr, at: int) -> tuple[ast.expr, int, ast.If | None]:
@@ -116,7 +112,7 @@ class Reader:
             before = node
             node, at, branch = self._behind(node, at)
             if branch is not None:
-                raise self.cannot("the weights hang on which way the function goes", branch)
+                raise Cannot.at("the weights hang on which way the function goes", self.code, branch)
             if node is before:
                 break
         return node, at
@@ -156,7 +152,7 @@ class Reader:
                 return None
             scores, dim = call.args[0], argument(made, "dim", 0)
         if dim is None or self.code.source(dim) not in ("-1", "3"):
-            raise self.cannot("whether softmax goes over the last dimension cannot be told", call)
+            raise Cannot.at("whether softmax goes over the last dimension cannot be told", self.code, call)
         return scores
 
     def made(self, node: ast.expr) -> ast.Call | None:
@@ -201,7 +197,7 @@ class Reader:
             if inner is None and branch is None:
                 inner = self._cast(node) or self._scaled(node, at, found)
             if inner is None and (node is before or branch is not None):
-                raise self.cannot(f"{shortened(self.code.source(node))} is done to the scores", node)
+                raise Cannot.at(f"{shortened(self.code.source(node))} is done to the scores", self.code, node)
             node = inner if inner is not None else node
 
     def _mask(self, node: ast.expr, at: int, branch: ast.If | None, found: Attention) -> ast.expr | None:
@@ -217,15 +213,15 @@ class Reader:
         if mask is None:
             return None
         if found.mask is not None:
-            raise self.cannot("two masks are put on the scores", node)
+            raise Cannot.at("two masks are put on the scores", self.code, node)
         if fill is None and found.factors:
-            raise self.cannot("what is added to the scores is scaled with them", node)
+            raise Cannot.at("what is added to the scores is scaled with them", self.code, node)
         found.mask, found.adds = Piece(node=mask, at=at), fill is None
         if fill is not None:
             text = "".join(self.code.source(fill).split())
             found.infinite = _INFINITE.fullmatch(text) is not None
             if not found.infinite and not _LARGE.fullmatch(text):
-                raise self.cannot(f"{text} does not mask", fill)
+                raise Cannot.at(f"{text} does not mask", self.code, fill)
         if branch is not None:
             found.test = Piece(node=branch.test, at=at)
         return inner
@@ -248,7 +244,7 @@ class Reader:
             given = [self.code.source(one) for one in node.args]
             if node.func.attr in ("transpose", "swapaxes") and given in _LAST:
                 return node.func.value
-        raise self.cannot(f"{shortened(self.code.source(node))} is no transposed key", node)
+        raise Cannot.at(f"{shortened(self.code.source(node))} is no transposed key", self.code, node)
 
     # -- what must hold ----------------------------------------------------------------------------------
 
@@ -263,7 +259,7 @@ class Reader:
                     continue
                 inside = any(code.holds(gone, read) for gone in self.gone)  # see ``text``
                 if not inside and not (name in rebound and code.span(read)[0] >= end):
-                    raise self.cannot(f"{name} is read here too", read)
+                    raise Cannot.at(f"{name} is read here too", self.code, read)
 
     def text(self, piece: Piece) -> str:
         """A piece as it can be written at the product. Raises Cannot where it may be another one there."""
@@ -272,5 +268,5 @@ class Reader:
         for statement in self._block[piece.at + 1 : self._at] if piece.at != self._at else ():
             changed = names & (binds(code, statement) | writes(code, statement))
             if changed:
-                raise self.cannot(f"{min(changed)} is another one by the product", statement)
+                raise Cannot.at(f"{min(changed)} is another one by the product", self.code, statement)
         return code.source(piece.node)
