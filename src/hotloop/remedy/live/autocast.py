@@ -33,9 +33,8 @@ class AutocastBf16(Form):
             return self.refused(f"parameters are {parameter.dtype} already")
         if torch.is_autocast_enabled(kind):
             return self.refused("the script uses autocast already")
-        lacks = self.lacks(kind)
-        if lacks:
-            return self.refused(lacks)
+        if kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
+            return self.refused("this GPU has no bfloat16 units")
         context = torch.autocast(kind, dtype=getattr(torch, self.dtype))
         self.entering[0] = True
         try:
@@ -45,12 +44,6 @@ class AutocastBf16(Form):
         self.within[0] += 1
         self.took()
         return args, kwargs, context
-
-    def lacks(self, kind: str) -> str:
-        """Why a device cannot compute in it, "" where it can."""
-        if kind == "cuda" and not self.torch.cuda.is_bf16_supported(including_emulation=False):
-            return "this GPU has no bfloat16 units"
-        return ""
 
     def _leave(self, begun: Any) -> None:
         self.within[0] -= 1

@@ -176,12 +176,11 @@ class Call:
         try:
             if self._rows is not None:
                 return self._rows.ask(args, kwargs)
-            asked = self._results.ask(args, kwargs)
+            return self._results.ask(args, kwargs)
         except Unfit as unfit:
             return self._end(str(unfit))
         except Exception as error:  # an argument of a strange kind
             return self._end(f"its arguments cannot be told apart: {type(error).__name__}")
-        return asked
 
     def _after(self, asked: Any, result: Any) -> None:
         try:

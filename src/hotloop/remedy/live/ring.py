@@ -118,6 +118,7 @@ class CacheSamples(LoaderForm):
     def _behind(self, kept: _Kept, loader: Any, settings: dict[str, Any]) -> dict[str, Any]:
         changes: dict[str, Any] = {"dataset": kept.cached}
         if loader._auto_collation and settings["collate_fn"] is self._collate:
+            as_it_is = importlib.import_module("hotloop.feed.reading").as_it_is
             changes = {"dataset": Gathered(kept.cached), "collate_fn": as_it_is}
         if settings["worker_init_fn"] is not None:
             changes["worker_init_fn"] = Prepared(settings["worker_init_fn"])
@@ -218,11 +219,6 @@ def _say(why: str) -> None:
     """In whichever process a random sample was met; the main process notes it when it comes to it."""
     sys.stderr.write(f"hotloop: cache-samples ends: {why}; every sample is read anew from here on\n")
     sys.stderr.flush()
-
-
-def as_it_is(batch: Any) -> Any:
-    """The collation of what is a batch already."""
-    return batch
 
 
 def _shared(shape: tuple[int, ...], dtype: Any) -> Any:

@@ -13,7 +13,6 @@ import importlib
 import multiprocessing
 import os
 import sys
-from collections.abc import Callable
 from multiprocessing import reduction
 from types import FrameType
 from typing import Any, Final
@@ -52,10 +51,10 @@ class Again:
     def check(self, samples: Any) -> None:
         """Raises StatefulError where the samples are others this time."""
         comparing = importlib.import_module("hotloop.feed.layout")
-        one = self._kept(comparing.snapshot, samples)
+        one = self._kept(comparing, samples)
         now = self._capture()
         self._restore(self._states)
-        another = self._kept(comparing.snapshot, self._made())
+        another = self._kept(comparing, self._made())
         self._restore(now)
         if one is None or another is None or not comparing.differences(one, another):
             return
@@ -71,9 +70,9 @@ class Again:
             return self._dataset.__getitems__(self._indices)
         return [self._dataset[index] for index in self._indices]
 
-    def _kept(self, take: Callable[[Any], Any], samples: Any) -> Any:
+    def _kept(self, comparing: Any, samples: Any) -> Any:
         try:
-            return take(samples)
+            return comparing.snapshot(samples)
         except Exception:  # of a kind that is not compared
             return None
 
