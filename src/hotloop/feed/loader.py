@@ -308,7 +308,7 @@ class Loader(DataLoader):  # type: ignore[misc]
         kept: Any = self.__dict__["_iterator"]
         if not isinstance(kept, Engine):
             return super().__iter__()
-        if kept.has_ended or self._resumed is not None:
+        if kept._shutdown or self._resumed is not None:
             self._iterator = None
             kept._shutdown_workers()
         return super().__iter__()

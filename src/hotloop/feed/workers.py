@@ -170,11 +170,6 @@ class Workers:
         self._shutdown_workers()
         raise self._failure
 
-    @property
-    def has_ended(self) -> bool:
-        """Whether its workers are gone."""
-        return self._shutdown
-
     def _shutdown_workers(self) -> None:
         """End the workers; what they were making is lost. Batches handed out stay valid."""
         if self._shutdown or self._pid != os.getpid() or torch_utils.python_exit_status:

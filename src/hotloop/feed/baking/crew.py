@@ -7,6 +7,7 @@ again. A part counts once its note is there; the note is written after the data 
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import traceback
@@ -187,7 +188,7 @@ def failure_of(folder: Path, manifest: Manifest, dataset: Any, part: int) -> tup
             "finished parts are kept: once the sample can be read, run the same bake again",
         )
     except OSError as error:
-        if folders.is_no_space(error):
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
             full = folders.no_space(folder, f"it ran full while part {part} was written")
             return full.message, full.hint
         return f"part {part} could not be written to {folder}: {error}", None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import glob
 import os
@@ -132,11 +131,6 @@ def allocate(folder: Path, manifest: Manifest, record_bytes: float) -> None:
         with path.open("ab") as stream:
             stream.truncate(num_bytes)
     sync_folder(folder / "columns")
-
-
-def is_no_space(error: OSError) -> bool:
-    """Whether an error says that the disk, or the quota, is full."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT)
 
 
 def no_space(folder: Path, words: str) -> BakeError:
