@@ -224,11 +224,8 @@ class Launcher:
         per_step_s = self.found.s_per_step if self.found is not None else None
         return 2 * (self.start_s + steps * (per_step_s or 0.0))
 
-    def has_proof(self, arm: Arm, steps: int) -> bool:
-        """Whether the journal has what so many steps under an arm compute."""
-        return self._proof(arm, steps) in self.journal.trials
-
-    def _proof(self, arm: Arm, steps: int) -> str:
+    def proof(self, arm: Arm, steps: int) -> str:
+        """The key of what so many steps under an arm compute."""
         return f"{PROOF}{steps}/{spell(arm)}"
 
     def traced(self, arm: Arm, *, steps: int, again: str = "") -> Trace | None:
@@ -236,7 +233,7 @@ class Launcher:
         they were not done.
         """
         timeout_s = self.start_s + max(self.launch_s, self.proof_s(steps)) + _PATIENCE_S
-        key = f"{self._proof(arm, steps)} {again}".rstrip()
+        key = f"{self.proof(arm, steps)} {again}".rstrip()
         how = {"evidence": True, "perturbed": again == "perturbed"}
         trial = self._trial(key, arm, timeout_s=timeout_s, steps=steps, behind_s=_BEHIND_S, **how)
         if trial.status == "refused" or trial.why.startswith(FAILED):

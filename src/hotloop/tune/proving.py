@@ -126,7 +126,7 @@ class Proofs:
         """Steps of a run: into the third epoch, the second, or a few; 0 where there is no room for these."""
         launcher = self.launcher
         runs = [epochs * launcher.epoch + STEPS for epochs in (_EPOCHS if launcher.epoch else (0,))]
-        held = (steps for steps in runs if launcher.has_proof(arm, steps))
+        held = (steps for steps in runs if launcher.proof(arm, steps) in launcher.journal.trials)
         room = (steps for steps in runs if launcher.left_s > launcher.proof_s(steps))
         return next(held, 0) or next(room, 0)
 
