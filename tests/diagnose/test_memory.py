@@ -76,6 +76,9 @@ def test_growth_that_slows_is_noted_without_an_end() -> None:
     growth = found(long_run(), process_system={100: process(high_water)}, system=system)["memory/host-growth"]
     assert growth.severity == "info" and growth.data["seconds_to_limit"] is None
     assert growth.message.endswith(" per step), slower in the later half of the run.")
+    warm = GIB + 10 * MIB * RISE + 20 * MIB * np.minimum(RISE, RISE.max() / 5)  # then a steady leak
+    growth = found(long_run(), process_system={100: process(warm)}, system=system)["memory/host-growth"]
+    assert growth.data["seconds_to_limit"] is not None
 
 
 def test_a_memory_map_read_from_start_to_end_is_no_growth() -> None:

@@ -235,6 +235,19 @@ def test_what_an_epoch_begins_with_is_no_score_of_the_evaluation_before():
     assert steps.span_totals["other"] == pytest.approx(3 * 0.05, rel=0.1)
 
 
+@pytest.mark.parametrize("training", [True, False])
+def test_a_term_of_the_loss_in_few_steps_is_forward(training):
+    run = Script("for step in range(60):\n    term = net(edge)  # term\n    loss = net(x) + term  # forward\n"
+                 "    loss.backward()  # backward\n    optimizer.step()  # update\n")  # fmt: skip
+    for step in range(60):
+        if step % 4 == 0:
+            run.at("term").forward(3, training=training)
+        run.step()
+    steps = measure(run.process())
+    assert not steps.evaluations
+    assert steps.span_totals["forward"] == pytest.approx(60 * 0.003 + 15 * 0.003, rel=0.1)
+
+
 VIEWED = dedent("""
     def poll(server, field, grid):
         ready, _, _ = select.select([server], [], [], 0)  # poll

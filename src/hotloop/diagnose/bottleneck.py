@@ -86,8 +86,8 @@ def as_counted(evidence: Evidence) -> Steps:
 def _without_workers(evidence: Evidence) -> Steps:
     """The steps in which waiting for cores that the loader's workers keep busy is waiting for data."""
     steps, feed = evidence.steps, feed_of(evidence)
-    held = feed.held_up_s / feed.busy_s if feed is not None and feed.busy_s > 0 else 0.0
-    if evidence.on_accelerator or not held:
+    held = feed.held_up_s / feed.computing_s if feed is not None and feed.computing_s > 0 else 0.0
+    if not held:
         return steps
     phases, totals = steps.phases.copy(), dict(steps.span_totals)
     for name in THREADED_PHASES:

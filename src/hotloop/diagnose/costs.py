@@ -53,6 +53,7 @@ class Feed:
     workers: int
     got: float = 1.0  # of the core time that the makers wanted
     main_got: float = 1.0  # of what the training process wanted
+    computing_s: float = 0.0  # of ``busy_s``, on cores alone; 0 beside a device
 
     @property
     def held_up_s(self) -> float:
@@ -61,9 +62,9 @@ class Feed:
         """
         if not self.workers or self.main_got >= Limits().got_ratio:
             return 0.0
-        wanting = self.cores / self.main_got
+        wanting = self.cores / max(0.01, self.main_got)
         making = min(self.workers, self.make_s * self.computing_ratio / max(1e-9, self.step_s))
-        return self.busy_s * (1.0 - max(self.cores, wanting - making) / wanting)
+        return self.computing_s * (1.0 - max(self.cores, wanting - making) / wanting)
 
     @property
     def computing_ratio(self) -> float:
@@ -193,6 +194,7 @@ def feed_of(evidence: Evidence) -> Feed | None:
         workers=workers,
         got=got,
         main_got=main_got,
+        computing_s=0.0 if evidence.on_accelerator else sum(map(steps.per_step, THREADED_PHASES)),
     )
     return feed if workers else _together(feed, steps)
 

@@ -68,7 +68,8 @@ class Evidence:
         """
         here = {one.pid for one in self.recording.node_of(self.process.pid).ranks}
         share = sum(one.pid in here for one in self.ranks) + self.recording.num_beside
-        return self.cores if share <= 1 else max(0.1, self.cores - (self.others_cores or 0.0)) / share
+        others = min(0.8 * self.cores, self.others_cores or 0.0) * min(1.0, max(0.0, share - 1))
+        return (self.cores - others) / max(1.0, share)
 
     @property
     def threads(self) -> float:

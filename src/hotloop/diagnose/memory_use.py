@@ -22,6 +22,8 @@ _MIN_SAMPLES = 8
 FEW_SAMPLES = 2 * _MIN_SAMPLES
 #: The later half grows clearly slower than the first by this part of it: memory may level off.
 _SLOWER = 0.75
+#: And goes on to, in the time that the line is through: after a warm-up a leak is steady.
+_STILL_SLOWER = 0.9
 #: Mann-Kendall is sure of growth from here on.
 _SURE_Z = 3.0
 
@@ -35,7 +37,7 @@ class Growth:
     bytes_per_s: float
     ci95: tuple[float, float]  # of bytes_per_s
     seconds: float
-    slows: bool  # in the later half of the whole span it is clearly slower than in the first
+    slows: bool  # in later halves, of the whole span and of the line, it is clearly slower
 
     @property
     def grown_bytes(self) -> float:
@@ -57,6 +59,7 @@ def growth(seconds: Floats, values: Floats, *, goes_on: bool = True) -> Growth |
     slope = steady_growth(t, v, z=_SURE_Z, goes_on=goes_on)
     if slope is None:
         return None
+    early, late_half = half_slopes(t, v)
     rest = v - slope * t
     error = float(np.std(rest)) / max(1e-9, float(np.std(t)) * np.sqrt(len(t)))
     return Growth(
@@ -65,7 +68,7 @@ def growth(seconds: Floats, values: Floats, *, goes_on: bool = True) -> Growth |
         bytes_per_s=slope,
         ci95=(slope - 2 * error, slope + 2 * error),
         seconds=float(t[-1] - t[0]),
-        slows=second < _SLOWER * first,
+        slows=second < _SLOWER * first and late_half < _STILL_SLOWER * early,
     )
 
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hotloop.measure.places import Places, Stack
-from hotloop.measure.spans import Bools, Events, Intervals, Ints, Lives, Spans, Table, holder
+from hotloop.measure.spans import Bools, Events, Intervals, Ints, Lives, Spans, Table, holder, is_many
 from hotloop.measure.stepping import Seen
 from hotloop.record import rows as row
 
@@ -141,8 +141,8 @@ def _groups(seen: Seen, asked: Bools) -> Iterator[tuple[int, Ints, bool]]:
 
 
 def _unused(seen: Seen, built: Bools) -> Bools:
-    """[rows] of loops that make their own batches: forwards in few steps whose graph no backward can be for,
-    as forwards of all steps come in between: a policy that acts with gradients.
+    """[rows] of loops that make their own batches: many forwards in few steps, whose graphs no backward is
+    for, as forwards of all steps come in between: a policy that acts with gradients.
     """
     spans, found = seen.spans, np.zeros(len(seen.spans), np.bool_)
     if seen.stepping.by_loader:
@@ -154,7 +154,8 @@ def _unused(seen: Seen, built: Bools) -> Bools:
     items = np.flatnonzero(seen.events.work | usual)
     for mine in groups:
         following = np.searchsorted(spans.start[items], spans.start[mine], side="right")
-        between = usual[items[following[following < len(items)]]]
+        before = following[following < len(items)]
+        between = usual[items[before]] & is_many(spans.site[mine[: len(before)]], before)
         found[mine] = between.sum() > _MOSTLY * len(between)
     return found
 

@@ -339,7 +339,8 @@ def main_job(recording: Recording, measured: Sequence[Steps]) -> tuple[Recording
     keys = {id(process) for process in longest}
     ranks = [pair for pair in trained if id(pair[0]) in keys]
     begin, end = longest[0].start_ns, longest[0].end_ns
-    others = [one for job in jobs if job is not longest for one in job]
+    here = {one.pid for one in recording.node_of(longest[0].pid).ranks}
+    others = [one for job in jobs if job is not longest for one in job if one.pid in here]
     shared = sum(max(0, min(end, one.end_ns) - max(begin, one.start_ns)) for one in others)
     only = replace(
         recording,

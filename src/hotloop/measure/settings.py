@@ -100,14 +100,19 @@ def planned(process: Process) -> tuple[str, str, int] | None:
 
 
 def _configured(process: Process) -> list[Note]:
-    """The configured values. Where the command names a file of them, other files configure something else:
-    a part that was trained before.
+    """The configured values. Where the command names a file of them, files that other code reads configure
+    something else: a part that was trained before.
     """
     notes = process.notes.get("config", ())
-    words = " ".join(process.first("process").get("argv") or ())
-    files = {note.get("file") for note in notes if note.get("source") in _FILES}
-    named = {file for file in files if file and Path(file).name in words}
-    return [note for note in notes if not (named and note.get("file") in files - named)]
+    words = process.first("process").get("argv") or ()
+    names = {Path(part).name for word in words for part in str(word).split("=")}
+    files = [note for note in notes if note.get("source") in _FILES and note.get("file")]
+    readers = {_reader(note) for note in files if Path(str(note["file"])).name in names}
+    return [note for note in notes if not (readers and note in files and _reader(note) not in readers)]
+
+
+def _reader(note: Note) -> str:
+    return str(note.get("reader")).rpartition(":")[0]
 
 
 def _in_effect(

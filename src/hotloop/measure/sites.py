@@ -160,12 +160,11 @@ def with_graphs(evaluations: tuple[Interval, ...], seen: Seen) -> tuple[Interval
     spans, events = seen.spans, seen.events
     index = np.flatnonzero(events.forward & ((spans.flags & row.FORWARD_PARAMS) != 0))
     building = np.append(0, np.cumsum(events.built[index]))
-    result = []
-    for one in evaluations:
-        first, last = np.searchsorted(spans.start[index] / 1e9, [one.start_s, one.end_s])
-        graphs = building[last] - building[first]
-        result.append(replace(one, builds_graphs=bool(2 * graphs > last - first)))
-    return tuple(result)
+    ends = np.array([(one.start_s, one.end_s) for one in evaluations]).reshape(-1, 2)
+    first, last = np.searchsorted(spans.start[index] / 1e9, ends).T
+    builds = 2 * (building[last] - building[first]) > last - first
+    pairs = zip(evaluations, builds.tolist(), strict=True)
+    return tuple(replace(one, builds_graphs=graphs) for one, graphs in pairs)
 
 
 def with_last_interval(stepping: Stepping, training: Ints, *series: Regions, later: bool) -> Stepping:

@@ -21,6 +21,12 @@ OWNERS = (
 )  # fmt: skip
 
 
+#: A policy acts, and an evaluation asks, more often in a row than any term of a loss.
+_MANY = 8
+#: Backwards of one update, where gradients are accumulated.
+_FEW = 64
+
+
 @dataclass(frozen=True, kw_only=True)
 class Intervals:
     """Stretches of time in ns, [start, end), sorted and disjoint."""
@@ -272,11 +278,13 @@ def events_of(spans: Spans, *, killed: bool = False) -> Events:
     built = forward & ((spans.flags & row.FORWARD_GRAD) != 0)
     trained = np.zeros(row.U16_MAX + 1, np.bool_)
     trained[spans.obj[built & training]] = True
-    # Nothing uses a graph of evaluation mode where a forward in training mode comes before any backward.
+    # Nothing uses the graphs of many forwards in evaluation mode before one in training mode, or the end.
     items = np.flatnonzero(step | backward | (built & training))
     kinds = np.append((built & training)[items], trained.any())
-    unused = kinds[np.searchsorted(spans.start[items], spans.start, side="right")]
-    unused &= (spans.flags & row.FORWARD_PARAMS) != 0
+    unused = np.zeros(len(spans), np.bool_)
+    mine = np.flatnonzero(built & ~training & ((spans.flags & row.FORWARD_PARAMS) != 0))
+    following = np.searchsorted(spans.start[items], spans.start[mine], side="right")
+    unused[mine] = kinds[following] & is_many(spans.site[mine], following)
     return Events(
         used=used,
         fetch=(kind == row.FETCH) & used,
@@ -290,8 +298,18 @@ def events_of(spans: Spans, *, killed: bool = False) -> Events:
     )
 
 
+def is_many(site: npt.NDArray[Any], following: Ints) -> Bools:
+    """[n] whether so many forwards at one site come before what follows them that no loss is made of all."""
+    _, which, counts = np.unique(following << 20 | site, return_inverse=True, return_counts=True)
+    return np.asarray(counts[which] >= _MANY)
+
+
 def _compiles_on(spans: Spans, backward: Bools) -> bool:
-    """Whether compiling took most of the time since the first backward, and went on after the last one."""
+    """Whether compiling took most of the time since the first backward, and went on after the last one, of
+    few: those of a first update.
+    """
+    if backward.sum() > _FEW:
+        return False
     began = spans.start[backward].min(initial=np.iinfo(np.int64).max)
     late = (spans.kind == row.COMPILE) & (spans.end > began)
     on = spans.start[late].max(initial=0) > spans.end[backward].max(initial=0)

@@ -309,7 +309,8 @@ def batch_too_small(evidence: Evidence) -> Iterator[Finding]:
             return
         leave = f"the device idle {share(idle)} of the time and most memory free"
         numbers = [f"peak memory {share(memory)} of the device", f"idle while launching {share(idle)}"]
-    halves = round(steps.num_steps / max(1, steps.num_updates)) % 2 == 0  # accumulates over so many
+    each = round(steps.num_steps / max(1, steps.num_updates))  # accumulated over so many
+    halves = steps.num_updates > 0 and each > 0 and each % 2 == 0
     yield cause(
         evidence,
         "device/batch-too-small",

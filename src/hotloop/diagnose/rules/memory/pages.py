@@ -66,7 +66,7 @@ def page_faults(evidence: Evidence) -> Iterator[Finding]:
     taken = f"{units.size(faults * PAGE_BYTES)} of memory from the kernel"
     cost = min(least_s, kernel_s) / evidence.threads  # which take their pages side by side
     cost *= not evidence.on_accelerator  # which hides it, nobody knows how much
-    known = "at_least" if kernel_s else "unpriced"
+    known = "at_least" if cost else "unpriced"
     least = f": at least {units.share(cost / steps.step_s)} of its time" if cost else ""
     yield Finding(
         id="memory/page-faults",
