@@ -250,10 +250,10 @@ def _verify(tuned: Tuned, command: Sequence[str], patch: Path | None) -> list[st
     verify = ["hotloop", "verify", "--effect", held, "--throw-away", *asked(tuned.best, patch)]
     if not others:
         return ["verify it:", f"    {shlex.join([*verify, '--', *command])}"]
-    again = "HOTLOOP_SEED=1 hotloop run --evidence --throw-away --out another-seed --"
+    again = ["HOTLOOP_SEED=1", "hotloop", "run", "--evidence", "--throw-away", "--out", "another-seed", "--"]
     return [
         *_wrapped("verify it beside a run under another seed (samples are others, so losses are):"),
-        f"    {again} {shlex.join(command)}",
+        f"    {shlex.join([*again, *command])}",
         f"    {shlex.join([*verify, '--baseline', 'another-seed', '--', *command])}",
     ]
 
