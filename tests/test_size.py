@@ -44,7 +44,7 @@ SINCE = frozenset(
 )  # fmt: skip
 HOUSE, ADDED = 70_102, 9_898
 FILE, CLASS = 400, 250
-TESTS, GOLDEN_FILES = 44_991, 140
+TESTS, GOLDEN_FILES = 45_000, 140
 
 #: Over the limit of a file or a class today; nothing is added here.
 LARGE_FILES: frozenset[str] = frozenset()

@@ -237,3 +237,12 @@ def test_pinned_memory_is_ignored_only_beside_a_device(accelerator: bool) -> Non
     loader = LoaderUse(id=1, role="train", where=None, settings={"pin_memory": False}, dataset={})
     found = settings_of(run.process(), loader, {"accelerator": accelerator}, 1.0)
     assert next(s for s in found if s.name == "pin_memory").differs is accelerator
+
+
+@pytest.mark.parametrize(("reader", "said"), [("/train.py:9", [0.1, 8]), ("/vocoder.py:5", [0.1])])
+def test_a_file_that_other_code_reads_configures_something_else(reader: str, said: list[float]) -> None:
+    run = Script(PLAIN)
+    named = {"source": "yaml", "file": "/c.yaml", "reader": "/train.py:4", "meaning": "lr", "value": 0.1}
+    other = named | {"file": "/v.json", "reader": reader, "meaning": "num_workers", "value": 8}
+    run.notes |= {"process": [{"argv": ["--config=c.yaml"]}], "config": [named, other]}
+    assert [s.configured for s in settings_of(run.process(), None, {}, 1.0) if s.configured] == said
