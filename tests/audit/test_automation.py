@@ -49,6 +49,7 @@ def test_the_workflow_writes_sarif_and_annotations_and_fails_where_asked(folder:
     assert not any("${{" in step.get("run", "") for step in steps), "an input never becomes text of a script"
 
 
+@pytest.mark.nightly
 def test_the_workflow_runs_both_sides_in_turns_and_takes_a_limit(folder: Path) -> None:
     workflow: Any = yaml.safe_load((ROOT / ".github/workflows/hotloop-compare.yml").read_text())
     steps = workflow["jobs"]["compare"]["steps"]

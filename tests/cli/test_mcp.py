@@ -59,6 +59,7 @@ async def call(client: Client, tool: str, **arguments: Any) -> Any:
     return text if result.is_error or tool == "brief" else json.loads(text)
 
 
+@pytest.mark.nightly
 def test_an_agent_diagnoses_writes_the_recipe_and_proves_it(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(SCRIPT)
 

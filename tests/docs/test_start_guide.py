@@ -23,7 +23,7 @@ SCRIPT = waiting(192, 0)
     "start",
     [
         "Python",
-        "a shell script",
+        pytest.param("a shell script", marks=pytest.mark.nightly),
         pytest.param("torchrun", marks=pytest.mark.nightly),
         pytest.param("Accelerate", marks=pytest.mark.nightly),
     ],

@@ -100,6 +100,7 @@ def test_killed_before_any_file_operation_it_goes_on_and_ends_the_same(
     assert kill_everywhere(lambda: bake(dataset, out, num_workers=0), resume) > 40
 
 
+@pytest.mark.nightly
 def test_killed_while_it_replaces_a_bake_there_is_always_a_good_one(
     place: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

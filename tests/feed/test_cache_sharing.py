@@ -161,6 +161,7 @@ def test_ranks_bring_their_share_as_they_meet(
     apart.close()
 
 
+@pytest.mark.nightly
 def test_two_ranks_with_two_workers_each_stay_within_one_budget(meeting_place: Path) -> None:
     limit, options = 10 * MIB, ["--standalone", "--nproc-per-node=2"]
     run = subprocess.run(

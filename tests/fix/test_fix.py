@@ -195,6 +195,7 @@ def test_a_copy_that_hangs_is_ended(project: tuple[Path, Path]) -> None:
     assert done.stdout.startswith("diff --git")
 
 
+@pytest.mark.nightly
 def test_a_script_that_goes_to_its_folder_first(project: tuple[Path, Path], tmp_path: Path) -> None:
     folder, _ = project
     inner = tmp_path / "home" / "inner"
@@ -394,6 +395,7 @@ for epoch in range(80):
 """
 
 
+@pytest.mark.nightly
 def test_workers_that_short_epochs_start_anew_are_not_written(tmp_path: Path) -> None:
     observed(tmp_path, tmp_path / "run", script=SHORT)
     done = hotloop("fix", "--json", tmp_path / "run", folder=tmp_path)

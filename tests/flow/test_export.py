@@ -229,6 +229,7 @@ def test_an_export_that_fails_comes_after_the_report(tmp_path: Path) -> None:
     assert err.index("report.html") < err.index("export parquet=none/a.parquet failed: ")
 
 
+@pytest.mark.nightly
 def test_a_watcher_that_fails_stops_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ZeroDivisionError

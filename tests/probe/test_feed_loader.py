@@ -37,9 +37,7 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.parametrize(
-    ("kind", "workers", "persistent"), [("plain", 2, False), ("plain", 1, True), ("gather", 1, False)]
-)
+@pytest.mark.parametrize(("kind", "workers", "persistent"), [("plain", 2, False), ("gather", 1, True)])
 def test_what_is_known_of_torchs_loader_is_known_of_ours(
     tmp_path: Path, kind: str, workers: int, persistent: bool
 ) -> None:

@@ -151,7 +151,7 @@ if sys.argv[1:]:
 """
 
 
-@pytest.mark.parametrize("pure", ["0", "1"])
+@pytest.mark.parametrize("pure", ["0", pytest.param("1", marks=pytest.mark.nightly)])
 def test_a_tick_reaches_no_system_call_handler_or_child(tmp_path: Path, pure: str) -> None:
     env = {"HOTLOOP_HZ": "300", "HOTLOOP_PURE": pure}
     ours = 0 if pure == "1" else 1

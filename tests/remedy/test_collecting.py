@@ -159,6 +159,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.nightly
 def test_an_unmodified_script_trains_bit_for_bit_as_before(tmp_path: Path) -> None:
     plain = run_observed(SCRIPT, folder=tmp_path / "plain", observed=False)
     env = catalogue.environment([catalogue.parse("rarer-gc-collect")])

@@ -181,6 +181,7 @@ def test_an_isolated_interpreter_trains_and_hotloop_says_that_it_saw_nothing(tmp
     assert done.recording.ranks == ()
 
 
+@pytest.mark.nightly
 def test_a_shell_script_that_runs_torchrun_with_two_ranks(tmp_path: Path) -> None:
     whole.script(
         tmp_path,
@@ -206,6 +207,7 @@ def test_a_shell_script_that_runs_torchrun_with_two_ranks(tmp_path: Path) -> Non
     assert done.num_backwards == 16
 
 
+@pytest.mark.nightly
 def test_trainings_one_after_the_other_are_not_ranks_of_one(tmp_path: Path) -> None:
     whole.script(tmp_path, "for _ in range(int(sys.argv[1])): epoch()\n")
     command = f"'{sys.executable}' train.py 3; '{sys.executable}' train.py 60"

@@ -130,6 +130,7 @@ def test_a_plan_stays_within_memory(run: Path, capsys: pytest.CaptureFixture[str
     assert max(one["num_workers"] for one in document["plans"]) < 64
 
 
+@pytest.mark.nightly
 def test_another_batch_size_is_planned_beside_it(
     run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

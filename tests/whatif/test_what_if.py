@@ -120,6 +120,7 @@ def test_free_data_and_workers_are_measured_and_the_run_stays_bit_equal(tmp_path
     assert not (tmp_path / "r" / "what-if.blocks").exists()
 
 
+@pytest.mark.nightly
 def test_workers_that_lose_their_turn_lose_no_batch(tmp_path: Path) -> None:
     """Several loaders in turn, epochs shorter than a cycle of blocks."""
     args = ("train.py", "--workers", "2", "--epochs", "5", "--samples", "160")

@@ -540,6 +540,7 @@ def test_mistakes_in_the_configuration_are_named(
     assert said in str(caught.value)
 
 
+@pytest.mark.nightly
 def test_spoilt_files_are_named(modules: Modules, own: Path, tmp_path: Path) -> None:
     first = own / "train" / "seq_000"
     options = ("DATALOADER.TOTAL_WORKERS=0", "DATA.CLIP_LEN=8")

@@ -60,7 +60,7 @@ from hotloop.record.recording import IN_MEMORY, Process, Recording, release
 WARM_UP_RATIO = 0.10
 WARM_UP_STEPS = 20
 #: Iterations that DDP times one by one; its means over fewer say nothing.
-_TIMED_BY_DDP = 10
+TIMED_BY_DDP = 10
 
 #: Tells the recording which functions the user calls evaluation (``hotloop run --evaluation``).
 EVALUATION = "HOTLOOP_EVALUATION"
@@ -273,7 +273,7 @@ def _exposed_communication(
         for name in ("avg_backward_comm_s", "overlap_s", "avg_backward_compute_s", "iterations")
     )
     steps = len(stepping)
-    if counted < _TIMED_BY_DDP or not steps:
+    if counted < TIMED_BY_DDP or not steps:
         return 0.0
     each = spent - hidden
     # Under no_sync() only the last of the steps of an update exchanges; DDP counts and averages those alone.
