@@ -1,8 +1,9 @@
 """What ``hotloop watch`` costs: the first look at a long run, the first paint, 64 watchers.
 
-``python benchmarks/watch.py [--steps 1000000] [--seconds 80]`` prints a line for each, and exits with 1
+``python benchmarks/watch.py [--steps 1000000] [--seconds 400]`` prints a line for each, and exits with 1
 where one is over its limit. A real training goes on under ``hotloop run``. Its page is served for two
-minutes (a young run is diagnosed often), then to one reader and to 64, half of ``--seconds`` each. Chromium
+minutes (a young run is diagnosed often), then to one reader and to 64, half of ``--seconds`` each: a
+diagnosis is due each few minutes. Chromium
 paints it, where that is found.
 """
 
@@ -97,7 +98,7 @@ def main() -> int:
     """Measure, print, judge."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--steps", type=int, default=1_000_000)
-    parser.add_argument("--seconds", type=float, default=80.0)
+    parser.add_argument("--seconds", type=float, default=400.0)
     options = parser.parse_args()
     found: dict[str, float] = {}
     with tempfile.TemporaryDirectory(prefix="hotloop-watch-") as name, ExitStack() as stack:

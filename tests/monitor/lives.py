@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 import threading
 import time
@@ -50,7 +51,8 @@ def training(folder: Path, name: str, *words: str) -> Iterator[Path]:
     """``hotloop run`` of a training that goes on until ``folder/stop`` is there; its run folder."""
     (folder / "train.py").write_text(TRAIN)
     command = ("run", "--out", folder / name, "--", sys.executable, "train.py", *words)
-    run = threading.Thread(target=running.hotloop, args=command, kwargs={"folder": folder})
+    kwargs = {"folder": folder, "timeout": 60 + float(os.environ.get("TRAIN_SECONDS", 180))}
+    run = threading.Thread(target=running.hotloop, args=command, kwargs=kwargs)
     run.start()
     try:
         while run.is_alive() and not (folder / name / "run.json").exists():
