@@ -149,6 +149,7 @@ def test_inference_is_told_from_a_script_that_ran_no_model() -> None:
         {"name": "forward", "seconds": 3.0, "share": 1.0, "span_share": 0.0, "s_per_step": 0.0}
     ]
     assert "inference or evaluation only" in terminal.render(report)
+    assert "inference or evaluation only" not in terminal.render({**report, "exit_code": 1})
     report["phases"][0]["seconds"] = 0.0
     report["warnings"] = []
     assert "no model was run" in terminal.render(report)

@@ -187,11 +187,12 @@ def reasons(report: Mapping[str, Any]) -> list[str]:
         return [*found, _NOT_SEEN] if may_have_trained(report["exit_code"], report["command"]) else found
     seconds = {phase["name"]: phase["seconds"] for phase in report["phases"]}
     ran = {name for name, one in seconds.items() if one > 0}
-    if ran & {"forward", "evaluation"} and not ran & {"backward", "optimizer"}:
-        found.append("Forward passes were seen, but no optimizer step: inference or evaluation only.")
+    if ran & {"forward", "evaluation"}:
+        if not report["exit_code"] and not ran & {"backward", "optimizer"}:
+            found.append("Forward passes were seen, but no optimizer step: inference or evaluation only.")
     elif report["warnings"] and "backward" not in ran:
         found.append("No model was seen to run, but not everything could be seen or stored: see below.")
-    elif not ran & {"forward", "backward"}:
+    elif "backward" not in ran:
         found.append("torch was imported, but no model was run in the observed thread.")
     if report.get("checkpoint_read") and not report["exit_code"]:
         found.insert(0, _RESUMED)
