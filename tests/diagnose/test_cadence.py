@@ -88,10 +88,10 @@ def test_evaluations_of_uneven_length_cost_more_than_nothing() -> None:
 def test_an_interval_that_the_run_never_reaches_is_told_as_that() -> None:
     advice = found(evaluated(1.0, 10, num_steps=20))["cadence/evaluation"].advice
     assert "steps (this run took 20) instead of every 2, or on a part of the data" in advice
-    short = loader(num_batches=20)
-    advice = found(evaluated(1.0, 10, num_steps=20, loaders=(short,)))["cadence/evaluation"].advice
-    assert "epochs instead of every 2 steps, or" in advice
-    passes = replace(short, batches_per_epoch=1.0)  # several of a client's in each round of a federation
+    epochs = loader(num_batches=20, batches_per_epoch=2.0)
+    advice = found(evaluated(1.0, 10, num_steps=20, loaders=(epochs,)))["cadence/evaluation"].advice
+    assert "epochs instead of every epoch, or" in advice
+    passes = replace(epochs, batches_per_epoch=1.0)  # several of a client's in each round of a federation
     advice = found(evaluated(1.0, 10, num_steps=20, loaders=(passes,)))["cadence/evaluation"].advice
     assert "steps (this run took 20) instead of every 2, or" in advice
 
@@ -363,5 +363,5 @@ def test_the_option_that_asks_for_evaluations_is_named(command: str, text: str) 
     run = evidence(evaluated(1.0, 10))
     run = replace(run, recording=replace(run.recording, command=tuple(command.split())))
     (item,) = [one for one in diagnose(run) if one.id == "cadence/evaluation"]
-    assert ("It is asked for by" in item.advice) == bool(text) and text in item.advice
+    assert (f"It is asked for by {text}; 400 would do." in item.advice) == bool(text)
     assert item.where == place(70)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -71,9 +72,10 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     rarer = _rarer(every, interval, steps) + (_waits(wait, best, each_s) if wait is not None else ".")
     first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
     asked = asked_by(evidence, "evaluation", every) if again else None
-    if asked is not None:
+    if asked is not None and interval is not None:
         where = asked[0] or where
-        first.append(f"It is asked for by {asked[1]}.")
+        value = int(re.findall(r"\d+", asked[1])[-1])  # of updates, where gradients are accumulated
+        first.append(f"It is asked for by {asked[1]}; {_round_up(value * interval / every)} would do.")
     yield cause(
         evidence,
         "cadence/evaluation",
@@ -142,10 +144,9 @@ def _rarer(every: float, interval: int | None, steps: Steps) -> str:
     longer = f" (this run took {steps.num_steps})" if interval > steps.num_steps else ""
     loader = steps.train_loader()
     epoch = loader.batches_per_epoch * steps.num_steps / max(1, loader.num_batches) if loader else 0.0
-    if 0 < epoch < interval and round(every) <= round(epoch):  # else its epochs are not the loop's around it
-        now = "epoch" if round(every) == round(epoch) else _steps(every)
+    if 0 < epoch < interval and round(every) == round(epoch):
         count = math.ceil(interval / epoch)
-        return f"Evaluate every {count} epochs instead of every {now}, or on a part of the data"
+        return f"Evaluate every {count} epochs instead of every epoch, or on a part of the data"
     now = _steps(every).removesuffix(" steps")
     return f"Evaluate every {interval} steps{longer} instead of every {now}, or on a part of the data"
 
