@@ -257,6 +257,9 @@ def test_a_loop_with_the_update_in_it_is_no_loop_inside_the_model() -> None:
     assert "host/python-in-step" in found(lost)
     update = hot("optimizer.step()", 1.0, "main", phase="optimizer", library="torch.optim.adam")
     assert "host/python-in-step" not in found(replace(lost, lines=(*lines, update)))
+    method = replace(update.place, file="/w/agent.py", line=9)  # the loop calls what updates
+    update = replace(update, place=method, statement=method, callers=(update.place,))
+    assert "host/python-in-step" not in found(replace(lost, lines=(*lines, update)))
 
 
 @pytest.mark.parametrize(

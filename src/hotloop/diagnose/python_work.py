@@ -176,5 +176,5 @@ def _is_training_loop(evidence: Evidence, line: LineCost, place: Place, loop: Lo
     steps = evidence.steps
     driven = [one for one in (steps.source_loop, line.statement) if one and one != line.place]
     updates = [one for one in steps.lines if one.library.startswith("torch.optim")]
-    driven += [one.statement or one.place for one in updates if one.phase == "optimizer"]
+    driven += [at for one in updates if one.phase == "optimizer" for at in (one.place, *one.callers)]
     return any(one.file == place.file and loop.line <= one.line <= loop.end_line for one in driven)

@@ -108,4 +108,5 @@ def _exposed(ranks: Sequence[Steps]) -> tuple[float, float]:
 def _backward(rank: Steps) -> Floats:
     """[steps] seconds of backward with the communication in it."""
     own = rank.phase("backward")
-    return own + rank.collective_in_backward_s * own / max(own.mean(), 1e-9)
+    whole: Floats = own * (1 + rank.collective_in_backward_s / max(own.mean(), 1e-9))
+    return whole
