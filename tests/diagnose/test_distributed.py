@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
+import numpy as np
 import pytest
 from synthetic import TRAIN, evidence, line, loader, steps
 
@@ -257,3 +258,11 @@ def test_communication_that_backward_does_not_hide(accelerator: bool) -> None:
     (item,) = (one for one in diagnose(crowded) if one.id == item.id)
     assert item.severity == "info"  # ranks without a core wait for each other as well
     assert found(rank(0, collective_in_backward_s=0.001), rank(1)) == {}
+
+
+def test_ranks_of_a_host_that_wait_for_each_other_in_turn_do_not_communicate() -> None:
+    facts = {"accelerator": False, "ddp": ({"avg_backward_compute_s": 0.04},)}
+    ranks = [rank(number, collective_in_backward_s=0.02, facts=facts) for number in (0, 1)]
+    for number, one in enumerate(ranks):
+        one.phase("backward")[:] = np.where(np.arange(one.num_steps) % 2 == number, 0.04, 0.0133)
+    assert found(*ranks) == {}
