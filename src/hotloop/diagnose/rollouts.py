@@ -53,7 +53,9 @@ def steps_environment(evidence: Evidence) -> bool:
 
 
 def may_act(evidence: Evidence, place: Place) -> bool:
-    """Whether a line may be work for an environment that is stepped: no line of a loop that only updates."""
-    loops = (loop.text for loop in loops_around(evidence, place))
-    updates = any(".backward(" in text and not _STEP.search(text) for text in loops)
+    """Whether a line may be work for an environment that is stepped: no line of a loop that steps none where
+    that loop, or one around it, updates.
+    """
+    loops = [loop.text for loop in loops_around(evidence, place)]
+    updates = any(".backward(" in text for text in loops) and not _STEP.search(loops[0])
     return not updates and steps_environment(evidence)
