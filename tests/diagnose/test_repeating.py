@@ -84,6 +84,9 @@ def test_a_generator_names_the_first_function_it_calls_and_the_innermost() -> No
     function, remedies = named(inline(hot), {TRAIN: BATCHES})["input/slow-sample"]
     assert function == "train.py:encode,train.py:words"
     assert remedies == ("memoize",)
+    trains = line(99, 1.0, phase="optimizer", library="torch.optim.sgd", callers=callers[:1])
+    function, _ = named(inline(hot, trains), {TRAIN: BATCHES})["input/slow-sample"]
+    assert function == "train.py:words"  # what trains is called once
 
 
 def test_the_generator_itself_is_not_named() -> None:

@@ -173,8 +173,5 @@ def _inner_loops(evidence: Evidence, line: LineCost) -> list[tuple[str, LoopText
 
 def _is_training_loop(evidence: Evidence, line: LineCost, place: Place, loop: LoopText) -> bool:
     """Whether a loop around ``place``, which leads to ``line``, drives the steps, or holds what does."""
-    steps = evidence.steps
-    driven = [one for one in (steps.source_loop, line.statement) if one and one != line.place]
-    updates = [one for one in steps.lines if one.library.startswith("torch.optim")]
-    driven += [at for one in updates if one.phase == "optimizer" for at in (one.place, *one.callers)]
+    driven = [one for one in (*evidence.steps.driving, line.statement) if one and one != line.place]
     return any(one.file == place.file and loop.line <= one.line <= loop.end_line for one in driven)

@@ -42,13 +42,17 @@ def repeated(
         if not (is_random(text) or "transform" in text):
             return ""
     never = {*_NEVER, *({collate_name(loader.settings)} - {*DEFAULT_COLLATE} if loader is not None else ())}
-    loop = evidence.steps.source_loop
+    trains = {at.in_function for at in evidence.steps.driving}
     top = max(hot.lines, key=lambda line: line.seconds)
     named: list[str] = []
     for place in (*reversed(top.callers), top.place):
         known = reachable(place, place.function)
-        trains = loop is not None and loop.in_function == place.in_function
-        if not known or trains or place.function.rpartition(".")[2] in never or known in named:
+        if (
+            not known
+            or place.in_function in trains
+            or place.function.rpartition(".")[2] in never
+            or known in named
+        ):
             continue
         if may_be_kept(function_text(evidence, place)):
             named.append(known)
@@ -86,12 +90,12 @@ def draws(evidence: Evidence, lines: Iterable[LineCost], loader: LoaderUse | Non
     """
     if loader is not None and may_vary(map(str, loader.dataset.get("transforms") or ())):
         return True
-    loop = evidence.steps.source_loop
+    trains = {at.in_function for at in evidence.steps.driving}
     places = {place.in_function: place for line in lines for place in (line.place, *line.callers)}
     return any(
         is_random(function_text(evidence, place))
         for function, place in places.items()
-        if loop is None or function != loop.in_function
+        if function not in trains
     )
 
 

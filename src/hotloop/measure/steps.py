@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal
 
 import numpy as np
@@ -308,6 +309,15 @@ class Steps:
     def own_s(self) -> float:
         """Seconds per step outside the phases in which ranks meet: a rank's own work."""
         return max(0.0, self.step_s - sum(map(self.per_step, self.waits_inside)))
+
+    @cached_property
+    def driving(self) -> tuple[Place, ...]:
+        """The training loop, and every line of the user's that an update is reached through."""
+        updates = [
+            one for one in self.lines if one.phase == "optimizer" and one.library.startswith("torch.optim")
+        ]
+        through = (at for one in updates for at in (one.place, *one.callers))
+        return tuple(at for at in (self.source_loop, *dict.fromkeys(through)) if at)
 
     def train_loader(self) -> LoaderUse | None:
         """The loader that drives training: the training loader with the most batches."""
