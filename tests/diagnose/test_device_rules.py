@@ -322,6 +322,15 @@ def test_a_home_made_optimizer_looping_over_parameters() -> None:
     item = found(measured, sources={TRAIN: source})["device/optimizer-not-fused"]
     assert item.where == hot.place
     assert "_foreach_" in item.advice
+    copied = replace(hot, nature="native", place=replace(hot.place, function="AdamW.step"))
+    for seconds, cost_s in ((3.0, 0.015), (0.1, None)):
+        named = replace(
+            measured, lines=(replace(copied, seconds=seconds),), facts={"optimizers": [{"class": "AdamW"}]}
+        )
+        item = found(named, sources={TRAIN: source}).get("device/optimizer-not-fused")
+        assert (item and (item.cost_s_per_step, item.where)) == (
+            cost_s and (pytest.approx(cost_s), copied.place)
+        )
 
 
 # modules, batch, memory

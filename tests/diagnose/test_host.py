@@ -162,7 +162,7 @@ def test_an_environment_that_is_stepped_gets_the_advice_of_a_rollout() -> None:
     )
     items = {item.id: item for item in diagnose(evidence(measured, sources={TRAIN: source}))}
     assert "more environments at once" in items["host/python-in-step"].advice
-    trains = "for i in range(9):\n    a, r, d = env.step(a)\n    for x in r:\n        x.add_(1)\n    d.backward()\n"
+    body = "    a, r, d = env.step(a)\n    for x in r:\n        x.add_(1)\n    d.backward()\n"
     inner = replace(
         hot("heat[y, x] = 1.0", 1.6, "main"), place=Place(file=TRAIN, line=4, function="main"), statement=None
     )

@@ -29,9 +29,10 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     steps, limits = evidence.steps, evidence.limits
     idle = steps.device.idle_s_by_phase.get("optimizer", 0.0) if steps.device else 0.0
     seconds = idle if evidence.on_accelerator else steps.span_totals.get("optimizer", 0.0)
-    own = _own_loop(evidence)
-    if own is not None:
-        yield _own_finding(evidence, own, idle)
+    own, copied = _own_loop(evidence), _copied(evidence)
+    if own is not None or copied.lines:
+        if own is not None or copied.seconds >= limits.optimizer_ratio * steps.span_s:
+            yield _own_finding(evidence, own or copied, idle, copied=own is None)
         return
     looping = [
         note
@@ -88,17 +89,34 @@ def _own_loop(evidence: Evidence) -> LineGroup | None:
     return group if lines and group.num_samples >= limits.min_samples and visible else None
 
 
-def _own_finding(evidence: Evidence, group: LineGroup, idle: float) -> Finding:
+def _copied(evidence: Evidence) -> LineGroup:
+    """The lines of an optimizer of the user's that is called as one of torch's that has a fused form."""
+    known = {f"{note.get('class')}.step" for note in entries(evidence.steps, "optimizers")}
+    named = known & {f"{name}.step" for name in _FUSABLE}
+    of_user = select(evidence.steps, lambda line: line.phase == "optimizer" and line.place.function in named)
+    return grouped(of_user)
+
+
+def _own_finding(evidence: Evidence, group: LineGroup, idle: float, *, copied: bool) -> Finding:
     steps, place = evidence.steps, group.hottest.place
     cost = (min(group.seconds, idle) if evidence.on_accelerator else group.seconds) / steps.num_steps
+    name, each = place.function.removesuffix(".step"), duration(cost)
     return cause(
         evidence,
         ID,
-        message=f"The optimizer loops over parameters in Python{at(place)}: {duration(cost)} per step.",
+        message=f"{name} is not torch's: it updates its tensors one by one{at(place)}: {each} per step."
+        if copied
+        else f"The optimizer loops over parameters in Python{at(place)}: {each} per step.",
+        advice=(
+            f"If it computes the same, take torch.optim.{name}: fused=True, or foreach=True for complex "
+            "numbers."
+        )
+        if copied
+        else "",
         numbers=[f"{share(group.seconds / steps.span_s)} of the span, from {group.num_samples} samples"],
-        cost_s=cost,
+        cost_s=_SAVES_RATIO * cost if copied else cost,
         where=place,
         remedies=(),
-        data={"effect": "numeric"},
-        ci95=sampled_interval(cost, group.num_samples),
+        data={"effect": "numeric", **({"assumed": True} if copied else {})},
+        ci95=None if copied else sampled_interval(cost, group.num_samples),
     )
