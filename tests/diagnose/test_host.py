@@ -167,7 +167,8 @@ def test_an_environment_that_is_stepped_gets_the_advice_of_a_rollout() -> None:
         hot("heat[y, x] = 1.0", 1.6, "main"), place=Place(file=TRAIN, line=4, function="main"), statement=None
     )
     items = {
-        one.id: one for one in diagnose(evidence(run([inner], {"other": 0.03}), sources={TRAIN: trains}))
+        one.id: one
+        for one in diagnose(evidence(run([inner], {"other": 0.03}), sources={TRAIN: "while 1:\n" + body}))
     }
     assert "more environments at once" not in items["host/python-in-step"].advice
 

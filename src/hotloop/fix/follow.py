@@ -181,12 +181,16 @@ class Follower:
         return Entry(note)
 
     def _option(self, code: Code, node: ast.AST, keys: Keys) -> Note | None:
-        """The option of which a call, ``parser.parse_args()``, makes this attribute, of any name."""
-        calls = code.calls("add_argument") if isinstance(node, ast.Call) else []
-        for option in [text_of(word) or "" for call in calls for word in call.args]:
+        """The option of which a call, ``parser.parse_args()``, makes this attribute, of any name: one of the
+        command's, or of this file.
+        """
+        if not isinstance(node, ast.Call):
+            return None
+        given = [word.partition("=")[0] for word in self._scene.command]
+        known = [text_of(word) or "" for call in code.calls("add_argument") for word in call.args]
+        for option in given + known:
             if option.startswith("--") and normal(option) == keys[-1]:
-                given = any(word.partition("=")[0] == option for word in self._scene.command)
-                about = {"source": "argparse", "key": keys[-1], "option": option, "given": given}
+                about = {"source": "argparse", "key": keys[-1], "option": option, "given": option in given}
                 return about | {"value": self._value, "raw": self._value, "file": str(code.path)}
         return None
 
