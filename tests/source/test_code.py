@@ -194,8 +194,9 @@ def test_the_parentheses_that_are_an_expression_s_own(text: str, outer: str) -> 
     assert code.text.text[start:end] == outer
 
 
-def test_commas_and_comments_are_found() -> None:
-    code = made("f(\n    a,  # one\n    b\n)\n")
+@pytest.mark.parametrize("end", ["\n", "\nif a:\n    b"])  # the last line of a file may not end
+def test_commas_and_comments_are_found(end: str) -> None:
+    code = made(f"f(\n    a,  # one\n    b\n){end}")
     tokens = Tokens(code)
     first, second = code.nodes(ast.Call)[0].args
     assert tokens.comma_after(code.span(first)[1]) == code.text.text.index(",")

@@ -13,7 +13,7 @@ from typing import Final
 from hotloop.source.code import Code
 
 _BLANK: Final = frozenset([
-    tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.COMMENT, tokenize.ENDMARKER,
+    tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER,
 ])  # fmt: skip
 
 
@@ -39,11 +39,10 @@ class Tokens:
         self.comments: list[Token] = []
         try:
             for kind, string, begin, end, _ in tokenize.generate_tokens(io.StringIO(text, "").readline):
-                first, last = starts[begin[0] - 1] + begin[1], starts[end[0] - 1] + end[1]
-                if kind == tokenize.COMMENT:
-                    self.comments.append(Token(first, last, string))
-                elif kind not in _BLANK:
-                    self._tokens.append(Token(first, last, string))
+                if kind not in _BLANK:  # those may stand behind a last line that does not end
+                    first, last = starts[begin[0] - 1] + begin[1], starts[end[0] - 1] + end[1]
+                    found = self.comments if kind == tokenize.COMMENT else self._tokens
+                    found.append(Token(first, last, string))
         except (tokenize.TokenError, IndentationError, IndexError) as error:
             raise ValueError(f"the tokens of {code.path} cannot be told") from error
         self._starts = [token.start for token in self._tokens]
