@@ -166,16 +166,21 @@ FIRST = """
 """
 
 
-def test_evaluations_of_one_function_are_told_by_the_call_of_each():
+@pytest.mark.parametrize("pieces", [1, 3])
+def test_evaluations_of_one_function_are_told_by_the_call_of_each(pieces):
     run = AsObserved(dedent(FIRST), sample_ms=0.937)
     run.at("before", "ask").evaluate(20)
     for _ in range(12):
         for _ in range(5):
             run.step()
         run.at("testing", "ask").evaluate(20)
+        for _ in range(pieces - 1):
+            run.at("testing", "ask").forward(1)
+            run.at("testing", "ask").evaluate(20)
     first, *others = measure(run.process()).evaluations
     assert first.place.line == run.line("before")
     assert {one.place.line for one in others} == {run.line("testing")}
+    assert [round(one.seconds, 2) for one in others] == [0.02 * pieces] * 12
 
 
 @pytest.mark.parametrize("grad", [True, False])

@@ -130,10 +130,16 @@ def intervals(seen: Seen, found: Regions, loop: Loop, places: Places, samples: T
         near = [place for place in seconds if place and site and place.in_function == site.in_function]
         return site if site in near else max(near or seconds, key=seconds.__getitem__, default=site)
 
-    return tuple(
-        Interval(start_s=int(start) / 1e9, end_s=int(end) / 1e9, after_step=int(after[i]), place=started(i))
-        for i, (start, end) in enumerate(zip(found.start, found.end, strict=True))
-    )
+    whole: list[Interval] = []
+    pieces = zip((found.start / 1e9).tolist(), (found.end / 1e9).tolist(), strict=True)
+    for i, (start, end) in enumerate(pieces):
+        one = Interval(start_s=start, end_s=end, after_step=int(after[i]), place=started(i))
+        before = whole[-1] if whole else one
+        if whole and before.after_step == one.after_step and one.place in (None, before.place):
+            whole[-1] = replace(before, end_s=end, paused_s=before.paused_s + start - before.end_s)
+        else:
+            whole.append(one)
+    return tuple(whole)
 
 
 def _ways(loop: Loop) -> set[Place]:

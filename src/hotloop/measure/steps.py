@@ -146,11 +146,12 @@ class Interval:
     after_step: int
     place: Place | None = None
     builds_graphs: bool = False  # of an evaluation: most forwards of modules with parameters built graphs
+    paused_s: float = 0.0  # between its pieces
 
     @property
     def seconds(self) -> float:
-        """Length in seconds."""
-        return self.end_s - self.start_s
+        """Length in seconds, of its pieces."""
+        return self.end_s - self.start_s - self.paused_s
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -37,7 +37,8 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     every = steps_between(steps, inside)
     free = limits.evaluation_free_ratio
     rest = max(1e-9, steps.span_s - seconds)
-    again = len({one.place for one in inside}) < len(inside)  # each at a place of its own has no interval
+    places = {one.place for one in inside} - {None}
+    again = max(1, len(places)) < len(inside)  # each at a place of its own has no interval
     interval = _round_up(every * seconds / rest * (1 - free) / free) if again else None
     numbers = [
         f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
