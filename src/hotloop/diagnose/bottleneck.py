@@ -75,27 +75,25 @@ def as_counted(evidence: Evidence) -> Steps:
             taken = min(forward, taken + seconds)
     if not taken:
         return steps
-    other = steps.span_totals.get("other", 0.0) + taken
-    phases = steps.phases.copy()
-    phases[:, COLUMN["other"]] += phases[:, COLUMN["forward"]] * taken / forward
-    phases[:, COLUMN["forward"]] *= 1 - taken / forward
-    totals = {**steps.span_totals, "forward": forward - taken, "other": other}
-    return replace(steps, span_totals=totals, phases=phases)
+    return _moved(steps, taken / forward, ("forward",), "other")
 
 
 def _without_workers(evidence: Evidence) -> Steps:
     """The steps in which waiting for cores that the loader's workers keep busy is waiting for data."""
     steps, feed = evidence.steps, feed_of(evidence)
     held = feed.held_up_s / feed.computing_s if feed is not None and feed.computing_s > 0 else 0.0
-    if not held:
-        return steps
-    phases, totals = steps.phases.copy(), dict(steps.span_totals)
-    for name in THREADED_PHASES:
-        moved = held * totals.get(name, 0.0)
-        totals |= {name: totals.get(name, 0.0) - moved, "data_wait": totals.get("data_wait", 0.0) + moved}
-        phases[:, COLUMN["data_wait"]] += held * phases[:, COLUMN[name]]
-        phases[:, COLUMN[name]] *= 1 - held
-    return replace(steps, span_totals=totals, phases=phases)
+    return _moved(steps, held, THREADED_PHASES, "data_wait") if held else steps
+
+
+def _moved(steps: Steps, share: float, phases: Sequence[str], to: str) -> Steps:
+    """The steps with this share of some phases counted as another."""
+    table, totals = steps.phases.copy(), dict(steps.span_totals)
+    for name in phases:
+        seconds = share * totals.get(name, 0.0)
+        totals |= {name: totals.get(name, 0.0) - seconds, to: totals.get(to, 0.0) + seconds}
+        table[:, COLUMN[to]] += share * table[:, COLUMN[name]]
+        table[:, COLUMN[name]] *= 1 - share
+    return replace(steps, span_totals=totals, phases=table)
 
 
 def class_costs(steps: Steps, filling: FirstPass | None = None, acts: bool = False) -> dict[str, float]:
@@ -163,17 +161,15 @@ def verdict(
         said = f"{unnamed} Besides: {_lowercase(urgent.message)}"
     else:
         said = f"{bound}. First: {_lowercase(urgent.message)}"
-    return f"{said} {_doubtful(doubt)}" if doubt else said
+    if doubt:
+        said = f"{said} This is not sure: {doubt}. Run it again, for longer or with the machine to itself."
+    return said
 
 
 def _is_beside(urgent: Finding, findings: Sequence[Finding], share: float) -> bool:
     """Whether the findings are small beside the bottleneck: its own cause was not found."""
     named = sum(one.share for one in findings if one.severity != "info")
     return 0 < urgent.share < _SMALL_PART * share and named < 2 * _SMALL_PART * share
-
-
-def _doubtful(doubt: str) -> str:
-    return f"This is not sure: {doubt}. Run it again, for longer or with the machine to itself."
 
 
 def untried(findings: Sequence[Finding]) -> list[str]:

@@ -95,7 +95,6 @@ class NotDeterministic(_Attributes):
         changed = super().apply()
         if self.torch.are_deterministic_algorithms_enabled():
             self._warned_only = self.torch.is_deterministic_algorithms_warn_only_enabled()
-            self._was_on = True
             self.torch.use_deterministic_algorithms(False)
             return True
         return changed
@@ -103,7 +102,7 @@ class NotDeterministic(_Attributes):
     def restore(self) -> None:
         """Both."""
         super().restore()
-        if getattr(self, "_was_on", False):
+        if hasattr(self, "_warned_only"):
             self.torch.use_deterministic_algorithms(True, warn_only=self._warned_only)
 
 

@@ -47,7 +47,6 @@ class Session(Schedule):
         self._cold = False  # workers were forked for the running step: it writes their parent's pages anew
         self._start: tuple[Block, int] | None = None  # an epoch that starts in a block, and its wait so far
         self._others: deque[int] = deque(maxlen=16)  # fetches of other loaders, of the last steps
-        self._batches = 0
         self._fetches = self._without = 0  # of the driving loader; updates since
         self._lost: list[int] = []  # arms that were to be measured yet when it went
 
