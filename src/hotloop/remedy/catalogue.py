@@ -1,4 +1,4 @@
-"""Finds every remedy: a new one is an entry in a table of ``fixes/``."""
+"""Finds every remedy: a new one is an entry in a table of ``fixes/``, whose name is its id."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import json
 import pkgutil
 import textwrap
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -39,7 +39,12 @@ def remedies() -> tuple[Remedy, ...]:
     """Every remedy, sorted by id."""
     names = sorted(module.name for module in pkgutil.iter_modules(fixes.__path__))
     modules = (importlib.import_module(f"{fixes.__name__}.{name}") for name in names)
-    found = [one for module in modules for one in vars(module).values() if isinstance(one, Remedy)]
+    found = [
+        replace(one, id=name.lower().replace("_", "-"))
+        for module in modules
+        for name, one in vars(module).items()
+        if isinstance(one, Remedy)
+    ]
     return tuple(sorted(found, key=lambda remedy: remedy.id))
 
 

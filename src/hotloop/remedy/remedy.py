@@ -76,7 +76,7 @@ class Remedy:
     to tell a person, ``{value}`` being the value.
     """
 
-    id: str
+    id: str = ""  # from the name of its entry, see ``catalogue``
     summary: str
     effect: Effect
     words: str

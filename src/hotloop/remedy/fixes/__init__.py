@@ -1,1 +1,1 @@
-"""One file per remedy; each holds ``REMEDY``."""
+"""Tables of remedies. The name of an entry, with dashes, is the id of its remedy."""

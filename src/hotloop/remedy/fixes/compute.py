@@ -5,7 +5,6 @@ from __future__ import annotations
 from hotloop.remedy.remedy import Parameter, Remedy
 
 AUTOCAST_BF16 = Remedy(
-    id="autocast-bf16",
     summary="Compute forward passes in bfloat16 where that is safe (torch.autocast).",
     effect="numeric",
     alters="forward passes round to 8 bits of mantissa; parameters stay float32",
@@ -16,7 +15,6 @@ AUTOCAST_BF16 = Remedy(
     excludes=("autocast-fp16",),
 )
 AUTOCAST_FP16 = Remedy(
-    id="autocast-fp16",
     summary="Compute forward passes in float16 where that is safe, with a gradient scaler.",
     effect="numeric",
     alters=(
@@ -32,7 +30,6 @@ AUTOCAST_FP16 = Remedy(
     ),
 )
 TF32 = Remedy(
-    id="tf32",
     summary="Let float32 matrix products and convolutions use TensorFloat-32 units.",
     effect="numeric",
     alters="float32 products keep 10 bits of mantissa",
@@ -42,7 +39,6 @@ TF32 = Remedy(
     words=("torch.backends.cuda.matmul.allow_tf32 = True; torch.backends.cudnn.allow_tf32 = True"),
 )
 CUDNN_BENCHMARK = Remedy(
-    id="cudnn-benchmark",
     summary="Let cuDNN time its convolution algorithms and keep the fastest.",
     effect="numeric",
     alters="another algorithm may round differently, from run to run",
@@ -52,7 +48,6 @@ CUDNN_BENCHMARK = Remedy(
     words="torch.backends.cudnn.benchmark = True",
 )
 NOT_DETERMINISTIC = Remedy(
-    id="not-deterministic",
     summary="Allow algorithms that are faster but not reproducible bit for bit.",
     effect="numeric",
     alters="two runs with one seed differ in the last bits",
@@ -64,7 +59,6 @@ NOT_DETERMINISTIC = Remedy(
     ),
 )
 CHANNELS_LAST = Remedy(
-    id="channels-last",
     summary="Lay images and convolution weights out with channels last.",
     effect="numeric",
     alters="other kernels round differently; dropout draws other masks",
@@ -72,7 +66,6 @@ CHANNELS_LAST = Remedy(
     words=("model = model.to(memory_format=torch.channels_last), and the same for the input images"),
 )
 COMPILE = Remedy(
-    id="compile",
     summary="Compile the model (torch.compile).",
     effect="numeric",
     alters="fused kernels round differently; dropout draws other masks",
@@ -90,7 +83,6 @@ COMPILE = Remedy(
     excludes=("cuda-graphs", "compile-dynamic"),
 )
 COMPILE_DYNAMIC = Remedy(
-    id="compile-dynamic",
     summary="Compile once for all shapes instead of once for each.",
     effect="numeric",
     alters="kernels for any size round differently",
@@ -99,7 +91,6 @@ COMPILE_DYNAMIC = Remedy(
     excludes=("cuda-graphs",),
 )
 CUDA_GRAPHS = Remedy(
-    id="cuda-graphs",
     summary="Replay the step as one CUDA graph (torch.compile, reduce-overhead).",
     effect="numeric",
     alters="fused kernels round differently; outputs are overwritten by the next replay",
@@ -108,7 +99,6 @@ CUDA_GRAPHS = Remedy(
     words=("torch.compile(model, mode='reduce-overhead'); shapes must not change from step to step"),
 )
 FUSED_ATTENTION = Remedy(
-    id="fused-attention",
     summary="Call scaled_dot_product_attention instead of writing softmax(q @ k.T) @ v out.",
     effect="numeric",
     alters=(
@@ -124,7 +114,6 @@ FUSED_ATTENTION = Remedy(
     ),
 )
 FUSED_ATTENTION_DROPOUT = Remedy(
-    id="fused-attention-dropout",
     summary="Call scaled_dot_product_attention also where attention weights are dropped.",
     effect="semantic",
     alters="as many weights are dropped as before, but others: random numbers are drawn in another way",
@@ -136,7 +125,6 @@ FUSED_ATTENTION_DROPOUT = Remedy(
     ),
 )
 NO_CHECKPOINTING = Remedy(
-    id="no-checkpointing",
     summary="Keep activations instead of computing them again in backward.",
     effect="numeric",
     alters="memory grows; values may differ in the last bit",
@@ -147,7 +135,6 @@ NO_CHECKPOINTING = Remedy(
     ),
 )
 THREADS = Remedy(
-    id="threads",
     summary="Give each process its share of the cores instead of all of them.",
     effect="numeric",
     alters="sums over threads round differently in the last bit",

@@ -12,7 +12,6 @@ def _every(words: str, default: int | None) -> Parameter:
 
 
 DEFER_ITEM = Remedy(
-    id="defer-item",
     summary="Read losses and metrics a few steps late, so that no step waits for the device.",
     effect="exact",
     alters=(
@@ -26,7 +25,6 @@ DEFER_ITEM = Remedy(
     ),
 )
 LESS_FREQUENT_EVALUATION = Remedy(
-    id="less-frequent-evaluation",
     summary="Evaluate less often.",
     effect="semantic",
     alters="the best checkpoint is chosen among fewer evaluations",
@@ -35,7 +33,6 @@ LESS_FREQUENT_EVALUATION = Remedy(
     words="keep one evaluation in {value}, or evaluate on a fixed subset between full ones",
 )
 LESS_FREQUENT_CHECKPOINT = Remedy(
-    id="less-frequent-checkpoint",
     summary="Write checkpoints less often.",
     effect="semantic",
     alters="more work is lost when the run dies",
@@ -44,7 +41,6 @@ LESS_FREQUENT_CHECKPOINT = Remedy(
     words="keep one checkpoint in {value}",
 )
 ASYNCHRONOUS_CHECKPOINT = Remedy(
-    id="asynchronous-checkpoint",
     summary="Copy the state and write it in the background.",
     effect="exact",
     alters="the file is complete some seconds later; one that is overwritten before is not written",
@@ -54,7 +50,6 @@ ASYNCHRONOUS_CHECKPOINT = Remedy(
     words="hotloop.feed.async_save(state, path), or torch.distributed.checkpoint.async_save",
 )
 FEWER_IMAGES = Remedy(
-    id="fewer-images",
     summary="Log images and figures less often.",
     effect="semantic",
     alters="fewer pictures are kept; wandb's own step axis gets shorter where calls give no step",
@@ -63,7 +58,6 @@ FEWER_IMAGES = Remedy(
     words="log images one time in {value}",
 )
 FEWER_PRINTS = Remedy(
-    id="fewer-prints",
     summary="Print less often.",
     effect="semantic",
     alters="what the steps in between would have printed is missing on the screen and in redirected output",
@@ -73,7 +67,6 @@ FEWER_PRINTS = Remedy(
     words="print every {value} steps",
 )
 THROTTLED_LOGGING = Remedy(
-    id="throttled-logging",
     summary="Log scalars less often.",
     effect="semantic",
     alters=(
@@ -85,7 +78,6 @@ THROTTLED_LOGGING = Remedy(
     words="log every {value} steps",
 )
 THROTTLED_PROGRESS = Remedy(
-    id="throttled-progress",
     summary="Refresh the progress bar less often.",
     effect="exact",
     where_named=True,
@@ -94,7 +86,6 @@ THROTTLED_PROGRESS = Remedy(
     words="give tqdm mininterval=1.0, and read the loss only when it is shown",
 )
 THROTTLE_VIEWER = Remedy(
-    id="throttle-viewer",
     summary="Serve the viewer less often from the training loop.",
     effect="semantic",
     alters=(
@@ -107,7 +98,6 @@ THROTTLE_VIEWER = Remedy(
     ),
 )
 RARER_GC_COLLECT = Remedy(
-    id="rarer-gc-collect",
     summary="Call the garbage collector by hand less often.",
     effect="exact",
     alters=(

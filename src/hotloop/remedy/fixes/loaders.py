@@ -5,7 +5,6 @@ from __future__ import annotations
 from hotloop.remedy.remedy import Parameter, Remedy
 
 NUM_WORKERS = Remedy(
-    id="num-workers",
     summary="Make batches in worker processes, as many as keep up with the step.",
     effect="exact",
     alters=(
@@ -29,7 +28,6 @@ NUM_WORKERS = Remedy(
     redraws=True,
 )
 NO_WORKERS = Remedy(
-    id="no-workers",
     summary=(
         "Make batches in the training process: for small samples in memory workers cost more than they save."
     ),
@@ -45,7 +43,6 @@ NO_WORKERS = Remedy(
     redraws=True,
 )
 EVALUATION_WORKERS = Remedy(
-    id="evaluation-workers",
     summary="Give the loader of an evaluation that waits for data the workers that suit it.",
     effect="exact",
     alters="random augmentation of evaluation draws other numbers, and so may training after it",
@@ -61,7 +58,6 @@ EVALUATION_WORKERS = Remedy(
     redraws=True,
 )
 PREFETCH_FACTOR = Remedy(
-    id="prefetch-factor",
     summary="Let each worker run further ahead, so that a slow sample does not stop the loop.",
     effect="exact",
     parameter=Parameter(
@@ -78,7 +74,6 @@ PREFETCH_FACTOR = Remedy(
     words="give the DataLoader prefetch_factor={value}",
 )
 PERSISTENT_WORKERS = Remedy(
-    id="persistent-workers",
     summary="Keep the workers between epochs instead of starting them anew.",
     effect="exact",
     alters=(
@@ -96,7 +91,6 @@ PERSISTENT_WORKERS = Remedy(
     ),
 )
 PIN_MEMORY = Remedy(
-    id="pin-memory",
     summary=("Put batches into page-locked memory, so that copies to the device are fast and asynchronous."),
     effect="exact",
     also=("transfer/pin-no-effect",),
@@ -106,7 +100,6 @@ PIN_MEMORY = Remedy(
     words="give the DataLoader pin_memory=True",
 )
 NON_BLOCKING = Remedy(
-    id="non-blocking",
     summary="Copy pinned batches to the device without waiting for the copy.",
     effect="numeric",
     alters="a script that refills a pinned buffer of its own races with the copy",
@@ -115,7 +108,6 @@ NON_BLOCKING = Remedy(
     words="write batch.to(device, non_blocking=True) where the batch is pinned",
 )
 IN_ORDER_FALSE = Remedy(
-    id="in-order-false",
     summary="Hand out batches as they become ready, so that one slow sample holds up nothing.",
     effect="semantic",
     alters="the order of batches differs from run to run",
@@ -124,7 +116,6 @@ IN_ORDER_FALSE = Remedy(
     words="give the DataLoader in_order=False (torch 2.6 and later)",
 )
 BATCH_SIZE = Remedy(
-    id="batch-size",
     summary="Train with larger batches, the learning rate scaled linearly.",
     effect="semantic",
     alters="fewer updates per epoch, another learning rate: another training",
@@ -135,7 +126,6 @@ BATCH_SIZE = Remedy(
     words=("batch_size={value}, and the learning rate multiplied by the same factor, with a warm-up"),
 )
 RING_LOADER = Remedy(
-    id="ring-loader",
     summary="Use hotloop.feed.Loader: workers write batches into recycled shared memory.",
     effect="exact",
     live="hotloop.remedy.live.ring:RingLoader",
@@ -144,7 +134,6 @@ RING_LOADER = Remedy(
     words=("from hotloop.feed import Loader, and use it in place of torch.utils.data.DataLoader"),
 )
 DEVICE_PREFETCH = Remedy(
-    id="device-prefetch",
     summary="Copy the next batch to the device on a side stream while this one is computed.",
     effect="exact",
     alters=(

@@ -5,14 +5,12 @@ from __future__ import annotations
 from hotloop.remedy.remedy import Remedy
 
 EXPANDABLE_SEGMENTS = Remedy(
-    id="expandable-segments",
     summary="Let torch's allocator grow its segments, against fragmentation.",
     effect="exact",
     source="hotloop.fix.flags:expandable_segments",
     words=("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True in the environment, before torch starts"),
 )
 KEEP_FREED_MEMORY = Remedy(
-    id="keep-freed-memory",
     summary="Keep what a step frees for the next one, instead of taking it from the kernel anew.",
     effect="exact",
     alters=(
@@ -27,7 +25,6 @@ KEEP_FREED_MEMORY = Remedy(
     ),
 )
 GC_FREEZE = Remedy(
-    id="gc-freeze",
     summary="Keep Python's garbage collector from pausing the loop.",
     effect="exact",
     live="hotloop.remedy.live.flags:GcFreeze",

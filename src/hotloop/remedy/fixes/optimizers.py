@@ -11,7 +11,6 @@ _AVERAGED = (
 )
 
 FOREACH = Remedy(
-    id="foreach",
     summary="Update all parameters with multi-tensor kernels.",
     effect="exact",
     where_named=True,
@@ -20,7 +19,6 @@ FOREACH = Remedy(
     words="give the optimizer foreach=True",
 )
 FOREACH_LOOP = Remedy(
-    id="foreach-loop",
     summary="Do each operation of a moving average of weights for all parameters in one call.",
     effect="exact",
     also=("host/python-in-step",),
@@ -31,7 +29,6 @@ FOREACH_LOOP = Remedy(
     excludes=("foreach-lerp",),
 )
 FOREACH_LERP = Remedy(
-    id="foreach-lerp",
     summary="Do a moving average of weights for all parameters as one interpolation.",
     effect="numeric",
     alters=(
@@ -45,7 +42,6 @@ FOREACH_LERP = Remedy(
     words=_AVERAGED,
 )
 FUSED_OPTIMIZER = Remedy(
-    id="fused-optimizer",
     summary="Update all parameters with fused kernels.",
     effect="numeric",
     alters="fused updates round differently in the last bit",
@@ -55,7 +51,6 @@ FUSED_OPTIMIZER = Remedy(
     excludes=("foreach",),
 )
 LIBRARY_OPTIMIZER = Remedy(
-    id="library-optimizer",
     summary="Build torch's optimizer, with fused kernels, in the place of one by hand that does the same.",
     effect="numeric",
     alters="updates round differently in the last bit; states saved of the old class do not fit torch's",

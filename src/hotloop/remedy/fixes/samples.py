@@ -5,7 +5,6 @@ from __future__ import annotations
 from hotloop.remedy.remedy import Parameter, Remedy
 
 CACHE_SAMPLES = Remedy(
-    id="cache-samples",
     summary="Keep samples in shared memory after the first epoch, one copy for all workers.",
     effect="exact",
     indexed=True,
@@ -31,13 +30,11 @@ CACHE_SAMPLES = Remedy(
     ),
 )
 SHARE_CACHE = Remedy(
-    id="share-cache",
     summary="Share one cache of what the files hold between all workers.",
     effect="exact",
     words="hotloop.feed.cached(DATASET, BYTES) around what reads the files; convert what comes out of it",
 )
 MEMORY_LIMIT = Remedy(
-    id="memory-limit",
     summary="Bound what a cache of samples may hold.",
     effect="exact",
     also=("memory/unbounded-cache", "memory/host-growth"),
@@ -48,7 +45,6 @@ MEMORY_LIMIT = Remedy(
     ),
 )
 BAKE = Remedy(
-    id="bake",
     summary="Run the deterministic part of the preprocessing once, into memory-mapped files.",
     effect="exact",
     indexed=True,
@@ -61,7 +57,6 @@ BAKE = Remedy(
     words="hotloop bake MODULE:DATASET OUT, then hotloop.feed.Loader(hotloop.feed.Baked(OUT), ...)",
 )
 PRETRANSFORM = Remedy(
-    id="pretransform",
     summary="Transform the whole array once before training instead of sample by sample.",
     effect="exact",
     also=("input/per-sample-conversion", "input/slow-sample", "input/repeated-work"),
@@ -72,7 +67,6 @@ PRETRANSFORM = Remedy(
     ),
 )
 MEMOIZE = Remedy(
-    id="memoize",
     summary="Compute what a function gives for the same arguments, or the same sample of a batch, once.",
     effect="exact",
     alters=(
@@ -97,13 +91,11 @@ MEMOIZE = Remedy(
     ),
 )
 BATCHED_COLLATE = Remedy(
-    id="batched-collate",
     summary="Stack a batch with one call per field instead of sample by sample.",
     effect="exact",
     words=("in collate_fn stack each field once (torch.stack, numpy.stack), or leave collate_fn away"),
 )
 BATCHED_GET = Remedy(
-    id="batched-get",
     summary="Read a whole batch in one call: a dataset with __getitems__ and indexed arrays.",
     effect="exact",
     also=("input/per-sample-conversion",),
@@ -113,7 +105,6 @@ BATCHED_GET = Remedy(
     ),
 )
 BATCHED_CONVERT = Remedy(
-    id="batched-convert",
     summary="Make one tensor of all rows of a batch instead of one of each, stacked afterwards.",
     effect="exact",
     also=("input/slow-sample",),
@@ -128,7 +119,6 @@ BATCHED_CONVERT = Remedy(
     ),
 )
 CONVERT_ONCE = Remedy(
-    id="convert-once",
     summary="Convert the arrays once in __init__ instead of in every __getitem__.",
     effect="exact",
     words=(
@@ -136,13 +126,11 @@ CONVERT_ONCE = Remedy(
     ),
 )
 CROP_FIRST = Remedy(
-    id="crop-first",
     summary="Cut a sample's crop before anything is converted or enlarged.",
     effect="exact",
     words="cut the crop first, with a margin where values depend on pixels outside, and convert only that",
 )
 NUMPY_VIEW = Remedy(
-    id="numpy-view",
     summary="Write and read the elements of a tensor through a numpy view of its memory.",
     effect="exact",
     alters="a value that torch refuses to store raises numpy's error, or becomes infinite",
@@ -162,14 +150,12 @@ NUMPY_VIEW = Remedy(
     ),
 )
 VECTORIZE_HINT = Remedy(
-    id="vectorize-hint",
     summary="Replace a Python loop in the step by tensor operations.",
     effect="numeric",
     alters="another order of additions rounds differently",
     words="write the loop as operations on whole tensors; there is no automatic rewrite",
 )
 DROP_UNUSED_FIELDS = Remedy(
-    id="drop-unused-fields",
     summary="Load, collate and ship only the fields the loop reads.",
     effect="exact",
     parameter=Parameter(
@@ -179,7 +165,6 @@ DROP_UNUSED_FIELDS = Remedy(
     words="return only the fields that the loop reads from __getitem__",
 )
 BACKGROUND_BATCHES = Remedy(
-    id="background-batches",
     summary="Make the next batch in the background while this one is computed.",
     effect="exact",
     alters="random numbers drawn for batches are other ones, from a generator that torch's seeds",
@@ -191,7 +176,6 @@ BACKGROUND_BATCHES = Remedy(
     ),
 )
 SHIP_UINT8 = Remedy(
-    id="ship-uint8",
     summary="Ship images as bytes, and convert them to floats on the device.",
     effect="numeric",
     alters="the conversion on the device may round differently in the last bit",
