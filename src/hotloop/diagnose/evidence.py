@@ -50,6 +50,7 @@ class Evidence:
     workers_got: float  # of what its workers wanted; every ``on_cpu_ratio`` is divided by that of its process
     others_cores: float | None  # of this run's, that other programs kept busy; None not known
     first_pass: FirstPass | None  # over the data, where later ones find kept what it waited for
+    about: str = ""  # id of the rule that sees it, and of what that finds
 
     @property
     def machine(self) -> Mapping[str, Any]:
@@ -232,7 +233,7 @@ class RuleEntry:
 
     def __call__(self, evidence: Evidence) -> Iterable[Finding]:
         """Run the rule."""
-        return self.check(evidence) if self.short_runs or evidence.enough else ()
+        return self.check(replace(evidence, about=self.id)) if self.short_runs or evidence.enough else ()
 
 
 def rule(finding_id: str, *, costed: bool = False, short_runs: bool = False) -> Callable[[Rule], RuleEntry]:
@@ -263,7 +264,6 @@ _STAY = 4
 
 def cause(
     evidence: Evidence,
-    finding_id: str,
     *,
     message: str,
     numbers: Iterable[str],
@@ -275,19 +275,19 @@ def cause(
     remedies: tuple[str, ...] | None = None,
     data: Mapping[str, Any] | None = None,
 ) -> Finding:
-    """A finding on the rank spoken about. ``cost_s`` is in seconds per step, not negative.
+    """What a rule finds, on the rank spoken about. ``cost_s`` is in seconds per step, not negative.
 
     ``advice`` and ``remedies`` that are not given are those of the finding's id.
 
     A ``severity`` given here is kept as it is (``severity_fixed``): for causes whose cost is not time.
     """
-    steps, home = evidence.steps, ENTRIES[finding_id]
+    steps, home = evidence.steps, ENTRIES[evidence.about]
     cost = max(0.0, cost_s)
     facts = dict(data or {})
     if severity is not None:
         facts["severity_fixed"] = True
     return Finding(
-        id=finding_id,
+        id=evidence.about,
         message=message,
         advice=advice or home.advice,
         evidence=tuple(numbers),

@@ -82,7 +82,7 @@ def inline_input(evidence: Evidence) -> Inline | None:
     )
 
 
-def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
+def own_input(evidence: Evidence) -> Iterator[Finding]:
     """The line that dominates the loop's own input."""
     inline = inline_input(evidence)
     if inline is None or inline.hot is None or inline.rollout:
@@ -111,7 +111,6 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
     background = f"made in the background it would save {duration(inline.saved_s)} of each step"
     yield cause(
         evidence,
-        finding_id,
         cost_s=cost,
         ci95=sampled_interval(cost, hot.num_samples),
         message=message,
@@ -127,7 +126,7 @@ def own_input(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
     )
 
 
-def acting(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
+def acting(evidence: Evidence) -> Iterator[Finding]:
     """The line that dominates what the loop does between its updates to get what they are made from."""
     inline = inline_input(evidence)
     if inline is None or inline.hot is None or not inline.rollout:
@@ -138,7 +137,6 @@ def acting(evidence: Evidence, finding_id: str) -> Iterator[Finding]:
     taken = [share(cost / steps.step_s), hot.hottest_lines]
     yield cause(
         evidence,
-        finding_id,
         cost_s=cost,
         ci95=sampled_interval(cost, hot.num_samples),
         message=(

@@ -13,17 +13,16 @@ from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse
 
 
-def of_input(evidence: Evidence, finding_id: str, *, saved_s: float, **said: Any) -> Finding:
+def of_input(evidence: Evidence, *, saved_s: float, **said: Any) -> Finding:
     """A cause in the input, at the part of ``saved_s`` seconds per step that the device does not hide."""
     cost = saved_s * evidence.steps.exposed("data_wait")
     interval = phase_interval(evidence.steps, cost, "data_wait")
-    return cause(evidence, finding_id, cost_s=cost, ci95=interval, **said)
+    return cause(evidence, cost_s=cost, ci95=interval, **said)
 
 
 def of_making(
     evidence: Evidence,
     feed: Feed,
-    finding_id: str,
     *,
     saved_s: float,
     numbers: Iterable[str] = (),
@@ -33,7 +32,7 @@ def of_making(
     numbers = (waits(feed), makes(feed), *numbers)
     if not {"num-workers", "no-workers"}.isdisjoint(said.get("remedies", ())):
         said["advice"] += beside(evidence, feed.loader)
-    return of_input(evidence, finding_id, saved_s=saved_s, numbers=numbers, **said)
+    return of_input(evidence, saved_s=saved_s, numbers=numbers, **said)
 
 
 def at_best(feed: Feed, workers: int) -> str:

@@ -52,7 +52,6 @@ class _Part:
             numbers.append(f"{samples} stack samples")
         yield cause(
             evidence,
-            self.id,
             message=f"{self.what} takes {per_step} of every step ({of_span}; {free} would do){at(where)}.",
             advice=self.advice,
             numbers=numbers,

@@ -23,7 +23,6 @@ def once_more(evidence: Evidence) -> Iterable[Finding]:
     builds = any(site.flags.get("grad") for site in again)
     yield cause(
         evidence,
-        "cadence/evaluation",
         message=(
             f"The model runs forward {'once' if times == 1 else f'{times} times'} more in every step"
             f"{at(place)}, in evaluation mode: {duration(cost)} ({share(cost / steps.step_s)})."

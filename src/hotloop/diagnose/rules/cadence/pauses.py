@@ -79,7 +79,6 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         first.append(f"It is asked for by {asked[1]}; {_round_up(value * interval / every)} would do.")
     yield cause(
         evidence,
-        "cadence/evaluation",
         message=(
             f"Evaluation takes {share(seconds / steps.span_s)} of the training time ({share(free)} would do)"
             + (f": {_how_often(inside, every, again)}{at(where)}." if inside else ".")
@@ -201,7 +200,6 @@ def checkpoint(evidence: Evidence) -> Iterable[Finding]:
         where = asked[0] or where
     yield cause(
         evidence,
-        "cadence/checkpoint",
         message=(
             f"Writing checkpoints takes {share(seconds / steps.span_s)} of the training time "
             f"({share(limits.checkpoint_free_ratio)} would do): "

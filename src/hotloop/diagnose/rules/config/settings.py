@@ -41,7 +41,6 @@ def ignored_value(evidence: Evidence) -> Iterable[Finding]:
         source = f" {prefix} {setting.where}" if setting.where else ""
         yield cause(
             evidence,
-            "config/ignored-value",
             message=f"{name} is configured as {configured}{source} but {in_effect} is in effect{by}.",
             advice=f"Pass the configured {name} to the DataLoader, or remove it from the configuration.",
             numbers=[f"{name}: configured {configured}, in effect {in_effect}", *numbers],
@@ -79,7 +78,6 @@ def overridden_flag(evidence: Evidence) -> Iterable[Finding]:
         where = f" in {setting.where}" if setting.where else ""
         yield cause(
             evidence,
-            "config/overridden-flag",
             message=f"{name} is configured {configured}{where} but {in_effect} in training"
             f"{f': {decided(by)}' if by else ''}.",
             advice=f"Set {name} from the configuration there, or remove the key."
@@ -106,7 +104,6 @@ def accumulation_mismatch(evidence: Evidence) -> Iterable[Finding]:
         return  # as many batches as configured, each with several backward passes (a loss each, chunks)
     yield cause(
         evidence,
-        "config/accumulation-mismatch",
         message=(
             f"Gradient accumulation is configured as {wanted:g} but the optimizer updates after every "
             f"{round(seen)} backward passes: the effective batch is not the configured one."

@@ -17,12 +17,10 @@ from hotloop.source.code import code_of
 from hotloop.source.nodes import FUNCTIONS
 from hotloop.units import share
 
-ID = "device/attention-not-fused"
-
 _FUSED = re.compile(r"scaled_dot_product_attention|flash_attn|xformers")
 
 
-@rule(ID)
+@rule("device/attention-not-fused")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """A function of the model with softmax(q @ k^T) @ v that takes a visible part of forward."""
     steps, limits = evidence.steps, evidence.limits
@@ -37,7 +35,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         if visible and (place := _written_out(evidence, group.hottest.place)):
             yield cause(
                 evidence,
-                ID,
                 message=f"Attention is written out in {group.function or 'the model'}(){at(place)}.",
                 numbers=[f"{share(group.seconds / steps.span_s)} of the span in this function's forward"],
                 where=place,

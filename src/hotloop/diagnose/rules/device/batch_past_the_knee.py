@@ -15,10 +15,8 @@ from hotloop.findings import Finding
 from hotloop.measure.steps import Floats
 from hotloop.units import duration
 
-ID = "device/batch-past-the-knee"
 
-
-@rule(ID)
+@rule("device/batch-past-the-knee")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The last batch of each epoch beside the full ones: the one experiment with sizes that a run makes.
 
@@ -50,7 +48,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     makes = f"{1 / gain:.2f} times the" if slower else "as many"
     yield cause(
         evidence,
-        ID,
         message=f"A batch of {batch} is past the knee: {half} would make {makes} samples a second.",
         advice=(
             f"With batch_size={half} each step takes half the memory and time, and there are twice the "

@@ -28,7 +28,6 @@ def graph_breaks(evidence: Evidence) -> Iterator[Finding]:
     bound = launching_idle_s(steps) >= limits.launch_bound_ratio * steps.span_s > 0
     yield cause(
         evidence,
-        "device/graph-breaks",
         message=f"torch.compile leaves the graph in {count} place{'s' if count > 1 else ''}: "
         "Python runs there, and nothing is fused across.",
         numbers=[
@@ -55,7 +54,6 @@ def recompiles(evidence: Evidence) -> Iterator[Finding]:
     count = noted(steps, "compile").get("recompiles")
     yield cause(
         evidence,
-        "device/recompiles",
         message=(
             f"torch.compile compiled again in {len(later)} steps after the warm-up: "
             f"{duration(excess / len(later))} each, {share(cost / steps.step_s)} of the training time."

@@ -10,8 +10,6 @@ from hotloop.findings import Finding
 from hotloop.measure.steps import ModuleCost, Steps
 from hotloop.units import share
 
-ID = "device/hot-module"
-
 #: In a model of fewer parts some part always takes a third.
 _FEWEST_MODULES = 4
 #: A part with parts of its own that takes more than this of the model is its body: naming it says nothing.
@@ -20,7 +18,7 @@ _WHOLE = 0.9
 _AGREES = 2.5
 
 
-@rule(ID)
+@rule("device/hot-module")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The smallest submodule that still takes a third of the model's time: where to look, not a fault.
 
@@ -34,7 +32,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     if line is not None and line.share >= limits.hot_module_ratio:
         yield cause(
             evidence,
-            ID,
             message=f"{line.what} at {spot(line.place)} takes {share(line.share)} of the training time.",
             advice="If it gives the same in every step, compute it once, before the loop.",
             numbers=[f"{line.num_samples} stack samples"],
@@ -54,7 +51,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     ranked = sorted(inner, key=lambda module: -share_of(steps, module))
     yield cause(
         evidence,
-        ID,
         message=f"{top.name} ({top.cls}) takes {share(share_of(steps, top))} of forward and backward.",
         numbers=[
             f"{module.name} ({module.cls}): forward {share(module.forward_share)}, "

@@ -13,8 +13,6 @@ from hotloop.findings import Finding, Place
 from hotloop.source.written import called_at
 from hotloop.units import duration, share
 
-ID = "device/optimizer-not-fused"
-
 #: Optimizers with a fused form, and what that is assumed to save of the looping form.
 _FUSABLE = {"Adam", "AdamW", "SGD", "Adagrad"}
 _SAVES_RATIO = 0.5
@@ -23,7 +21,7 @@ _SAVES_RATIO = 0.5
 _LOOP_ON_CPU = {"Adam", "AdamW", "Adagrad"}
 
 
-@rule(ID)
+@rule("device/optimizer-not-fused")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """A looping optimizer that takes a visible share: on a device its idle time, on a CPU its own."""
     steps, limits = evidence.steps, evidence.limits
@@ -53,7 +51,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     each = f"{'' if priced else 'its '}{tensors} tensors one by one" if tensors > 1 else "in several passes"
     yield cause(
         evidence,
-        ID,
         message=f"{name} updates {each}: {share(seconds / steps.span_s)} of the step.",
         advice=f"Construct it with {name}(..., fused=True), or without foreach=False."
         if priced
@@ -103,7 +100,6 @@ def _own_finding(evidence: Evidence, group: LineGroup, idle: float, *, copied: b
     name, each = place.function.removesuffix(".step"), duration(cost)
     return cause(
         evidence,
-        ID,
         message=f"{name} is not torch's: it updates its tensors one by one{at(place)}: {each} per step."
         if copied
         else f"The optimizer loops over parameters in Python{at(place)}: {each} per step.",

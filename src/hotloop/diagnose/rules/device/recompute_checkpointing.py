@@ -14,10 +14,8 @@ from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LineCost, Steps
 from hotloop.units import duration, share
 
-ID = "device/recompute-checkpointing"
 
-
-@rule(ID)
+@rule("device/recompute-checkpointing")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Gradient checkpointing in a run that uses less than half of the memory. On a CPU forwards are sampled
     within backward; on an accelerator, where nobody sees what is computed twice, the cost is assumed.
@@ -37,7 +35,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     where = max(again, key=lambda line: line.seconds).place if again else None
     yield cause(
         evidence,
-        ID,
         message=f"Gradient checkpointing computes forward twice{at(where)} while {share(1 - memory)} of "
         "memory is free.",
         numbers=[

@@ -72,7 +72,6 @@ class _Switch:
         configured = f"configured{f' in {meant.where}' if meant.where else ''}" if meant else ""
         yield cause(
             evidence,
-            self.id,
             message=self.message,
             numbers=[
                 *self.numbers(evidence),
@@ -151,7 +150,6 @@ def _channels_first_on_cpu(evidence: Evidence) -> Iterator[Finding]:
         return
     yield cause(
         evidence,
-        "device/channels-last-off",
         message="Convolutions run with channels first; on a CPU channels last mostly takes less.",
         advice="model.to(memory_format=torch.channels_last) changes the layout; hotloop tune measures it.",
         numbers=[f"{duration(computing)} per step in forward, backward and optimizer"],
@@ -227,7 +225,6 @@ def amp_not_in_effect(evidence: Evidence) -> Iterator[Finding]:
         numbers.append(f"saving assumed, not measured: {share(limits.amp_saves_ratio)} of device time")
     yield cause(
         evidence,
-        "device/amp-not-in-effect",
         message=f"Mixed precision is configured{where} but no training forward ran under autocast"
         f"{f': {decided(by)}, which {setting.configured} never equals' if by else ''}.",
         numbers=numbers,
@@ -245,7 +242,6 @@ def low_intensity(evidence: Evidence) -> Iterator[Finding]:
     if device_bound(evidence) and drawn is not None and drawn < _POWER_RATIO:
         yield cause(
             evidence,
-            "device/low-intensity",
             message=f"The device is busy but draws only {share(drawn)} of its power limit.",
             numbers=[f"power {share(drawn)} of the limit in the run's second half"],
             severity="info",
@@ -274,7 +270,6 @@ def float64(evidence: Evidence) -> Iterator[Finding]:
     )
     yield cause(
         evidence,
-        "device/float64",
         message="The model computes in float64, which takes twice the time of float32 and more. Only a trial "
         "tells whether its task needs that.",
         numbers=[
@@ -313,7 +308,6 @@ def batch_too_small(evidence: Evidence) -> Iterator[Finding]:
     halves = steps.num_updates > 0 and each > 0 and each % 2 == 0
     yield cause(
         evidence,
-        "device/batch-too-small",
         message=f"Batches of {batch} leave {leave}.",
         advice=f"Try batch_size={2 * batch} with half as many batches in each update: its samples stay."
         if halves

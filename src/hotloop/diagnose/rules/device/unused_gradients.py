@@ -8,13 +8,11 @@ from hotloop.diagnose.evidence import Evidence, cause, rule
 from hotloop.diagnose.facts import entries, noted
 from hotloop.findings import Finding, Place
 
-ID = "device/unused-gradients"
-
 #: Of a layer's backward: the gradient of its input is the other half.
 _OF_WEIGHTS = 0.5
 
 
-@rule(ID)
+@rule("device/unused-gradients")
 def check(evidence: Evidence) -> Iterator[Finding]:
     """A network that only judges (a perceptual loss) and was not frozen; its part of backward, as timed."""
     steps, told = evidence.steps, noted(evidence.steps, "untrained")
@@ -28,7 +26,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     where = Place(file=str(place["file"]), line=int(place["line"])) if place.get("file") else None
     yield cause(
         evidence,
-        ID,
         message=f"{path or cls} ({cls}) gets gradients for {told['num_params']:,} weights in every backward, "
         "and nothing updates them.",
         numbers=["no optimizer has these weights, and their values stayed while their gradients changed"],

@@ -38,7 +38,6 @@ def slow_collective(evidence: Evidence) -> Iterable[Finding]:
     top = max(sites, key=lambda site: site.seconds)
     yield cause(
         evidence,
-        "distributed/slow-collective",
         message=(
             f"Collectives called from the loop take {duration(seconds)} of every step "
             f"({share(seconds / steps.step_s)}), most of it {top.operation}{at(top.place)}."
@@ -78,7 +77,6 @@ def unoverlapped_collective(evidence: Evidence) -> Iterable[Finding]:
         numbers.append(f"backward computes for {duration(float(compute))}")
     yield cause(
         evidence,
-        "distributed/unoverlapped-collective",
         message=f"Reducing gradients adds {duration(cost)} to every step ({share(cost / steps.step_s)}).",
         numbers=numbers,
         cost_s=cost,

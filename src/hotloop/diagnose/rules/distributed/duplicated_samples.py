@@ -10,14 +10,12 @@ from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
 from hotloop.measure.steps import LoaderUse
 
-ID = "distributed/duplicated-samples"
-
 #: Samplers of torch that know nothing of ranks; any other sampler may shard and is not judged.
 _UNAWARE = {"RandomSampler", "SequentialSampler"}
 _PLAIN_BATCH_SAMPLERS = {"", "None", "BatchSampler"}
 
 
-@rule(ID, short_runs=True)
+@rule("distributed/duplicated-samples", short_runs=True)
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Several ranks, each with a map-style dataset of the same length and a sampler that does not shard."""
     loaders = [loader for rank in evidence.ranks if (loader := rank.train_loader()) is not None]
@@ -37,7 +35,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
     shuffled = all(_sampler(loader) == "RandomSampler" for loader in loaders)
     yield cause(
         evidence,
-        ID,
         message=(
             f"All {len(loaders)} ranks go through all {length} samples{at(where)}: "
             f"an epoch does {len(loaders)} times the work."

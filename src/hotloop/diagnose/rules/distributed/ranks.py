@@ -46,7 +46,6 @@ def straggler(evidence: Evidence) -> Iterable[Finding]:
     yield replace(
         cause(
             evidence,
-            "distributed/straggler",
             message=f"Rank {slowest.rank} is the slowest: {duration(found.ahead_s)} per step more than the "
             f"others, mostly in {mostly}; they wait for it.",
             advice=_LIKE_BATCHES if larger else _advice(slowest.rank, phase, spot),
@@ -135,7 +134,6 @@ def unbalanced_input(evidence: Evidence) -> Iterable[Finding]:
         yield replace(
             cause(
                 evidence,
-                "distributed/unbalanced-input",
                 message=f"Rank {slowest.rank} waits {duration(found.gap_s)} per step longer for its "
                 f"data{at(where)} than the other ranks, and they wait for it.",
                 numbers=[
@@ -159,7 +157,6 @@ def unbalanced_input(evidence: Evidence) -> Iterable[Finding]:
     if len(lengths) == len(whole) and high - low > max(_ROUNDING_BATCHES, 0.02 * high):
         yield cause(
             evidence,
-            "distributed/unbalanced-input",
             message=f"The ranks have epochs of different length: {low:.0f} to {high:.0f} batches.",
             advice="Shard the data evenly (DistributedSampler): the same number of batches for every rank.",
             numbers=[f"rank {rank}: {length:.0f} batches" for rank, length in sorted(lengths.items())[:8]],

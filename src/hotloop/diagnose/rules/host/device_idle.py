@@ -25,7 +25,6 @@ def launch_bound(evidence: Evidence) -> Iterable[Finding]:
     if is_all_calls(evidence) and not batched:
         yield cause(
             evidence,
-            "host/launch-bound",
             message="The model's operations are so small that a step is nothing but their calls.",
             advice="Put more samples into a step, or compile the model.",
             numbers=[f"{duration(computing_s(evidence))} per step in forward, backward and optimizer"],
@@ -47,7 +46,6 @@ def launch_bound(evidence: Evidence) -> Iterable[Finding]:
     compiled = is_compiled(steps)
     yield cause(
         evidence,
-        "host/launch-bound",
         message=(
             "The model's operations are too small for the device: it is idle "
             f"{share(seconds / steps.span_s)} of the time while the host launches the next one."
@@ -116,7 +114,6 @@ def sync_in_step(evidence: Evidence) -> Iterable[Finding]:
     top = sites[0]
     yield cause(
         evidence,
-        "host/sync-in-step",
         message=(
             f"The host waits for the device in every step{at(top.place)} ({top.operation}), "
             f"and the device then idles: {duration(cost)} per step ({share(cost / steps.step_s)})."

@@ -26,7 +26,6 @@ def gc_pauses(evidence: Evidence) -> Iterable[Finding]:
     cost = seconds / steps.num_steps * steps.exposed("other")
     yield cause(
         evidence,
-        "host/gc-pauses",
         message=(
             f"Python's garbage collector takes {share(seconds / steps.span_s)} of the training time"
             f"{f', called{at(where)}' if where else ''}."
@@ -57,7 +56,6 @@ def anomaly_detection(evidence: Evidence) -> Iterable[Finding]:
     where = set_at(steps, "grad_anomaly", True)
     yield cause(
         evidence,
-        "host/anomaly-detection",
         message=(
             f"Anomaly detection is on{at(where)}: recording a stack for every operation takes "
             f"{duration(cost)} of every step ({share(cost / steps.step_s)}), and in backward every gradient "
@@ -72,10 +70,7 @@ def anomaly_detection(evidence: Evidence) -> Iterable[Finding]:
     )
 
 
-_VIEWER = "host/viewer-in-loop"
-
-
-@rule(_VIEWER)
+@rule("host/viewer-in-loop")
 def viewer_in_loop(evidence: Evidence) -> Iterable[Finding]:
     """Socket polling in the step, together with the rendering that the same statement does."""
     steps = evidence.steps
@@ -96,7 +91,6 @@ def viewer_in_loop(evidence: Evidence) -> Iterable[Finding]:
         )
     yield cause(
         evidence,
-        _VIEWER,
         message=(
             f"A socket is served inside the step{at(where)}: "
             f"{duration(cost)} of every step ({share(cost / steps.step_s)})."

@@ -26,8 +26,6 @@ from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Steps
 from hotloop.units import duration, share
 
-ID = "host/python-in-step"
-
 #: What a profiler left on spends its time in; optimizers use torch.autograd.profiler without one.
 _PROFILERS = ("torch.profiler", "torch.autograd.profiler_util", "torch._C._profiler")
 #: Weights of a moving average: ``1 - decay``, 0.999.
@@ -44,10 +42,10 @@ _NATURES = {
 }
 
 
-@rule(ID)
+@rule("host/python-in-step")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """The costliest pieces of the user's own code in the step, with the hottest line of each."""
-    yield from acting(evidence, ID)
+    yield from acting(evidence)
     steps, limits = evidence.steps, evidence.limits
     exposed = steps.exposed("other")
     groups = beside_the_model(evidence)
@@ -91,7 +89,6 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float, where: str, l
         numbers.append(f"{share(1 - exposed)} of it is hidden behind the device and costs nothing")
     return cause(
         evidence,
-        ID,
         message=(
             f"{_subject(steps, group, loop)} takes {duration(cost)} of every step "
             f"({share(cost * steps.num_steps / steps.span_s)}), {where}."
@@ -111,7 +108,6 @@ def _once(evidence: Evidence, group: LineGroup) -> Finding:
     at_step = int(np.argmax(steps.phase("other")))
     return cause(
         evidence,
-        ID,
         message=(
             f"{_subject(steps, group, None)} takes {duration(group.seconds)} once, at step {at_step} of "
             f"{steps.num_steps}: {share(group.seconds / steps.span_s)} of this run, and less of a longer one."

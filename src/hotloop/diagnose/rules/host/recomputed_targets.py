@@ -14,10 +14,8 @@ from hotloop.diagnose.source import function_text
 from hotloop.findings import Finding
 from hotloop.units import duration, share
 
-ID = "host/recomputed-targets"
 
-
-@rule(ID)
+@rule("host/recomputed-targets")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Work in the step whose input is the batch and not the model: the loader could have done it."""
     steps, limits = evidence.steps, evidence.limits
@@ -46,7 +44,6 @@ def _finding(evidence: Evidence, group: LineGroup, exposed: float) -> Finding:
     kept = not varies and not tried(evidence)
     return cause(
         evidence,
-        ID,
         message=(
             f"{subject}{at(hottest.place)} depends on the batch alone, yet it is done in every step: "
             f"{duration(cost)} ({share(cost / steps.step_s)})."

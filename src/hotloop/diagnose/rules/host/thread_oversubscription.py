@@ -12,8 +12,6 @@ from hotloop.findings import Finding
 from hotloop.phases import CLASSES
 from hotloop.units import share
 
-ID = "host/thread-oversubscription"
-
 #: A step with r threads per core was seen to take 1.2-1.7 (r = 1.5), 1.5-2 (2), 2.4-3 (4), 10 times (12)
 #: as long as with as many threads as cores (CNN and MLP, 2 crowded cores, torch 2.13): sqrt(r) is below.
 _SLOWDOWN_POWER = 0.5
@@ -21,7 +19,7 @@ _SLOWDOWN_POWER = 0.5
 _HELPERS_RATIO = 0.2
 
 
-@rule(ID)
+@rule("host/thread-oversubscription")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Intra-op threads of all ranks against the usable cores, where the helper threads really compute.
 
@@ -67,7 +65,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         )
     yield cause(
         evidence,
-        ID,
         message=message,
         advice=advice,
         numbers=[

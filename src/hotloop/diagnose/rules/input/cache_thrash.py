@@ -19,8 +19,6 @@ from hotloop.findings import Finding, Place
 from hotloop.measure.steps import LoaderUse
 from hotloop.units import duration, share, size
 
-ID = "input/cache-thrash"
-
 #: Reads of a cache below which its hits say nothing, and how much more it was asked for than it holds.
 _LEAST_READS, _BEYOND = 40, 1.5
 #: A method or function under a bounded lru_cache (128 by default) that takes what tells samples apart.
@@ -53,7 +51,7 @@ class _Seen:
         return few and self.distinct >= _BEYOND * self.entries and self.entry_bytes > 0
 
 
-@rule(ID, costed=True)
+@rule("input/cache-thrash", costed=True)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Speak of what the cache's own counters say, else of an ``lru_cache`` on the making's path."""
     feed = feed_of(evidence)
@@ -72,7 +70,6 @@ def _thrashes(evidence: Evidence, feed: Feed, seen: _Seen) -> Finding:
     ending = feed.loader.num_iterators > 1 and not feed.loader.settings.get("persistent_workers")
     return of_input(
         evidence,
-        ID,
         saved_s=feed.saved_by_make(1.0 - seen.hit_ratio),
         message=(
             f"The cache {seen.holder}{at(seen.place)} hits {share(seen.hit_ratio)} of the time: {each} "
@@ -142,7 +139,6 @@ def _lru_cache(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
     hits = expected_hit_rate("lru", held / length)
     yield of_input(
         evidence,
-        ID,
         saved_s=feed.saved_by_make(ratio),
         message=(
             f"The cache at {spot(cache)} holds {held:,} results, the dataset has {length:,} samples: "

@@ -50,7 +50,6 @@ def iterator_per_step(evidence: Evidence) -> Iterator[Finding]:
         return
     yield cause(
         evidence,
-        "input/iterator-per-step",
         message=(
             f"Every step makes a new iterator of {loader.length} batches and takes one: "
             f"{duration(cost)} for a batch that is made in {duration(feed.make_s)}."
@@ -102,7 +101,6 @@ def respawned_workers(evidence: Evidence) -> Iterator[Finding]:
     stay = "" if grows else f"{duration(steps.step_s - persistent)} with workers that stay, "
     yield cause(
         evidence,
-        "input/respawned-workers",
         message=(
             f"Every epoch starts {feed.workers} new worker "
             f"{'process' if feed.workers == 1 else 'processes'} and stops them again: "
@@ -209,7 +207,6 @@ def cold_start(evidence: Evidence) -> Iterator[Finding]:
     most = f", most of it {hot.what} at {spot(hot.place)}" if hot is not None else ""
     yield cause(
         evidence,
-        "input/cold-start",
         message=(
             f"The first batch {'of the run' if once else 'of each epoch'} takes {duration(typical)}, "
             f"{typical / max(1e-9, feed.make_s):.0f} times the making of a batch{most}."
@@ -232,7 +229,6 @@ def _filling(evidence: Evidence, filling: FirstPass, where: Place | None) -> Fin
     first, later = duration(filling.wait_s), duration(filling.later_s)
     return cause(
         evidence,
-        "input/cold-start",
         severity="info",
         message=(
             f"The first pass over the data waits {first} per step, later ones {later}: what it reads or "

@@ -12,15 +12,13 @@ from hotloop.diagnose.evidence import Evidence, cause, rule
 from hotloop.findings import ENTRIES, Finding
 from hotloop.units import duration, share
 
-ID = "input/padding"
-
 #: Kernels like lengths that are multiples of it (``pad_to_multiple_of=8``).
 _MULTIPLE = 8
 #: Of the tokens that are left, the share of padding from which on the order of samples is worth a word.
 _REST_RATIO = 1 / 3
 
 
-@rule(ID, costed=True)
+@rule("input/padding", costed=True)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Price the columns that no sequence of a batch reaches as their part of what forward and backward
     compute; attention grows faster than the length.
@@ -38,12 +36,11 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     sort = f" Then batch sequences of like length: {share(rest)} of what is left is padding."
     yield cause(
         evidence,
-        ID,
         message=(
             f"{share(1.0 - padding.real / length)} of the tokens are padding: every sequence is padded to "
             f"{length}, the longest of a batch has {padding.longest:.0f} on average."
         ),
-        advice=f"{ENTRIES[ID].advice}{sort if rest >= _REST_RATIO else ''}",
+        advice=f"{ENTRIES[evidence.about].advice}{sort if rest >= _REST_RATIO else ''}",
         numbers=[
             f"forward and backward take {duration(computing)} per step, as if linear in the length",
             f"seen in {padding.num_batches} batch{'' if padding.num_batches == 1 else 'es'}",

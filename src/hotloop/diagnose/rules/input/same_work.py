@@ -39,7 +39,6 @@ def per_sample_conversion(evidence: Evidence) -> Iterator[Finding]:
     yield of_making(
         evidence,
         feed,
-        "input/per-sample-conversion",
         saved_s=feed.saved_by_make(part.share),
         message=(
             f"The line{quoted(top)} at {spot(part.place)} converts every sample by itself: "
@@ -103,7 +102,6 @@ def repeated_work(evidence: Evidence) -> Iterator[Finding]:
     yield of_making(
         evidence,
         feed,
-        "input/repeated-work",
         saved_s=feed.saved_by_make(ratio),
         message=message,
         numbers=[

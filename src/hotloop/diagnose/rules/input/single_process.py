@@ -16,10 +16,8 @@ from hotloop.diagnose.source import text_of
 from hotloop.findings import Finding
 from hotloop.units import duration, rate, share
 
-ID = "input/single-process"
 
-
-@rule(ID, costed=True)
+@rule("input/single-process", costed=True)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Speak where worker processes would hide the wait, as far as cores and transport allow."""
     feed = feed_of(evidence)
@@ -47,7 +45,6 @@ def _loader(evidence: Evidence, feed: Feed) -> Iterator[Finding]:
     yield of_making(
         evidence,
         feed,
-        ID,
         saved_s=saved,
         message=(
             f"The DataLoader has num_workers=0: the step waits {duration(feed.wait_s)} while the training "
@@ -125,7 +122,6 @@ def _inline(evidence: Evidence, inline: Inline) -> Finding:
     steps = evidence.steps
     return cause(
         evidence,
-        ID,
         message=(
             f"Batches are made in the training process, one after the other, while nothing else runs: "
             f"{duration(inline.wait_s)} of each step."

@@ -28,7 +28,7 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
     """Name the line that takes most of the making, at the part of the wait it causes."""
     feed = feed_of(evidence)
     if feed is None:
-        yield from own_input(evidence, "input/slow-sample")
+        yield from own_input(evidence)
         return
     loader = feed.loader
     hot = hottest(per_sample_lines(loader), loader.lines_total_s)
@@ -42,7 +42,6 @@ def slow_sample(evidence: Evidence) -> Iterator[Finding]:
     yield of_making(
         evidence,
         feed,
-        "input/slow-sample",
         saved_s=feed.saved_by_make(hot.share),
         message=(
             f"{hot.what} at {spot(hot.place)} takes {share(hot.share)} of making a batch{hot.parts}, "
@@ -80,7 +79,6 @@ def slow_collate(evidence: Evidence) -> Iterator[Finding]:
     yield of_making(
         evidence,
         feed,
-        "input/slow-collate",
         saved_s=feed.saved_by_make(ratio),
         message=(
             f"{name or 'collate'}() takes {duration(feed.loader.collate_s)} of the "

@@ -12,10 +12,8 @@ from hotloop.diagnose.making import of_making
 from hotloop.findings import Finding
 from hotloop.units import duration, share, size
 
-ID = "input/slow-storage"
 
-
-@rule(ID, costed=True)
+@rule("input/slow-storage", costed=True)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Speak where read lines are off the CPU and the process really read from storage."""
     feed = feed_of(evidence)
@@ -27,7 +25,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     yield of_making(
         evidence,
         feed,
-        ID,
         saved_s=feed.saved_by_make(waiting),
         message=(
             f"Making a batch waits for storage {share(waiting)} of its time, most at "

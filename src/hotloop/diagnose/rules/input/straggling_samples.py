@@ -17,15 +17,13 @@ from hotloop.findings import Finding
 from hotloop.measure.steps import Floats
 from hotloop.units import duration, share
 
-ID = "input/straggling-samples"
-
 #: Where others want the cores, a sample waits for several slices of theirs.
 _SLICES_OF_OTHERS = 10
 #: Samples that cost next to nothing are timed now and then only; some are lost with a worker that is ended.
 _TIMED = 0.9
 
 
-@rule(ID, costed=True)
+@rule("input/straggling-samples", costed=True)
 def check(evidence: Evidence) -> Iterator[Finding]:
     """Cut the slowest samples down to the ordinary ones, and see how much of the wait goes."""
     feed, limits = feed_of(evidence), evidence.limits
@@ -54,7 +52,6 @@ def check(evidence: Evidence) -> Iterator[Finding]:
     place = hot.place if hot is not None and hot.share >= limits.hot_line_ratio else None
     yield of_input(
         evidence,
-        ID,
         saved_s=saved,
         message=(
             f"One batch in {1 / slow:.0f} holds a sample that takes {duration(typical)}{at(place)}, "

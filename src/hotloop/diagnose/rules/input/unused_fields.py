@@ -16,12 +16,10 @@ from hotloop.findings import Finding
 from hotloop.measure.steps import LineCost, LoaderUse
 from hotloop.units import share, size
 
-ID = "input/unused-fields"
-
 _WORD = re.compile(r"[^\W_]+")
 
 
-@rule(ID)
+@rule("input/unused-fields")
 def check(evidence: Evidence) -> Iterable[Finding]:
     """Name fields that were never read; price shipping by their bytes and making by the lines that name
     them and no other field.
@@ -54,7 +52,6 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         numbers.append(f"{lines}, most at {spot(part.place)}")
     yield cause(
         evidence,
-        ID,
         message=(
             f"{'The field' if len(names) == 1 else 'The fields'} {listed} of every batch "
             f"{'is' if len(names) == 1 else 'are'} made and shipped, and never read in training."

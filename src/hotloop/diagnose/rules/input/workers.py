@@ -46,7 +46,6 @@ def too_few_workers(evidence: Evidence) -> Iterator[Finding]:
     yield of_making(
         evidence,
         feed,
-        "input/too-few-workers",
         saved_s=saved,
         message=(
             f"{feed.workers} DataLoader {'worker is' if feed.workers == 1 else 'workers are'} busy "
@@ -80,7 +79,6 @@ def too_many_workers(evidence: Evidence) -> Iterator[Finding]:
     yield of_making(
         evidence,
         feed,
-        "input/too-many-workers",
         saved_s=cost,
         message=(
             f"{feed.workers} workers share {rate(feed.cores)} cores; {enough} would make the batches as "
@@ -114,7 +112,6 @@ def shallow_prefetch(evidence: Evidence) -> Iterator[Finding]:
     spread = float(np.percentile(found.make_s, 95) / max(1e-9, float(np.median(found.make_s))))
     yield of_input(
         evidence,
-        "input/shallow-prefetch",
         saved_s=saved,
         message=(
             f"The workers are fast enough on average, yet the step waits {duration(feed.wait_s)}: with "
@@ -154,7 +151,6 @@ def worker_transport(evidence: Evidence) -> Iterator[Finding]:
     yield of_making(
         evidence,
         feed,
-        "input/worker-transport",
         saved_s=saved,
         message=message,
         advice=advice,

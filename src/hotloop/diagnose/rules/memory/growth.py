@@ -50,7 +50,6 @@ def host_growth(evidence: Evidence) -> Iterator[Finding]:
     sure = steps.num_steps >= _FEWEST_STEPS if place is not None else _settled(evidence)
     yield cause(
         evidence,
-        "memory/host-growth",
         message=(
             f"The training process grows by {size(found.bytes_per_s * 60)} per minute "
             f"({size(per_step)} per step){end}."
@@ -88,7 +87,6 @@ def device_growth(evidence: Evidence) -> Iterator[Finding]:
     left = (capacity - found.end_bytes) / found.bytes_per_s if capacity else None
     yield cause(
         evidence,
-        "memory/device-growth",
         message=(
             f"Allocated device memory grows by {size(found.bytes_per_s * 60)} per minute"
             + (f" and is full in {duration(left)}." if left is not None else ".")

@@ -102,7 +102,6 @@ def near_limit(evidence: Evidence) -> Iterator[Finding]:
         return
     yield cause(
         evidence,
-        "memory/near-limit",
         message=(
             f"The run used {size(used)} of memory at its peak; {share(full)} of "
             f"{'its limit' if cgroup else 'the machine'} ({size(limit)}) was taken."
@@ -136,7 +135,6 @@ def fragmentation(evidence: Evidence) -> Iterator[Finding]:
     emptied = f", and emptied its cache {retries:.0f} times to go on" if retries else ""
     yield cause(
         evidence,
-        "memory/fragmentation",
         message=f"The allocator holds {size(reserved)} of device memory for tensors of {size(peak)} at "
         f"most{emptied}.",
         numbers=[
@@ -159,7 +157,6 @@ def shared_memory_small(evidence: Evidence) -> Iterator[Finding]:
     train = evidence.steps.train_loader()
     yield cause(
         evidence,
-        "memory/shared-memory-small",
         message=(
             f"Up to {size(need)} of batches wait in /dev/shm, which holds {size(held)}: a full one kills the "
             "workers with a bus error."

@@ -35,7 +35,6 @@ def page_cache_thrash(evidence: Evidence) -> Iterator[Finding]:
     waiting = part.share * (1.0 - part.on_cpu_ratio)
     yield of_input(
         evidence,
-        "memory/page-cache-thrash",
         saved_s=feed.saved_by_make(waiting),
         message=(
             f"Every epoch reads the dataset from storage again ({size(read)}/s): the page cache loses it "

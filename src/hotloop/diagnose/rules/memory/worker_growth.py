@@ -34,7 +34,6 @@ def unbounded_cache(evidence: Evidence) -> Iterator[Finding]:
     persistent = feed.loader.settings.get("persistent_workers")
     yield cause(
         evidence,
-        "memory/unbounded-cache",
         message=(
             f"The cache at {spot(place)} keeps every sample without a bound, "
             f"{each if feed.workers > 1 else 'in the process that makes them'}: {size(grown)} so far."
@@ -65,7 +64,6 @@ def worker_copies(evidence: Evidence) -> Iterator[Finding]:
     full = total / limit if limit else 0.0
     yield cause(
         evidence,
-        "memory/worker-copies",
         message=(
             f"Each of {feed.workers} workers grows by {size(typical)} of memory of its own while it reads "
             f"the dataset: {size(total)} together."

@@ -29,7 +29,6 @@ def non_finite_loss(evidence: Evidence) -> Iterable[Finding]:
     stays = after == len(bad) - first and after > 1
     yield cause(
         evidence,
-        "numerics/non-finite-loss",
         message=f"The loss is {kind} at step {step}{' and stays so' if stays else ''}: it trains on nothing.",
         numbers=[
             f"{count} of {len(bad)} losses seen are not finite, the first at step {step}",
@@ -62,7 +61,6 @@ def loss_diverged(evidence: Evidence) -> Iterable[Finding]:
         return  # a value's target is the learner's own answer and grows with what it learns to reach
     yield cause(
         evidence,
-        "numerics/loss-diverged",
         message=f"The loss diverged: it ends {ratio:.1f} times above its best stretch and is still rising.",
         numbers=[
             f"median loss {medians[best]:.4g} in its best tenth ({best + 1} of 10), {medians[-1]:.4g} last",
@@ -102,7 +100,6 @@ def scaler_skipping(evidence: Evidence) -> Iterable[Finding]:
         return
     yield cause(
         evidence,
-        "numerics/scaler-skipping",
         message=(
             f"The gradient scaler skipped {steps.scaler_skips} of {steps.scaler_steps} optimizer steps: "
             "gradients overflow again and again."

@@ -53,11 +53,10 @@ class Copies:
         """The same of some of the sites."""
         return Copies(evidence=self.evidence, sites=tuple(sites), exposed=self.exposed)
 
-    def finding(self, finding_id: str, cost_s: float, **said: Any) -> Finding:
+    def finding(self, cost_s: float, **said: Any) -> Finding:
         """A finding at the costliest site."""
         return cause(
             self.evidence,
-            finding_id,
             cost_s=cost_s,
             ci95=costs.phase_interval(self.evidence.steps, cost_s, "transfer"),
             where=max(self.sites, key=lambda site: site.seconds).place,
@@ -105,7 +104,6 @@ class _Memory:
         moved, taken = size(found.num_bytes), duration(found.seconds)
         if found.large and found.num_bytes >= self.least * every.num_bytes:
             yield found.finding(
-                self.id,
                 found.seconds,
                 message=self.message.format(size=moved, seconds=taken),
                 numbers=[
@@ -161,7 +159,6 @@ def many_small(evidence: Evidence) -> Iterator[Finding]:
         cost = found.seconds * (1.0 - 1.0 / found.count)  # one copy of everything would remain
         each = sum(one.seconds for one in found.sites) / max(1, sum(one.count for one in found.sites))
         yield found.finding(
-            "transfer/many-small",
             cost,
             message=(
                 f"{found.count:.0f} small tensors ({size(found.num_bytes / found.count)} on average) are "
@@ -187,7 +184,6 @@ def oversized_dtype(evidence: Evidence) -> Iterator[Finding]:
         return
     dtype = str(fields[0].get("dtype")).removeprefix("torch.")
     yield found.finding(
-        "transfer/oversized-dtype",
         found.seconds * saved / total,
         message=(
             f"Images travel to the device as {dtype} ({size(wide)} per batch) though they were bytes: "

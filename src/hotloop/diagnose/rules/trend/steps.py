@@ -43,7 +43,6 @@ def slow_warmup(evidence: Evidence) -> Iterator[Finding]:
     usual = float(np.median(inside(steps)[steps.steady]))
     yield cause(
         evidence,
-        "trend/slow-warmup",
         message=(
             f"The first {first} {'step takes' if first == 1 else 'steps take'} {duration(total)} more than "
             f"steady ones ({duration(usual)} each), most of it in {phase}."
@@ -87,7 +86,6 @@ def step_outliers(evidence: Evidence) -> Iterator[Finding]:
     collected = f"garbage collection took {duration(steps.gc_s)} in {steps.gc_count} pauses"
     yield cause(
         evidence,
-        "trend/step-outliers",
         message=(
             f"{_work(steps, line, where, excess[phase])}{int(out.sum())} of {steps.num_steps} steps take "
             f"{duration(float(times[out].mean()))} instead of {duration(median)}, the time lies in {phase}."
@@ -171,7 +169,6 @@ def throughput_decay(evidence: Evidence) -> Iterator[Finding]:
     cost = max(0.0, found.mean - found.first)
     yield cause(
         evidence,
-        "trend/throughput-decay",
         message=(
             f"Steps grow from {duration(found.first)} to {duration(found.last)} over the run "
             f"(+{share(found.growth)}), most of it in {phase}."
@@ -214,10 +211,7 @@ def _of_decay(phase: str) -> str:
     )
 
 
-_LATE = "trend/misleading-metric"
-
-
-@rule(_LATE)
+@rule("trend/misleading-metric")
 def misleading_metric(evidence: Evidence) -> Iterator[Finding]:
     """A «data time» whose clock is started inside the loop's body, when the batch is already there."""
     steps, place = evidence.steps, evidence.steps.source_loop
@@ -230,7 +224,6 @@ def misleading_metric(evidence: Evidence) -> Iterator[Finding]:
     where = Place(file=place.file, line=late.node.lineno)
     yield cause(
         evidence,
-        _LATE,
         message=(
             f"«{late.name}» at {spot(where)} starts its clock after the batch has arrived: it cannot see "
             f"the {duration(steps.per_step('data_wait'))} each step waits for data."
