@@ -4,30 +4,32 @@ from __future__ import annotations
 
 import gc
 import importlib
-from typing import Any
+from operator import attrgetter
+from typing import Any, ClassVar
 
 from hotloop.remedy.live.form import Form, OnceTraining
 from hotloop.remedy.live.loader import default_workers
 
 
-class _Attributes(OnceTraining):
-    """Sets attributes and puts back what was there."""
+class _Flags(OnceTraining):
+    """Sets flags of ``torch.backends`` and puts back what was there."""
+
+    flags: ClassVar[tuple[tuple[str, bool], ...]]
 
     def __init__(self, context: Any, value: Any) -> None:
         super().__init__(context, value)
         self._before: list[Any] = []
 
-    def wanted(self) -> list[tuple[Any, str, Any]]:
-        """Owner, name and value of each attribute."""
-        raise NotImplementedError
-
     def apply(self) -> bool:
         """Set what differs; what the script had is kept the first time."""
-        wanted = [entry for entry in self.wanted() if getattr(*entry[:2]) != entry[2]]
-        self._before += [(owner, name, getattr(owner, name)) for owner, name, _ in wanted]
-        for owner, name, value in wanted:
-            setattr(owner, name, value)
-        return bool(wanted)
+        before = len(self._before)
+        for path, value in self.flags:
+            part, _, name = path.rpartition(".")
+            owner = attrgetter(part)(self.torch.backends)
+            if getattr(owner, name) != value:
+                self._before.append((owner, name, getattr(owner, name)))
+                setattr(owner, name, value)
+        return len(self._before) > before
 
     def restore(self) -> None:
         """What the script had."""
@@ -36,7 +38,7 @@ class _Attributes(OnceTraining):
         self._before.clear()
 
 
-class _CudaFlags(_Attributes):
+class _CudaFlags(_Flags):
     """Flags that matter on a CUDA device.
 
     Whether the script uses one is known once it trains. Asking the driver before would fix the devices that
@@ -67,28 +69,20 @@ class _CudaFlags(_Attributes):
 class Tf32(_CudaFlags):
     """TensorFloat-32 in products and convolutions."""
 
-    def wanted(self) -> list[tuple[Any, str, Any]]:
-        """Both flags."""
-        backends = self.torch.backends
-        return [(backends.cuda.matmul, "allow_tf32", True), (backends.cudnn, "allow_tf32", True)]
+    flags = (("cuda.matmul.allow_tf32", True), ("cudnn.allow_tf32", True))
 
 
 class CudnnBenchmark(_CudaFlags):
     """cuDNN times its algorithms: each new shape costs a while."""
 
     warm_up = 5
-
-    def wanted(self) -> list[tuple[Any, str, Any]]:
-        """One flag."""
-        return [(self.torch.backends.cudnn, "benchmark", True)]
+    flags = (("cudnn.benchmark", True),)
 
 
-class NotDeterministic(_Attributes):
+class NotDeterministic(_Flags):
     """Algorithms that need not repeat bit for bit."""
 
-    def wanted(self) -> list[tuple[Any, str, Any]]:
-        """cuDNN's flag; the other has functions of its own."""
-        return [(self.torch.backends.cudnn, "deterministic", False)]
+    flags = (("cudnn.deterministic", False),)  # the other has functions of its own
 
     def apply(self) -> bool:
         """Both."""
