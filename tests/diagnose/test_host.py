@@ -576,13 +576,3 @@ def test_one_statement_is_not_charged_twice() -> None:
     sites = {"socket": (SiteCost(place=place, operation="accept", count=100, seconds=0.01),)}
     items = diagnose(evidence(run(lines, {"other": 0.02}, sites=sites), sources=SOURCES))
     assert sum(item.cost_s_per_step for item in items) <= 0.0201
-
-
-def test_an_ordinary_run_hears_nothing_of_the_host() -> None:
-    module = {"phase": "forward", "nature": "native", "library": "torch.nn.modules.module"}
-    lines = [
-        hot("out = net(batch)", 2.0, "main", **module),
-        hot("loss.backward()", 3.0, "main", phase="backward", nature="native"),
-        hot("scores = decode(out)", 0.05, "main"),
-    ]
-    assert found(replace(run(lines, {"other": 0.0005}), loaders=(loader(),))) == {}

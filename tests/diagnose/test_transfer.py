@@ -46,23 +46,21 @@ def found(made: Steps, **world: Any) -> dict[str, Finding]:
     }
 
 
-def test_copies_from_pageable_memory() -> None:
-    findings = found(run(site(pinned=0.0, non_blocking=0.0)))
-    assert set(findings) == {"transfer/pageable"}
-    assert findings["transfer/pageable"].cost_s_per_step == pytest.approx(0.02)
-    assert findings["transfer/pageable"].where == PLACE
-
-
-def test_pinning_that_has_no_effect() -> None:
-    assert set(found(run(site(pinned=0.0, non_blocking=1.0), pin_memory=True))) == {"transfer/pin-no-effect"}
-
-
-def test_pinned_copies_the_host_waits_for() -> None:
-    assert set(found(run(site(pinned=1.0, non_blocking=0.0), pin_memory=True))) == {"transfer/blocking"}
-
-
-def test_pinned_asynchronous_copies_are_right() -> None:
-    assert found(run(site(pinned=1.0, non_blocking=1.0), pin_memory=True)) == {}
+@pytest.mark.parametrize(
+    ("pinned", "non_blocking", "told"),
+    [
+        (0.0, 0.0, ["transfer/pageable"]),
+        (0.0, 1.0, ["transfer/pin-no-effect"]),
+        (1.0, 0.0, ["transfer/blocking"]),
+        (1.0, 1.0, []),
+    ],
+)
+def test_copies_by_the_memory_they_come_from(pinned: float, non_blocking: float, told: list[str]) -> None:
+    asks = bool(pinned or non_blocking)
+    findings = found(run(site(pinned=pinned, non_blocking=non_blocking), pin_memory=asks))
+    assert list(findings) == told
+    for one in findings.values():
+        assert (one.cost_s_per_step, one.where) == (pytest.approx(0.02), PLACE)
 
 
 def test_copies_hidden_behind_the_device_cost_nothing() -> None:

@@ -152,17 +152,19 @@ DRIVER = Place(file=TRAIN, line=8, function="main")
 
 
 @pytest.mark.parametrize(
-    ("text", "speaks"), [(LATE, True), (RIGHT, False), ("", False), ("for x in (", False)]
+    ("text", "make_s", "speaks"),
+    [
+        (LATE, 0.08, True),
+        (LATE, 0.0001, False),  # it hides no wait
+        (RIGHT, 0.08, False),
+        ("", 0.08, False),
+        ("for x in (", 0.08, False),
+    ],
 )
-def test_a_data_time_that_starts_too_late(text: str, speaks: bool) -> None:
-    run = input_run(make_s=0.08, busy_s=0.02, run={"source_loop": DRIVER})
+def test_a_data_time_that_starts_too_late(text: str, make_s: float, speaks: bool) -> None:
+    run = input_run(make_s=make_s, busy_s=0.02, run={"source_loop": DRIVER})
     finding = found(run, sources={TRAIN: text}).get("trend/misleading-metric")
     assert (finding is not None) is speaks
     if finding is not None:
         assert finding.where.line == 7
         assert finding.severity == "info"
-
-
-def test_a_data_time_that_starts_too_late_hides_nothing_where_there_is_no_wait() -> None:
-    run = input_run(make_s=0.0001, busy_s=0.1, run={"source_loop": DRIVER})
-    assert "trend/misleading-metric" not in found(run, sources={TRAIN: LATE})

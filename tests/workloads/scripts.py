@@ -13,6 +13,7 @@ from pathlib import Path
 from types import ModuleType
 
 import psutil
+import pytest
 
 ROOT = Path(__file__).parents[2]
 Modules = dict[str, ModuleType]
@@ -84,3 +85,33 @@ def train(
     command = ["--scale", "tiny", "--data", str(folder), into, str(out), "--step_log", str(log), *flags]
     modules["train"].main(command)
     return [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
+
+
+# What several workloads are held to: their tests import these.
+
+
+def test_made_once_and_alike(modules: Modules, folder: Path, tmp_path: Path) -> None:
+    again = modules["data"].make_data("tiny", 3, tmp_path)
+    files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
+    assert all((again / name).read_bytes() == (folder / name).read_bytes() for name in files)
+    stamp = (again / files[0]).stat().st_mtime_ns
+    assert modules["data"].make_data("tiny", 3, tmp_path) == again
+    assert (again / files[0]).stat().st_mtime_ns == stamp
+
+
+@pytest.mark.parametrize("content", [b"nothing", None])
+def test_another_checkpoint_is_refused(
+    modules: Modules, folder: Path, tmp_path: Path, content: bytes | None
+) -> None:
+    other = tmp_path / "other.pt"
+    other.write_bytes(content) if content else pytest.importorskip("torch").save({"model": {}}, other)
+    with pytest.raises(SystemExit, match=r"other\.pt is no last\.pt of this variant and scale: "):
+        train(modules, folder, tmp_path / "out", "--resume", str(other))
+
+
+def test_psnr_and_ssim_of_pictures(modules: Modules) -> None:
+    measure = modules.get("losses") or modules["steps"]
+    picture = pytest.importorskip("torch").rand(2, 3, 24, 24)
+    assert float(measure.psnr(picture * 0 + 0.5, picture * 0 + 0.4)) == pytest.approx(20, abs=1e-3)
+    assert float(measure.ssim(picture, picture)) == pytest.approx(1)
+    assert float(measure.ssim(1 - picture, picture)) < 0.1

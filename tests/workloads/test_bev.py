@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from tests.workloads import scripts
 from tests.workloads.scripts import Modules, finished, losses, on_two_ranks
+from tests.workloads.scripts import test_made_once_and_alike as test_made_once_and_alike
 
 pytest.importorskip("torch")
 pytest.importorskip("PIL")
@@ -70,15 +71,6 @@ def test_files_are_what_the_format_says(modules: Modules, folder: Path) -> None:
     hidden = (labels >> 14) & 1
     assert 0.1 < hidden.mean() < 0.9
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 20e6
-
-
-def test_same_seed_same_data_and_made_once(modules: Modules, folder: Path, tmp_path: Path) -> None:
-    again = modules["data"].make_data("tiny", 3, tmp_path)
-    files = [path.relative_to(folder) for path in sorted(folder.rglob("*.png"))]
-    assert all((again / name).read_bytes() == (folder / name).read_bytes() for name in files)
-    stamp = (again / files[0]).stat().st_mtime_ns
-    assert modules["data"].make_data("tiny", 3, tmp_path) == again
-    assert (again / files[0]).stat().st_mtime_ns == stamp
 
 
 def test_the_map_lies_where_the_intrinsics_say(modules: Modules, folder: Path) -> None:

@@ -12,6 +12,9 @@ from typing import Any
 import pytest
 from tests.running import succeeded
 from tests.workloads.scripts import TORCHRUN, Modules, finished, losses
+from tests.workloads.scripts import (
+    test_psnr_and_ssim_of_pictures as test_psnr_and_ssim_of_pictures,
+)
 
 pytest.importorskip("torch")
 pytest.importorskip("PIL")
@@ -57,14 +60,6 @@ def train(modules: Modules, folder: Path, out: Path, variant: str, *more: str) -
 
 
 # -- losses -------------------------------------------------------------------------------------------------
-
-
-def test_psnr_and_ssim_of_known_pictures(modules: Modules) -> None:
-    measure = modules["losses"]
-    picture = torch.rand(2, 3, 24, 24)
-    assert float(measure.psnr(picture * 0 + 0.5, picture * 0 + 0.4)) == pytest.approx(20, abs=1e-3)
-    assert float(measure.ssim(picture, picture)) == pytest.approx(1)
-    assert float(measure.ssim(1 - picture, picture)) < 0.1
 
 
 def test_features_of_true_pictures_are_kept_while_there_is_room(modules: Modules) -> None:

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from tests.running import python
 from tests.workloads.scripts import WITHOUT_HOTLOOP, Modules, losses, on_two_ranks, train
+from tests.workloads.scripts import test_another_checkpoint_is_refused as test_another_checkpoint_is_refused
+from tests.workloads.scripts import test_made_once_and_alike as test_made_once_and_alike
 
 pytest.importorskip("torch")
 pytest.importorskip("yaml")
@@ -48,16 +50,6 @@ def test_files_are_what_the_format_says(folder: Path) -> None:
                 offsets[sample, 2 * k : 2 * k + 2, y, x], np.float32(meta["offsets_meta"][sample][name])
             )
     assert sum(path.stat().st_size for path in folder.rglob("*") if path.is_file()) < 20e6
-
-
-def test_same_seed_same_data_and_made_once(modules: Modules, folder: Path, tmp_path: Path) -> None:
-    make = modules["data"].make_data
-    again = make("tiny", 3, tmp_path)
-    name = "images/val/val_0000.npy"
-    assert (again / name).read_bytes() == (folder / name).read_bytes()
-    stamp = (again / name).stat().st_mtime_ns
-    assert make("tiny", 3, tmp_path) == again
-    assert (again / name).stat().st_mtime_ns == stamp
 
 
 def test_coordinates_come_back_from_the_files(modules: Modules, folder: Path) -> None:
@@ -282,16 +274,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_checkpoint(
     with pytest.raises(SystemExit, match=r"own\.yaml: the loss of epoch 1 is nan: go on with --resume"):
         train(modules, folder, out, "--variant", "cured", "--config", str(path))
     assert (out / "last.pt").read_bytes() == kept
-
-
-@pytest.mark.parametrize("content", [{"model": {}}, None])
-def test_a_checkpoint_of_something_else_is_one_sentence(
-    modules: Modules, folder: Path, tmp_path: Path, content: object
-) -> None:
-    other = tmp_path / "other.pt"
-    torch.save(content, other) if content else other.write_bytes(b"nothing")
-    with pytest.raises(SystemExit, match=r"other\.pt is no last\.pt of this variant and scale: "):
-        train(modules, folder, tmp_path / "out", "--resume", str(other))
 
 
 def test_no_data_is_one_sentence(modules: Modules, tmp_path: Path) -> None:

@@ -13,6 +13,10 @@ from typing import Any
 import pytest
 from tests.workloads import scripts
 from tests.workloads.scripts import Modules, losses
+from tests.workloads.scripts import test_made_once_and_alike as test_made_once_and_alike
+from tests.workloads.scripts import (
+    test_psnr_and_ssim_of_pictures as test_psnr_and_ssim_of_pictures,
+)
 
 pytest.importorskip("torch")
 pytest.importorskip("PIL")
@@ -104,15 +108,6 @@ def test_a_frame_takes_what_the_guide_says(modules: Modules, tmp_path: Path) -> 
     stored = sum(value.nbytes for value in modules["loaders"].FrameBytes(frames)[2221].values())
     assert live / stored == pytest.approx(17.4, abs=0.1)
     assert len({path.stat().st_ino for path in made.glob("train/*/*/*")}) == 3
-
-
-def test_made_once_and_alike(modules: Modules, folder: Path, tmp_path: Path) -> None:
-    again = modules["data"].make_data("tiny", 3, tmp_path)
-    files = [path.relative_to(folder) for path in sorted(folder.rglob("*")) if path.is_file()]
-    assert all((again / name).read_bytes() == (folder / name).read_bytes() for name in files)
-    stamp = (again / files[0]).stat().st_mtime_ns
-    assert modules["data"].make_data("tiny", 3, tmp_path) == again
-    assert (again / files[0]).stat().st_mtime_ns == stamp
 
 
 @pytest.mark.parametrize("draw", [0, 5, 12345, 2**39 + 7])
@@ -242,14 +237,6 @@ def test_depths_of_eight_make_one_group_of_stage_8(modules: Modules) -> None:
             model = small_model(modules, depths=depths)
         assert [len(stage.blocks) for stage in model.stages] == depths[:7]
         assert len(model.stage8) == groups
-
-
-def test_psnr_and_ssim_of_known_pictures(modules: Modules) -> None:
-    steps = modules["steps"]
-    picture = torch.rand(2, 3, 24, 24)
-    assert float(steps.psnr(picture * 0 + 0.5, picture * 0 + 0.4)) == pytest.approx(20, abs=1e-3)
-    assert float(steps.ssim(picture, picture)) == pytest.approx(1)
-    assert float(steps.ssim(1 - picture, picture)) < 0.1
 
 
 def test_stage_times_are_those_of_the_device(modules: Modules, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from tests.running import python
 from tests.workloads.scripts import WITHOUT_HOTLOOP, Modules, on_two_ranks, train
+from tests.workloads.scripts import test_another_checkpoint_is_refused as test_another_checkpoint_is_refused
 
 pytest.importorskip("torch")
 pytest.importorskip("sklearn")
@@ -353,16 +354,6 @@ def test_a_loss_that_is_not_finite_ends_the_run_and_keeps_the_checkpoint(
     with pytest.raises(SystemExit, match="the loss of epoch 1 is nan: --resume it with a lower --lr"):
         train(modules, folder, out, "--lr", "1e30")
     assert (out / "last.pt").read_bytes() == kept
-
-
-@pytest.mark.parametrize("content", [{"model": {}}, None])
-def test_a_checkpoint_of_something_else_is_one_sentence(
-    modules: Modules, folder: Path, tmp_path: Path, content: object
-) -> None:
-    other = tmp_path / "other.pt"
-    torch.save(content, other) if content else other.write_bytes(b"nothing")
-    with pytest.raises(SystemExit, match=r"other\.pt is no last\.pt of this variant and scale: "):
-        train(modules, folder, tmp_path / "out", "--resume", str(other))
 
 
 def test_a_batch_that_does_not_fit_is_said(
