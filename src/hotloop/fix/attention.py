@@ -23,17 +23,10 @@ _NAMES: Final = {"F": "torch.nn.functional", "nn": "torch.nn", "torch": "torch"}
 
 
 def fused_attention(plan: Plan, value: Any) -> None:
-    """Every attention by hand in the files that ran, where nothing is drawn from its weights."""
-    _fuse(plan, dropout=False)
-
-
-def fused_attention_dropout(plan: Plan, value: Any) -> None:
-    """The same where weights are dropped too: the call draws which ones itself."""
-    _fuse(plan, dropout=True)
-
-
-def _fuse(plan: Plan, *, dropout: bool) -> None:
-    asked = plan.scene.where.get(plan.remedy)
+    """Every attention by hand in the files that ran. The call draws itself which weights are dropped: only
+    ``fused-attention-dropout`` writes it then.
+    """
+    asked, dropout = plan.scene.where.get(plan.remedy), plan.remedy == "fused-attention-dropout"
     refused: list[Cannot] = []
     written = False
     for code in plan.scene.codes("oftmax"):

@@ -63,16 +63,9 @@ class _Average:
 
 
 def foreach_loop(plan: Plan, value: Any) -> None:
-    """Each operation of the loop for all tensors, with the same bits."""
-    _write(plan, numeric=False)
-
-
-def foreach_lerp(plan: Plan, value: Any) -> None:
-    """The same, and ``a * d + b * (1 - d)`` as one interpolation."""
-    _write(plan, numeric=True)
-
-
-def _write(plan: Plan, *, numeric: bool) -> None:
+    """Each operation of the loop for all tensors, with the same bits; as ``foreach-lerp`` also
+    ``a * d + b * (1 - d)`` as one interpolation.
+    """
     place = plan.scene.where.get(plan.remedy)
     if place is None:
         raise Cannot("the run has no loop over parameters that takes time")
@@ -92,7 +85,7 @@ def _write(plan: Plan, *, numeric: bool) -> None:
     average = _read(loop, {"E": first, "P": second}) or _read(loop, {"E": second, "P": first})
     if average is None:
         raise cannot("what the loop does is no moving average")
-    calls = _calls(plan, code, sides, average, cannot, numeric=numeric)
+    calls = _calls(plan, code, sides, average, cannot)
     blocks.require_own_line(code, loop)
     start, end = code.span(loop)
     new = f"{code.text.newline}{code.indent(start)}".join(
@@ -193,10 +186,9 @@ def _calls(
     sides: list[tuple[ast.Name, ast.Call]],
     average: _Average,
     cannot: Callable[[str], Cannot],
-    *,
-    numeric: bool,
 ) -> list[tuple[str, ...]]:
     """The calls in place of the loop, each with its arguments. Raises Cannot."""
+    numeric = plan.remedy == "foreach-lerp"
     notes = plan.scene.process.notes.get("module", ())
     over = {name.id: code.source(call) for name, call in sides}
     into, given = (_list(code, node, over) for node in (average.into, average.given))

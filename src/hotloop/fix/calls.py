@@ -43,18 +43,12 @@ def _says_whether_to_wait(call: ast.Call) -> bool:
     return given or many or has_spread(call) or argument(call, "non_blocking") is not None
 
 
-def fused_optimizer(plan: Plan, value: Any) -> None:
-    """``fused=True``."""
-    _optimizer(plan, "fused", "foreach")
-
-
-def foreach(plan: Plan, value: Any) -> None:
-    """``foreach=True``."""
-    _optimizer(plan, "foreach", "fused", ROUND_OTHERWISE)
-
-
-def _optimizer(plan: Plan, name: str, other: str, refused: Collection[str] = ()) -> None:
-    """A keyword for each call that builds an optimizer: for one, or for as many as the run had."""
+def optimizer(plan: Plan, value: Any) -> None:
+    """``fused=True`` or ``foreach=True`` for each call that builds an optimizer: for one, or for as many as
+    the run had.
+    """
+    name, other = ("foreach", "fused") if plan.remedy == "foreach" else ("fused", "foreach")
+    refused = ROUND_OTHERWISE if name == "foreach" else ()
     notes = plan.scene.process.notes.get("optimizer", ())
     calls = [
         (code, call)

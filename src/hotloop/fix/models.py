@@ -22,13 +22,9 @@ def compiled(plan: Plan, value: Any) -> None:
     """``model.compile()``: in place, so that the names in checkpoints stay."""
     if calls.forwards(plan) and not calls.forwards(plan, without=row.FORWARD_COMPILED):
         raise Already("the model is compiled already")
+    value = "reduce-overhead" if plan.remedy == "cuda-graphs" else value
     mode = "" if value in (None, "default") else f'mode="{value}"'
     _behind_model(plan, lambda code, model: f"{model}.compile({mode})")
-
-
-def cuda_graphs(plan: Plan, value: Any) -> None:
-    """``model.compile(mode="reduce-overhead")``."""
-    compiled(plan, "reduce-overhead")
 
 
 def channels_last(plan: Plan, value: Any) -> None:

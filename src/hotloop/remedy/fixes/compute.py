@@ -95,7 +95,7 @@ CUDA_GRAPHS = Remedy(
     effect="numeric",
     alters="fused kernels round differently; outputs are overwritten by the next replay",
     live="hotloop.remedy.live.compiled:CudaGraphs",
-    source="hotloop.fix.models:cuda_graphs",
+    source="hotloop.fix.models:compiled",
     words=("torch.compile(model, mode='reduce-overhead'); shapes must not change from step to step"),
 )
 FUSED_ATTENTION = Remedy(
@@ -118,7 +118,7 @@ FUSED_ATTENTION_DROPOUT = Remedy(
     effect="semantic",
     alters="as many weights are dropped as before, but others: random numbers are drawn in another way",
     also=("device/attention-not-fused",),
-    source="hotloop.fix.attention:fused_attention_dropout",
+    source="hotloop.fix.attention:fused_attention",
     words=(
         "torch.nn.functional.scaled_dot_product_attention(q, k, v, attn_mask=..., "
         "dropout_p=self.dropout.p if self.training else 0.0, scale=...)"

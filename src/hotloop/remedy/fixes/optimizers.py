@@ -15,7 +15,7 @@ FOREACH = Remedy(
     effect="exact",
     where_named=True,
     live="hotloop.remedy.live.optimizer:Foreach",
-    source="hotloop.fix.calls:foreach",
+    source="hotloop.fix.calls:optimizer",
     words="give the optimizer foreach=True",
 )
 FOREACH_LOOP = Remedy(
@@ -37,7 +37,7 @@ FOREACH_LERP = Remedy(
     ),
     also=("host/python-in-step",),
     where_named=True,
-    source="hotloop.fix.averages:foreach_lerp",
+    source="hotloop.fix.averages:foreach_loop",
     rewrites=True,
     words=_AVERAGED,
 )
@@ -46,7 +46,7 @@ FUSED_OPTIMIZER = Remedy(
     effect="numeric",
     alters="fused updates round differently in the last bit",
     live="hotloop.remedy.live.optimizer:FusedOptimizer",
-    source="hotloop.fix.calls:fused_optimizer",
+    source="hotloop.fix.calls:optimizer",
     words="give the optimizer fused=True",
     excludes=("foreach",),
 )
