@@ -55,15 +55,6 @@ def test_epoch_that_loses_a_sample_is_no_result(modules: dict[str, ModuleType]) 
         modules["drive"].check(twice, {"count": 4})
 
 
-def test_every_way_exists(modules: dict[str, ModuleType]) -> None:
-    """Each named function is defined in its file; the peers' files cannot be imported here."""
-    ways = [way for part in modules["loaders"].PARTS.values() for way in part.ways]
-    for way in [*ways, *modules["transport"].ways([1, 2])]:
-        text = (FOLDER / "ways" / f"{way.module}.py").read_text()
-        assert f"def {way.call}(" in text
-        assert way.environment in ("", *modules["environments"].PEERS)
-
-
 @pytest.mark.nightly
 def test_device_part_runs_without_a_device(tmp_path: Path) -> None:
     out = tmp_path / "feed.json"

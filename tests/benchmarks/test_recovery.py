@@ -16,9 +16,6 @@ sys.path[:0] = [str(ROOT / "recovery")]
 import ideal  # noqa: E402
 from cures import CURES, cured  # noqa: E402
 
-from hotloop.record.read import open_recording  # noqa: E402
-from hotloop.record.rows import FETCH  # noqa: E402
-
 
 @pytest.mark.parametrize("name", CURES)
 def test_a_cure_changes_its_case_into_a_script(name: str, tmp_path: Path) -> None:
@@ -63,33 +60,6 @@ def test_the_ideal_loader_reads_once_and_gives_every_sample_in_each_epoch(tmp_pa
     )
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stderr.splitlines()[-1])["ideal_s_per_step"] > 0
-
-
-TRAINED = """
-import torch
-from torch.utils.data import DataLoader, TensorDataset
-
-model = torch.nn.Linear(2, 1)
-optimizer = torch.optim.SGD(model.parameters(), 0.1)
-data = TensorDataset(torch.randn(20, 2))
-for epoch in range(4):
-    for (x,) in DataLoader(data, batch_size=2):
-        model(x).sum().backward()
-        optimizer.step()
-"""
-
-
-@pytest.mark.nightly
-def test_hotloop_watches_the_ideal_loader(tmp_path: Path) -> None:
-    script, run = tmp_path / "train.py", tmp_path / "run"
-    script.write_text(TRAINED)
-    command = [sys.executable, str(ROOT / "recovery" / "ideal.py"), str(script)]
-    subprocess.run(
-        [sys.executable, "-m", "hotloop", "run", "--out", str(run), "--", *command],
-        capture_output=True, check=True, timeout=120,
-    )  # fmt: skip
-    rows = open_recording(run).ranks[0].rows
-    assert (rows["kind"] == FETCH).sum() == 4 * (10 + 1)  # the last of an epoch finds its end
 
 
 @pytest.mark.parametrize(("told", "epochs"), [((65 - 32) / 3, 4), (2 / 2, 2)])

@@ -74,6 +74,9 @@ def test_the_python_loop_that_makes_evaluation_slow_is_named(
     item = found(evaluated(1.0, 10, lines=(hot,)), sources={TRAIN: DICE})["cadence/evaluation"]
     assert (f"Replace the Python loop at train.py:{at}" in item.advice) is told
     assert item.where == place(70)
+    model = line(5, 1.0, file=TRAIN, phase="evaluation", calls_module=True)  # then the loop is over batches
+    item = found(evaluated(1.0, 10, lines=(hot, model)), sources={TRAIN: DICE})["cadence/evaluation"]
+    assert "Replace the Python loop" not in item.advice
 
 
 def test_evaluations_of_uneven_length_cost_more_than_nothing() -> None:
@@ -130,6 +133,8 @@ def test_an_evaluation_that_builds_graphs_is_told_to_stop_that_first() -> None:
     assert item.advice.startswith("Evaluate under torch.no_grad()")
     assert "Then evaluate every" in item.advice
     assert item.data["builds_graphs"]
+    fit = replace(building, framework_call=place(70))  # the model is called in there
+    assert "no_grad" not in found(fit)["cadence/evaluation"].advice
 
 
 def test_evaluation_at_a_fair_share_is_silent() -> None:

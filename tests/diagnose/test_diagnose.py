@@ -166,6 +166,9 @@ def test_no_step_has_no_bottleneck() -> None:
     assert "No training step" in verdict(nothing, ())
     compiled = verdict(replace(nothing, wall_s=100.0, compile_s=80.0), ())
     assert compiled == "No training step was seen: 1 min 20 s of 1 min 40 s were spent in torch.compile."
+    first = line(9, 80.0, phase="other", nature="waiting", source="for batch in loader:")
+    waited = replace(nothing, wall_s=100.0, lines=(first,), totals={**nothing.totals, "other": 80.0})
+    assert "1 min 20 s of 1 min 40 s were spent waiting between the calls" in verdict(waited, ())
 
 
 def test_startup_counts_only_in_a_run_longer_than_a_minute() -> None:
@@ -201,6 +204,8 @@ def test_a_healthy_run_hears_that_nothing_is_worth_fixing() -> None:
     run = steps({"data_wait": 0.001, "forward": 0.4, "backward": 0.5, "optimizer": 0.1})
     assert diagnose(evidence(run)) == ()
     assert verdict(run, ()).startswith("Nothing worth fixing: compute-bound")
+    scored = replace(run, totals={**run.totals, "evaluation": 1.1 * run.span_s})
+    assert "but evaluation outside the steps took" in verdict(scored, ())
 
 
 def test_a_few_steps_are_not_called_healthy() -> None:

@@ -28,6 +28,7 @@ _STOOD = {
     "forward": "were spent in forward passes",
     "evaluation": "were spent in forward passes that train nothing",
     "other": "were spent in Python between the calls of torch",
+    "waiting": "were spent waiting between the calls of torch",
 }
 
 #: Phases whose host time may be hidden behind the device's work.
@@ -149,7 +150,11 @@ def verdict(
         unsure = f"{bound}; first, though its gain is not sure: {_lowercase(most.message)}"
     if name == "device" and most and most.severity == "info" and most.data.get("at_least"):
         unsure = f"{bound}; worth a trial: {_lowercase(most.message)}"  # more than any cause found
-    if urgent is None:
+    scored_s = steps.totals.get("evaluation", 0.0) - steps.span_totals.get("evaluation", 0.0)
+    if urgent is None and scored_s > steps.span_s > 0:
+        taken = units.duration(scored_s)
+        said = f"{bound}; but evaluation outside the steps took {taken}, longer than they did."
+    elif urgent is None:
         said = unsure or _too_few(bound, steps)
         said = said or (f"{bound}." if doubt else _healthy(bound, name, steps, findings))
     elif name == "device" and unsure:
@@ -220,15 +225,15 @@ def _stood(steps: Steps) -> str:
     if seconds < max(STOOD_S, 0.5 * steps.wall_s):
         return ": nothing can be said about its speed"
     loader = steps.train_loader() if phase == "data_wait" else None
-    said = (
-        f": {units.duration(seconds)} of {units.duration(steps.wall_s)} {_STOOD.get(phase, f'were {phase}')}"
-    )
+    lines = (loader.lines if loader else ()) or [line for line in steps.lines if line.phase == phase]
+    line = max(lines, key=lambda one: one.seconds, default=None)
+    waits = phase == "other" and line is not None and line.nature == "waiting"
+    stood = _STOOD.get("waiting" if waits else phase, f"were {phase}")
+    said = f": {units.duration(seconds)} of {units.duration(steps.wall_s)} {stood}"
     if loader is not None and loader.where is not None:
         said += f" (DataLoader at {spot(loader.where)})"
-    lines = (loader.lines if loader else ()) or [line for line in steps.lines if line.phase == phase]
-    if not lines:
+    if line is None:
         return said
-    line = max(lines, key=lambda one: one.seconds)
     inside = f" in {line.place.function}" if "<" not in line.place.function else ""
     callers = ", ".join(spot(place) for place in line.callers[:3])
     return f"{said}, hottest line {spot(line.place)}{inside}{f', reached from {callers}' if callers else ''}"

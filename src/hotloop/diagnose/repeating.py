@@ -138,8 +138,8 @@ def cheaper(evidence: Evidence, hot: LineGroup, loader: LoaderUse | None = None)
     if decodes(hot.source, hot.library):
         return (
             f"Decode less at {place}: store the images once at the size that is trained on, or decoded, as "
-            "arrays; decode at a fraction of the size (PIL's draft(), cv2.IMREAD_REDUCED_COLOR_2); workers "
-            "share what remains."
+            "arrays; decode JPEG at a fraction of the size (PIL's draft(), cv2.IMREAD_REDUCED_COLOR_2); "
+            "workers share what remains."
         )
     once = "do it once before training and store the result"
     if draws(evidence, hot.lines, loader):

@@ -19,6 +19,7 @@ from hotloop.diagnose.rules.cadence.once_more import once_more
 from hotloop.diagnose.source import loops_around
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Interval, LineCost, LoaderUse, SiteCost, Steps
+from hotloop.source.loops import LoopText
 from hotloop.stats import half_width
 from hotloop.units import duration, share, size
 
@@ -53,7 +54,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         numbers.append(f"{share(looping.seconds / seconds)} of it is Python{place}")
         first.append(f"Replace the Python loop{place} by operations on whole arrays.")
     graphs = sum(e.seconds for e in inside if e.builds_graphs) > sum(e.seconds for e in inside) / 2
-    if graphs:
+    if graphs and (steps.framework_call is None or where != steps.framework_call):
         numbers.append("its forwards build graphs for gradients that nothing asks for")
         first.append(
             "Evaluate under torch.no_grad(): every forward builds a graph that nothing asks for, which takes "
@@ -94,7 +95,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
             "effect": "semantic",
             "num_evaluations": len(inside),
             "steps_between": every if again else None,
-            "every_nth": max(2, round(interval / every)) if interval else None,
+            "every_nth": max(2, math.ceil(interval / every)) if interval else None,
             "builds_graphs": graphs,
             "loader_id": wait.id if wait is not None else None,
             "evaluation_workers": alone.workers if alone else None,
@@ -115,10 +116,16 @@ def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
     loop over batches.
     """
 
+    models = [one.place for one in evidence.steps.lines if one.phase == "evaluation" and one.calls_module]
+
+    def over_batches(file: str, loop: LoopText) -> bool:
+        return any(one.file == file and loop.line <= one.line <= loop.end_line for one in models)
+
     def loops(line: LineCost) -> bool:
         if line.phase != "evaluation" or line.nature != "python" or line.calls_module:
             return False
-        around = loops_around(evidence, line.place)
+        file = line.place.file
+        around = [one for one in loops_around(evidence, line.place) if not over_batches(file, one)]
         heads = any(loop.line == line.place.line for loop in around)  # waits for what it goes through
         return bool(around) and not heads and not line.place.function.endswith(OF_MODULES)
 

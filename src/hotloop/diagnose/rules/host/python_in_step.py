@@ -156,6 +156,8 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
         return (
             "Profile a few steps and stop (torch.profiler.schedule with repeat=1), or take the profiler out."
         )
+    if may_act(evidence, group.hottest.place):
+        return ADVICE
     if group.hottest.library.startswith("torch.distributions"):
         return (
             "torch.distributions checks every argument at each call. Once the loop works, "
@@ -174,8 +176,6 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
             "Augment in the dataset or in collate_fn, so that loader workers do it while the model trains; "
             "what is not random needs doing only once."
         )
-    if may_act(evidence, group.hottest.place):
-        return ADVICE
     if group.nature == "waiting":
         return "Take the waiting out of the step: do it in a thread, less often, or not at all."
     if inner_loop(evidence, group.hottest) is not None:
