@@ -15,14 +15,14 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
-    "audit": 3272, "bootstrap": 320, "cli": 2461, "compare": 2278, "diagnose": 8656, "doctor": 516,
-    "feed": 9932, "findings": 731, "fix": 5004, "flow": 3383, "footprint": 584, "hooks": 483,
-    "integrations": 272, "launch": 1493, "logs": 4908, "mcp": 365, "measure": 4216, "model": 765,
-    "modules": 1008, "monitor": 1638, "probe": 6408, "record": 2560, "remedy": 3907, "report": 3127,
-    "source": 2147, "state": 666, "tune": 3912, "whatif": 1730,
+    "audit": 3272, "bootstrap": 320, "cli": 2461, "compare": 2278, "diagnose": 8593, "doctor": 516,
+    "feed": 9932, "findings": 731, "fix": 4983, "flow": 3383, "footprint": 584, "hooks": 483,
+    "integrations": 272, "launch": 1493, "logs": 4908, "mcp": 365, "measure": 4233, "model": 765,
+    "modules": 1008, "monitor": 1638, "probe": 6408, "record": 2560, "remedy": 3847, "report": 3128,
+    "source": 2146, "state": 666, "tune": 3912, "whatif": 1729,
 }  # fmt: skip
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and
-#: 1,150 of those that these issues put into its files. What the house has beyond 70,000 is theirs as well.
+#: 1,150 of those that these issues put into its files.
 SINCE = frozenset(
     ["cli/completion.py", "cli/docs.py", "cli/export.py", "cli/history.py", "cli/mcp.py",
      "cli/merge.py", "cli/remedies.py", "cli/watch.py", "compare/rounding.py",
@@ -42,7 +42,7 @@ SINCE = frozenset(
      "report/comparison_html.py", "report/flame.py", "report/histogram.py", "report/next.py",
      "report/remaining.py", "report/waterfall.py", "tune/lanes.py", "tune/plans/batch.py"]
 )  # fmt: skip
-HOUSE, ADDED = 70_102, 9_898
+HOUSE, ADDED = 70_000, 9_898
 FILE, CLASS = 400, 250
 TESTS, GOLDEN_FILES = 45_000, 140
 
