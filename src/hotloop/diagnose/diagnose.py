@@ -218,7 +218,7 @@ def doubt(evidence: Evidence) -> str:
     if evidence.crowded_out:
         alone = ""
         if evidence.threads == 1 and evidence.taken:  # others of torch's threads wait too, unseen
-            alone = f": alone a step takes about {duration(steps.step_s * (1.0 - evidence.taken))}"
+            alone = f": alone a step takes at least {duration(steps.step_s * (1.0 - evidence.taken))}"
         return (
             f"other programs kept {evidence.others_cores:.1f} of {evidence.cores:g} cores busy, and the "
             f"training thread got {share(evidence.got)} of the core time it wanted{alone}"

@@ -49,6 +49,8 @@ def check(evidence: Evidence) -> Iterable[Finding]:
         tensors = int(asked[0].get("num_params") or 0)
     name = str(asked[0].get("class"))
     each = f"{'' if priced else 'its '}{tensors} tensors one by one" if tensors > 1 else "in several passes"
+    if not priced and len(asked) > 1:  # several of this class, each of so many
+        each = "its tensors one by one"
     yield cause(
         evidence,
         message=f"{name} updates {each}: {share(seconds / steps.span_s)} of the step.",

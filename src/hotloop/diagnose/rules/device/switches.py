@@ -294,7 +294,7 @@ def batch_too_small(evidence: Evidence) -> Iterator[Finding]:
     if not isinstance(batch, int):
         return
     if calls := is_all_calls(evidence):
-        leave = f"each step nothing but the calls of operations: {2 * batch} would take about as long"
+        leave = f"each step little but the calls of operations: {2 * batch} take well below twice as long"
         numbers = [f"{duration(computing_s(evidence))} per step in forward, backward and optimizer"]
     else:
         idle = launching_idle_s(steps) / steps.span_s
