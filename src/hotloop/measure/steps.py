@@ -313,10 +313,8 @@ class Steps:
 
     @cached_property
     def driving(self) -> tuple[Place, ...]:
-        """The training loop, and every line of the user's that an update is reached through."""
-        updates = [
-            one for one in self.lines if one.phase == "optimizer" and one.library.startswith("torch.optim")
-        ]
+        """The training loop, and every line of the user's that torch's optimizers are reached through."""
+        updates = [one for one in self.lines if one.library.startswith("torch.optim")]
         through = (at for one in updates for at in (one.place, *one.callers))
         return tuple(at for at in (self.source_loop, *dict.fromkeys(through)) if at)
 
