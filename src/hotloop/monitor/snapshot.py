@@ -32,8 +32,9 @@ from hotloop.report.values import rounded
 from hotloop.units import duration, rate
 
 SCHEMA: Final = 1
-#: The part of the time that diagnosing may take of a core, and looking as well.
+#: The part of the time that looking may take of a core, and sending to who watches as well.
 SHARE: Final = 1 / 500
+_DIAGNOSING: Final = 1 / 1000  # the same, beside a diagnosis whenever the run has doubled
 _LEAST_S: Final = 3.0  # between two diagnoses
 _MORE: Final = 2.0  # so much more than at the last one is worth another
 _SILENT_S: Final = 20.0  # without a sample: the launcher is gone
@@ -118,7 +119,7 @@ class Watched:
             except Exception as error:  # the next one may succeed, and the looks go on
                 self._failed, spent_s = clean(f"diagnosis failed: {told(error)}"), 1.0
             self._running, self._made_s = None, now
-            self._due_s = now + max(_LEAST_S, spent_s / SHARE)
+            self._due_s = now + max(_LEAST_S, spent_s / _DIAGNOSING)
         rows = sum(one.num_rows + sum(map(len, one.fresh)) for one in self._follower.members.values())
         more = rows >= _MORE * self._rows or self._steps() > _MORE * self._counted
         grown = more and now >= self._made_s + _LEAST_S
