@@ -9,8 +9,8 @@ PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.ready
-# Tests that run at once; 0 runs them in one process.
-JOBS   ?= 2
+# Tests that run at once, more than two cores: many of them wait. 0 runs them in one process.
+JOBS   ?= 3
 DIST   := dist
 
 .PHONY: demo quick test nightly security sbom lint types docs site matrix bench bench-feed bench-workloads accuracy dry-run gpu dist clean
