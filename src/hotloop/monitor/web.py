@@ -62,7 +62,9 @@ class Broadcast:
     def _follow(self) -> None:
         try:
             for state in self._source:
+                begun_s = time.thread_time()
                 self._tell(state)
+                self.sent(time.thread_time() - begun_s)  # making it is dearer than sending it to a few
                 wait_s, self._spent_s = min(_BEAT_S, self._spent_s / SHARE), 0.0
                 time.sleep(wait_s)  # many watchers get fewer states
         except Exception as error:  # whoever looks is told
