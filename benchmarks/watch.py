@@ -3,8 +3,7 @@
 ``python benchmarks/watch.py [--steps 1000000] [--seconds 400]`` prints a line for each, and exits with 1
 where one is over its limit. A real training goes on under ``hotloop run``. Its page is served for two
 minutes (a young run is diagnosed often), then to one reader and to 64, half of ``--seconds`` each: a
-diagnosis is due each few minutes. Chromium
-paints it, where that is found.
+diagnosis is due each few minutes. Chromium paints it, where that is found.
 """
 
 from __future__ import annotations
