@@ -362,10 +362,15 @@ def test_the_keyword_that_asks_a_framework_for_evaluations_is_named(source, line
         ("python train.py trainer.check_val_interval=10 seed=10", "trainer.check_val_interval=10"),
         ("python train.py --eval_steps 20", ""),
         ("python train.py --eval_steps 10 --test-freq=10", ""),
+        ("python train.py --sample-step 10 --save_step 10 --size 10", "--sample-step 10"),
+        ("python train.py --eval_steps 10 --sample_step 10", "--eval_steps 10"),
+        ("python train.py --hparams=size=2,sample_step=10", "sample_step=10"),
+        ("python train.py --size 10", ""),
     ],
 )
 def test_the_option_that_asks_for_evaluations_is_named(command: str, text: str) -> None:
-    run = evidence(evaluated(1.0, 10))
+    source = "if (i + 1) % self.sample_step == 0: print('%d' % args.size)"
+    run = evidence(evaluated(1.0, 10), sources={TRAIN: source})
     run = replace(run, recording=replace(run.recording, command=tuple(command.split())))
     (item,) = [one for one in diagnose(run) if one.id == "cadence/evaluation"]
     assert (f"It is asked for by {text}; 400 would do." in item.advice) == bool(text)

@@ -8,6 +8,7 @@ from typing import Final, Literal
 from hotloop.diagnose.evidence import Evidence
 from hotloop.diagnose.source import sources
 from hotloop.findings import Place
+from hotloop.torch_facts import normal
 
 What = Literal["evaluation", "checkpoint"]
 
@@ -22,7 +23,11 @@ _OTHER: Final = frozenset(
 )
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 #: An option of a command that is given a number: ``--eval_steps 20``, ``trainer.val_check_interval=100``.
-_OPTION: Final = re.compile(r"(?<!\S)-{0,2}(?:\w[\w-]*\.)*(?P<name>[a-z_][\w-]*)[= ](?P<value>\d+)(?!\S)")
+_OPTION: Final = re.compile(
+    r"(?<![^\s,=])-{0,2}(?:\w[\w-]*\.)*(?P<name>[a-z_][\w-]*)[= ](?P<value>\d+)(?![^\s,])"
+)
+#: What a count is divided by in a test: ``if step % self.sample_step == 0``.
+_DIVISOR: Final = re.compile(r"%\s*(?:\w+\.)*(\w+)\s*\)*\s*==")
 #: A keyword that is given a number, and the call before it on its line.
 _KEYWORD: Final = re.compile(r"(?:(?P<called>\w+)\([^()]*?)?\b(?P<name>[a-z_]\w*)=(?P<value>\d+)\b")
 
@@ -36,8 +41,12 @@ def asked_by(evidence: Evidence, what: What, every: float) -> tuple[Place | None
     """
     steps = evidence.steps
     wanted = {round(every), round(every / max(1.0, steps.backwards_per_update))}
-    options = _OPTION.finditer(" ".join(evidence.recording.command))
-    given = [one[0] for one in options if int(one["value"]) in wanted and asks(what, "", one["name"])]
+    options = [
+        one for one in _OPTION.finditer(" ".join(evidence.recording.command)) if int(one["value"]) in wanted
+    ]
+    divisors = {name for text in sources(evidence).values() for name in _DIVISOR.findall(text)}
+    given = [one[0] for one in options if asks(what, "", one["name"])]
+    given = given or [one[0] for one in options if normal(one["name"]) in divisors]
     if len(given) == 1:
         return None, given[0]
     if steps.source_loop is not None:
