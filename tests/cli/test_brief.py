@@ -6,6 +6,7 @@ import json
 import shlex
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,8 +14,11 @@ from tests.running import hotloop, succeeded
 from tests.waiting import waiting
 
 from hotloop import load
+from hotloop.fix.edits import Left
 from hotloop.flow import brief as brief_of
 from hotloop.flow.brief import brief
+from hotloop.flow.examine import build_report, examine, read
+from hotloop.remedy import catalogue
 from hotloop.report.html import brief as render
 
 SCRIPT = waiting(128, 0.02)
@@ -35,7 +39,8 @@ def project(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a script that waits for its samples, and its run."""
     folder = tmp_path_factory.mktemp("project")
     (folder / "train.py").write_text(SCRIPT)
-    succeeded(hotloop("run", "--evidence", "--out", "run", "--", sys.executable, "train.py", folder=folder))
+    command = ("--", sys.executable, "train.py", "--n_threads", "0")  # which it does not read
+    succeeded(hotloop("run", "--evidence", "--out", "run", *command, folder=folder))
     return folder
 
 
@@ -57,6 +62,15 @@ def test_a_brief_of_random_samples_names_no_cache(tmp_path: Path) -> None:
     )
     done = hotloop("fix", "--no-check", "run", folder=tmp_path)
     assert "num_workers=" in done.stdout and "effect: semantic" in done.stderr
+
+
+def test_what_an_argument_asks_for_is_recorded_again_with_its_new_value(project: Path) -> None:
+    left = Left(remedy="num-workers", why="it is given", write="run it with --n_threads 2")
+    patch: Any = SimpleNamespace(left=[left], changes=[])
+    told = brief_of._remedy(catalogue.get("num-workers"), {"data": {}}, patch, False)
+    examination = examine(read(project / "run"))
+    after = brief_of._judge(project / "run", examination, build_report(examination), "exact", [told])[0]
+    assert told["write"] == left.write and after["command"].endswith("train.py --n_threads 2")
 
 
 def test_a_brief_of_a_loop_that_acts_asks_for_actions_and_not_for_batches(

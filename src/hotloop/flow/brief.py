@@ -34,6 +34,8 @@ _ACTING: Final = (
 _AROUND: Final = 12
 #: Of those, the ones that say which examples of the page fit.
 _NEAR: Final = 4
+#: What is changed by an argument of the command, and not by an edit.
+_RUN: Final = re.compile(r"run it with ([^\s=]+)[ =](\S+)$")
 #: Families of findings that say that results are not what they should be.
 _OF_RESULTS: Final = ("config/", "numerics/")
 #: What a change of each class must leave alone.
@@ -97,7 +99,7 @@ def brief(run: Path, wanted: str = "1") -> dict[str, Any]:
         "wrong": when_it_is_wrong(finding["id"]),
         "effect": effect,
         "same": _same(examination, effect),
-        "judge": _judge(run, examination, report, effect),
+        "judge": _judge(run, examination, report, effect, told),
     }
 
 
@@ -212,23 +214,30 @@ def _remedy(remedy: Remedy, finding: Mapping[str, Any], patch: Patch | None, red
     parameter = remedy.parameter
     asked = finding["data"].get(parameter.finding_key) if parameter and parameter.finding_key else None
     value = asked if asked is not None else parameter.default if parameter else None
+    left = next(iter(patch.left), None) if patch is not None else None
     return {
         "id": remedy.id,
         "spelled": remedy.spell(value),
-        "write": remedy.said(value),
+        "write": left.write if left is not None and _RUN.match(left.write) else remedy.said(value),
         "effect": remedy.effect_where(redrawn),
         "alters": remedy.alters,
         "fix": patch is not None and bool(patch.changes),
-        "why_not": next((left.why for left in patch.left), "") if patch is not None else "",
+        "why_not": left.why if left is not None else "",
         "apply": remedy.has_live(value),
     }
 
 
 def _judge(
-    run: Path, examination: Examination, report: Mapping[str, Any], effect: Effect
+    run: Path,
+    examination: Examination,
+    report: Mapping[str, Any],
+    effect: Effect,
+    told: Sequence[Mapping[str, Any]],
 ) -> list[dict[str, str]]:
     """The commands that show whether the change is right and faster, in order, as they are typed."""
-    command = as_long(examination.process, report["command"])
+    command = again = as_long(examination.process, report["command"])
+    if asked := next((one for each in told if (one := _RUN.match(each["write"]))), None):
+        again = re.sub(rf"(?<!\S){re.escape(asked[1])}([ =])\S+", rf"{asked[1]}\g<1>{asked[2]}", again)
     has_evidence = any(one.notes.get("evidence") for one in examination.recording.ranks)
     folder = examination.recording.folder or run
     base = folder if has_evidence else folder.with_name(f"{folder.name}-base")
@@ -244,7 +253,7 @@ def _judge(
         *steps,
         {
             "what": "after the change, record it again:",
-            "command": f"hotloop run --evidence --out {b} {command}",
+            "command": f"hotloop run --evidence --out {b} {again}",
         },
         {"what": "does it compute the same?", "command": f"hotloop verify --effect {effect}{python} {a} {b}"},
         {"what": "is it faster?", "command": f"hotloop compare {a} {b}"},
