@@ -910,6 +910,9 @@ def test_padding_beyond_the_longest_costs_its_part_of_forward_and_backward() -> 
     )
     assert "49 % of what is left is padding" in item.advice
     assert "what is left" not in found(padded(39.5, real=30.0))["input/padding"].advice
+    asks = "def encode(x):\n    return tokenizer(x, truncation=True, padding='max_length')\n"
+    for text, where in ((asks, Place(file=TRAIN, line=2)), (asks * 2, loader().where)):
+        assert found(padded(39.5), sources={TRAIN: text})["input/padding"].where == where
     images = {"path": "pixel_values", "shape": [8, 1, 64, 6]}
     beside = found(padded(40.0, others=[images]))["input/padding"]
     assert beside.cost_s_per_step == pytest.approx(0.06 * (128 - 40) / (128 + 384))

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, Final
 
 from hotloop.diagnose.costs import phase_interval
 from hotloop.diagnose.device_state import computing_s, is_all_calls
 from hotloop.diagnose.evidence import Evidence, cause, rule
-from hotloop.findings import ENTRIES, Finding
+from hotloop.diagnose.source import sources
+from hotloop.findings import ENTRIES, Finding, Place
 from hotloop.units import duration, share
 
 #: Kernels like lengths that are multiples of it (``pad_to_multiple_of=8``).
 _MULTIPLE = 8
 #: Of the tokens that are left, the share of padding from which on the order of samples is worth a word.
 _REST_RATIO = 1 / 3
+#: How a tokenizer is asked for it (transformers).
+_ASKED: Final = re.compile(r"\bpadding\s*=\s*[\"']max_length[\"']|\bpad_to_max_length\s*=\s*True")
 
 
 @rule("input/padding", costed=True)
@@ -47,7 +51,7 @@ def check(evidence: Evidence) -> Iterator[Finding]:
         ],
         cost_s=cost,
         ci95=phase_interval(steps, cost, "forward", "backward"),
-        where=loader.where,
+        where=_asked(evidence) or loader.where,
         data={
             "class": "device",
             "effect": "semantic",  # narrower batches are no longer the same, whatever the losses
@@ -57,6 +61,17 @@ def check(evidence: Evidence) -> Iterator[Finding]:
             "real": padding.real,
         },
     )
+
+
+def _asked(evidence: Evidence) -> Place | None:
+    """The one line of the user's that asks a tokenizer for it."""
+    found = [
+        Place(file=file, line=number)
+        for file, text in sources(evidence).items()
+        for number, line in enumerate(text.splitlines(), 1)
+        if _ASKED.search(line)
+    ]
+    return found[0] if len(found) == 1 else None
 
 
 def _numbers(field: Mapping[str, Any], length: int) -> int:
