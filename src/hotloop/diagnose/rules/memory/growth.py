@@ -43,7 +43,7 @@ def host_growth(evidence: Evidence) -> Iterator[Finding]:
     room = room_bytes(evidence)
     slows = found.slows and place is None
     left = room / found.bytes_per_s if room is not None and not slows else None
-    end = f" and meets the limit in {duration(left)}" if left is not None else ""
+    end = f"; at this rate it meets the limit in {duration(left)}" if left is not None else ""
     end = ", slower in the later half of the run" if slows else end
     per_step = found.bytes_per_s * steps.step_s
     low, high = found.ci95
