@@ -358,6 +358,7 @@ def test_the_keyword_that_asks_a_framework_for_evaluations_is_named(source, line
     ("command", "text"),
     [
         ("python train.py --eval_steps 10 --max_steps 10", "--eval_steps 10"),
+        ("python train.py --eval_step 10 --save_step 10", "--eval_step 10"),
         ("python main.py fit --trainer.val_check_interval=10", "--trainer.val_check_interval=10"),
         ("python train.py trainer.check_val_interval=10 seed=10", "trainer.check_val_interval=10"),
         ("python train.py --eval_steps 20", ""),

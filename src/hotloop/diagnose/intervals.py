@@ -16,7 +16,7 @@ _NAMED: Final[dict[What, frozenset[str]]] = {
     "evaluation": frozenset(["eval", "evaluate", "evaluation", "val", "valid", "validation", "test"]),
     "checkpoint": frozenset(["save", "saving", "checkpoint", "checkpointing", "ckpt"]),
 }
-_HOW_OFTEN: Final = frozenset(["every", "interval", "freq", "frequency", "period", "steps"])
+_HOW_OFTEN: Final = frozenset(["every", "interval", "freq", "frequency", "period", "step", "steps"])
 #: Words of numbers that count something else.
 _OTHER: Final = frozenset(
     ["accumulation", "max", "num", "sanity", "warmup", "limit", "total", "epoch", "epochs"]
