@@ -194,6 +194,8 @@ def test_an_evaluation_that_builds_graphs_is_known(grad):
         model.eval()
         for x, y in held_out:  # asks
             score += metric(model(x), y)  # ask
+    for x, y in test_loader:  # final
+        score += metric(model(x), y)  # tests
     """
     run = Script(dedent(source))
     for epoch in range(4):
@@ -205,8 +207,15 @@ def test_an_evaluation_that_builds_graphs_is_known(grad):
         for _ in range(5):
             run.at("asks").fetch(2 * epoch + 2, 1)
             run.at("ask").forward(3, grad=grad, training=False)
+    run.at("final").iterate(9, loader=3)
+    for _ in range(50):
+        run.at("final").fetch(9, 1)
+        run.at("tests").evaluate(3)
     steps = measure(run.process())
-    assert [one.builds_graphs for one in steps.evaluations] == [grad] * 4
+    assert [one.builds_graphs for one in steps.evaluations] == [grad] * 4 + [False]
+    # The test of what was trained is none of the evaluations that come again.
+    assert steps.span_totals["evaluation"] == pytest.approx(0.08, rel=0.1)
+    assert steps.totals["evaluation"] == pytest.approx(0.28, rel=0.1)
 
 
 def test_what_an_epoch_begins_with_is_no_score_of_the_evaluation_before():

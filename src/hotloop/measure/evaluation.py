@@ -225,11 +225,25 @@ def regions_of(seen: Seen, eval_forward: Bools, collects: Bools) -> Regions:
     opens, closes = opens[has_model], closes[has_model]
     if not len(opens):
         return NO_REGIONS
+    opens, closes = _with_last_apart(spans.site[items], kinds, opens, closes)
     first = items[opens]
     tops = spans.top[items]
     start = spans.start[spans.top[first]]
     end = np.array([spans.end[tops[a:b]].max() for a, b in zip(opens, closes, strict=True)], np.int64)
     return Regions(start=start, end=end, first=first)
+
+
+def _with_last_apart(site: Ints, kinds: Bools, opens: Ints, closes: Ints) -> tuple[Ints, Ints]:
+    """The runs, of which the last is two where no training follows and it goes on with what none before it
+    does: the test of the trained model, after its last evaluation.
+    """
+    begin, end = int(opens[-1]), int(closes[-1])
+    before = np.concatenate([site[:0], *(site[a:b] for a, b in zip(opens[:-1], closes[:-1], strict=True))])
+    usual = np.flatnonzero(np.isin(site[begin:end], before))
+    if not kinds[end:].all() or not len(usual) or begin + usual[-1] + 1 == end:
+        return opens, closes
+    at = begin + usual[-1] + 1
+    return np.append(opens, at), np.append(closes[:-1], [at, end])
 
 
 def _followed_by_forward(modelled: Ints, items: Ints, closes: Ints) -> Bools:

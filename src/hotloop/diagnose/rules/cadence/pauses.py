@@ -148,12 +148,14 @@ def _steps(every: float) -> str:
 def _rarer(every: float, interval: int | None, steps: Steps) -> str:
     if interval is None:
         return "Evaluate less often, or on a part of the data"
-    longer = f" (this run took {steps.num_steps})" if interval > steps.num_steps else ""
+    over = interval > steps.num_steps
     loader = steps.train_loader()
     epoch = loader.batches_per_epoch * steps.num_steps / max(1, loader.num_batches) if loader else 0.0
     if 0 < epoch < interval and round(every) == round(epoch):
         count = math.ceil(interval / epoch)
-        return f"Evaluate every {count} epochs instead of every epoch, or on a part of the data"
+        longer = f" (this run took {steps.num_epochs})" if over else ""
+        return f"Evaluate every {count} epochs{longer} instead of every epoch, or on a part of the data"
+    longer = f" (this run took {steps.num_steps})" if over else ""
     now = _steps(every).removesuffix(" steps")
     return f"Evaluate every {interval} steps{longer} instead of every {now}, or on a part of the data"
 
