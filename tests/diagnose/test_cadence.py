@@ -93,7 +93,7 @@ def test_an_interval_that_the_run_never_reaches_is_told_as_that() -> None:
     assert "steps (this run took 20) instead of every 2, or on a part of the data" in advice
     epochs = loader(num_batches=20, batches_per_epoch=2.0)
     advice = found(evaluated(1.0, 10, num_steps=20, loaders=(epochs,)))["cadence/evaluation"].advice
-    assert "epochs instead of every epoch, or" in advice
+    assert "epochs (this run took 10) instead of every epoch, or" in advice
     passes = replace(epochs, batches_per_epoch=1.0)  # several of a client's in each round of a federation
     advice = found(evaluated(1.0, 10, num_steps=20, loaders=(passes,)))["cadence/evaluation"].advice
     assert "steps (this run took 20) instead of every 2, or" in advice
@@ -376,3 +376,22 @@ def test_the_option_that_asks_for_evaluations_is_named(command: str, text: str) 
     (item,) = [one for one in diagnose(run) if one.id == "cadence/evaluation"]
     assert (f"It is asked for by {text}; 400 would do." in item.advice) == bool(text)
     assert item.where == place(70)
+
+
+@pytest.mark.parametrize(
+    ("command", "key", "value", "text"),
+    [
+        ("--validate_every=1 --size 1", "size", 10, "--validate_every=1; 40 would do"),
+        ("", "training.validation_freq", 10, "training.validation_freq=10; 400 would do"),
+        ("", "trainer.val_epochs", 1, "trainer.val_epochs=1; 40 would do"),
+        ("", "trainer.val_epochs", 10, ""),
+    ],
+)
+def test_what_counts_epochs_or_stands_in_a_file_is_named(command, key, value, text) -> None:
+    note = {"note": "config", "source": "yaml", "key": key, "value": value, "file": "a.yaml", "line": 3}
+    epochs = loader(num_batches=100, batches_per_epoch=10.0)
+    run = evidence(evaluated(1.0, 10, loaders=(epochs,)), notes={"config": [note]})
+    run = replace(run, recording=replace(run.recording, command=("train.py", *command.split())))
+    (item,) = [one for one in diagnose(run) if one.id == "cadence/evaluation"]
+    assert ("It is asked for by" in item.advice) == bool(text) and text in item.advice
+    assert item.where == (Place(file="a.yaml", line=3) if text and not command else place(70))

@@ -185,12 +185,18 @@ class FirstPass:
         return replace(loader, make_s=loader.make_s[round(self.share * len(loader.make_s)) :])
 
 
+def epoch_steps(steps: Steps) -> float:
+    """Steps of a pass over the loader that drives the loop, 0 where there is none."""
+    loader = steps.train_loader()
+    return loader.batches_per_epoch * steps.num_steps / max(1, loader.num_batches) if loader else 0.0
+
+
 def first_pass(steps: Steps, limits: Limits) -> FirstPass | None:
     """The first pass, where each later one waited far less; None where there is none, or none to compare."""
     loader = steps.train_loader()
     if loader is None or not loader.batches_per_epoch or not loader.num_batches or loader.num_iterators < 2:
         return None
-    length = round(loader.batches_per_epoch * steps.num_steps / max(loader.num_batches, 1))
+    length = round(epoch_steps(steps))
     passes = steps.num_steps // length if length else 0
     if passes < 2 or length < limits.min_steps:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final, Literal
 
-from hotloop.diagnose.evidence import Evidence
+from hotloop.diagnose.evidence import Evidence, epoch_steps
 from hotloop.diagnose.source import sources
 from hotloop.findings import Place
 from hotloop.torch_facts import normal
@@ -13,14 +13,15 @@ from hotloop.torch_facts import normal
 What = Literal["evaluation", "checkpoint"]
 
 _NAMED: Final[dict[What, frozenset[str]]] = {
-    "evaluation": frozenset(["eval", "evaluate", "evaluation", "val", "valid", "validation", "test"]),
+    "evaluation": frozenset(
+        ["eval", "evaluate", "evaluation", "val", "valid", "validate", "validation", "test"]
+    ),
     "checkpoint": frozenset(["save", "saving", "checkpoint", "checkpointing", "ckpt"]),
 }
 _HOW_OFTEN: Final = frozenset(["every", "interval", "freq", "frequency", "period", "step", "steps"])
 #: Words of numbers that count something else.
-_OTHER: Final = frozenset(
-    ["accumulation", "max", "num", "sanity", "warmup", "limit", "total", "epoch", "epochs"]
-)
+_OTHER: Final = frozenset(["accumulation", "max", "num", "sanity", "warmup", "limit", "total"])
+_EPOCHS: Final = frozenset(["epoch", "epochs"])
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 #: An option of a command that is given a number: ``--eval_steps 20``, ``trainer.val_check_interval=100``.
 _OPTION: Final = re.compile(
@@ -39,16 +40,29 @@ def asked_by(evidence: Evidence, what: What, every: float) -> tuple[Place | None
     Keywords only of a training that a framework runs whole: a loop of the user's says itself what it does
     when. None where none or several ask for that number, of batches or of updates.
     """
-    steps = evidence.steps
+    steps, command = evidence.steps, " ".join(evidence.recording.command)
     wanted = {round(every), round(every / max(1.0, steps.backwards_per_update))}
-    options = [
-        one for one in _OPTION.finditer(" ".join(evidence.recording.command)) if int(one["value"]) in wanted
+    epoch = epoch_steps(steps)
+    passes = (
+        {round(every / epoch)} if epoch and round(every) == round(epoch) * round(every / epoch) else set()
+    )
+    options: list[tuple[str, int, str, Place | None]] = [
+        (one["name"], int(one["value"]), one[0], None) for one in _OPTION.finditer(command)
     ]
+    for note in evidence.notes("config"):
+        key, value, file = str(note.get("key")), note.get("value"), str(note.get("file") or "")
+        if type(value) is int and not note.get("option") and file:
+            place = Place(file=file, line=int(note.get("line") or 1))
+            options.append((key.rpartition(".")[2], value, f"{key}={value}", place))
     divisors = {name for text in sources(evidence).values() for name in _DIVISOR.findall(text)}
-    given = [one[0] for one in options if asks(what, "", one["name"])]
-    given = given or [one[0] for one in options if normal(one["name"]) in divisors]
-    if len(given) == 1:
-        return None, given[0]
+    fits = [
+        one
+        for one in options
+        if one[1] in wanted | passes and asks(what, "", one[0], epochs=one[1] in passes)
+    ]
+    fits = fits or [one for one in options if one[1] in wanted and normal(one[0]) in divisors]
+    if len(fits) == 1:
+        return fits[0][3], fits[0][2]
     if steps.source_loop is not None:
         return None
     found = [
@@ -61,10 +75,11 @@ def asked_by(evidence: Evidence, what: What, every: float) -> tuple[Place | None
     return found[0] if len(found) == 1 else None
 
 
-def asks(what: What, called: str, name: str) -> bool:
-    """Whether a keyword of a call of this name says how often it is done."""
+def asks(what: What, called: str, name: str, *, epochs: bool = False) -> bool:
+    """Whether a keyword of a call of this name says how often it is done; ``epochs``: it may count them."""
     own, words = _words(name), _words(name) | _words(called)
-    return bool(own & _HOW_OFTEN) and bool(words & _NAMED[what]) and not own & _OTHER
+    often = own & (_HOW_OFTEN | _EPOCHS if epochs else _HOW_OFTEN)
+    return bool(often) and bool(words & _NAMED[what]) and not own & (_OTHER if epochs else _OTHER | _EPOCHS)
 
 
 def _words(name: str) -> frozenset[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hotloop.diagnose.costs import AS_FAST, Feed, deliver_s
-from hotloop.diagnose.evidence import Evidence, at, beyond, cause, rarer, rule, steps_between
+from hotloop.diagnose.evidence import Evidence, at, beyond, cause, epoch_steps, rarer, rule, steps_between
 from hotloop.diagnose.groups import LineGroup, group_lines, select
 from hotloop.diagnose.intervals import asked_by
 from hotloop.diagnose.python_work import OF_MODULES
@@ -149,11 +149,10 @@ def _rarer(every: float, interval: int | None, steps: Steps) -> str:
     if interval is None:
         return "Evaluate less often, or on a part of the data"
     over = interval > steps.num_steps
-    loader = steps.train_loader()
-    epoch = loader.batches_per_epoch * steps.num_steps / max(1, loader.num_batches) if loader else 0.0
+    epoch = epoch_steps(steps)
     if 0 < epoch < interval and round(every) == round(epoch):
         count = math.ceil(interval / epoch)
-        longer = f" (this run took {steps.num_epochs})" if over else ""
+        longer = f" (this run took {steps.num_steps / epoch:.0f})" if over else ""
         return f"Evaluate every {count} epochs{longer} instead of every epoch, or on a part of the data"
     longer = f" (this run took {steps.num_steps})" if over else ""
     now = _steps(every).removesuffix(" steps")
