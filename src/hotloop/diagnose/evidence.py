@@ -30,6 +30,8 @@ from hotloop.source.written import Written
 #: Fewer samples of a process, those of the first steps left out, do not show what it used of the cores.
 _LEAST_SAMPLES: Final = 4
 _BEGIN_S: Final = 0.5
+#: Of a loader, what findings propose another number for.
+_PROPOSED = ("num_workers", "prefetch_factor", "batch_size")
 #: A thread that got less of a core shows nothing of what it would do alone.
 _MOST_TAKEN: Final = 0.9
 
@@ -295,7 +297,7 @@ def cause(
     return Finding(
         id=evidence.about,
         message=message,
-        advice=advice or home.advice,
+        advice=(advice or home.advice) + _asked_by(evidence, facts),
         evidence=tuple(numbers),
         cost_s_per_step=cost,
         cost_ci95=ci95,
@@ -306,6 +308,17 @@ def cause(
         rank=steps.rank if len(evidence.ranks) > 1 else None,
         data=facts,
     )
+
+
+def _asked_by(evidence: Evidence, facts: Mapping[str, Any]) -> str:
+    """Which option, or key of a file, gave the loader the number that another is proposed for."""
+    loader, found = evidence.steps.train_loader(), set()
+    for note in evidence.notes("config") if loader is not None else ():
+        name, value, file = note.get("meaning"), note.get("value"), PurePath(str(note.get("file"))).name
+        if loader and name in _PROPOSED and name in facts and value == loader.settings.get(name):
+            key = f"{note.get('key')}={value} ({file}:{note.get('line')})"
+            found.add(f"{note['option']} {value}" if note.get("option") else key)
+    return f" It is asked for by {found.pop()}." if len(found) == 1 else ""
 
 
 def spot(place: Place | None) -> str:

@@ -225,7 +225,7 @@ def regions_of(seen: Seen, eval_forward: Bools, collects: Bools) -> Regions:
     opens, closes = opens[has_model], closes[has_model]
     if not len(opens):
         return NO_REGIONS
-    opens, closes = _with_last_apart(spans.site[items], kinds, opens, closes)
+    opens, closes = _with_last_apart(spans.site[items].astype(np.int64), kinds, opens, closes)
     first = items[opens]
     tops = spans.top[items]
     start = spans.start[spans.top[first]]

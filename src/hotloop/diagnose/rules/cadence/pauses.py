@@ -39,7 +39,9 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     free = limits.evaluation_free_ratio
     rest = max(1e-9, steps.span_s - seconds)
     places = {one.place for one in inside} - {None}
-    again = max(1, len(places)) < len(inside)  # each at a place of its own has no interval
+    # Each at a place of its own, in no loop, has no interval.
+    again = max(1, len(places)) < len(inside)
+    again |= len(inside) > 1 and any(loops_around(evidence, place) for place in places)
     interval = _round_up(every * seconds / rest * (1 - free) / free) if again else None
     numbers = [
         f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
