@@ -7,13 +7,11 @@ twice and nothing is drawn. Where batches draw, another number of workers gives 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hotloop.probe.probe import Probe
 from hotloop.state.generators import global_states, state_of
 from hotloop.state.snapshot import generators
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: Batches that are watched: what is drawn only now and then is not seen.
 _BATCHES: Final = 8

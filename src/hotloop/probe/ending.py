@@ -7,12 +7,10 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hotloop import fast
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
+from hotloop.probe.probe import Probe
 
 
 def ending(probe: Probe, observer: str, what: str, kind: int, *given: Any, original: Any = None) -> Any:

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 import zlib
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.probe import batches
+from hotloop.probe.probe import Probe
 from hotloop.state.snapshot import reached
 from hotloop.state.stored import attributes
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: Names of the two counters.
 _HITS: Final = re.compile(r"_?(num_|cache_)?hit(s|_count)?$")

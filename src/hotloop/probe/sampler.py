@@ -12,16 +12,14 @@ import time
 from os import getpid  # by name: the script may replace that of the module
 from threading import main_thread
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop import fast
 from hotloop.clock import now_ns
 from hotloop.hooks.registry import frame_evaluation
 from hotloop.probe.ending import ending
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import SAMPLE
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: A sample costs a busy thread less than 0.1 ms (its code is cold in the caches): 0.3 %.
 DEFAULT_HZ: Final = 25.0

@@ -14,16 +14,14 @@ from __future__ import annotations
 import sys
 from _thread import get_ident
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.clock import now_ns
 from hotloop.probe import batches
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import MODULE, MODULE_BACKWARD, U16_MAX
 from hotloop.state.modules import modules, named_modules, parameters
 from hotloop.state.stored import is_tensor
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 FIRST_UPDATE: Final = 6
 NUM_UPDATES: Final = 3

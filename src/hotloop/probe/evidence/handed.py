@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from time import perf_counter_ns
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.hooks.wrapping import RAISED
 from hotloop.probe import batches
 from hotloop.probe.evidence import fingerprint
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import CONTENT, ORDER
 from hotloop.state.identity import Known
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: All values of every so many batches of a loader are read, else a sample of them.
 _ALL_EVERY: Final = 50

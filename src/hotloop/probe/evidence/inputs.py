@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.probe import Probe
 from hotloop.state.modules import parameters
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.evidence"
 

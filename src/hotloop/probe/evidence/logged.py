@@ -6,15 +6,13 @@ import math
 import os
 import weakref
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zlib import crc32
 
 from hotloop.hooks.wrapping import RAISED
 from hotloop.probe import batches
+from hotloop.probe.probe import Probe
 from hotloop.state.stored import attribute, is_array, is_tensor
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 _MAX_NAMES: Final = 1000
 

@@ -9,15 +9,13 @@ from __future__ import annotations
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zlib import crc32
 
 from hotloop.probe.evidence.fingerprint import memory
 from hotloop.probe.observers.autograd import float_bits
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import LOSS
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: Losses that may be under way; more than the device is ever behind.
 _MOST: Final = 512

@@ -7,12 +7,10 @@ that rounds can be held to less.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hotloop.probe.probe import Probe
 from hotloop.state.identity import Known
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 
 def install(probe: Probe, observer: str) -> None:

@@ -7,16 +7,14 @@ import weakref
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from zlib import crc32
 
 from hotloop.probe.evidence import fingerprint
+from hotloop.probe.probe import Probe
 from hotloop.state.generators import global_states
 from hotloop.state.identity import Known
 from hotloop.state.modules import modules, named_modules, parameters
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: What wrappers put before the names of the module they wrap.
 _WRAPPED: Final = ("module.", "_orig_mod.")

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from _thread import get_ident
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.hooks.wrapping import RAISED
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
+from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.anomaly"
 

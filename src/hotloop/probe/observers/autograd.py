@@ -8,15 +8,13 @@ from ctypes import c_uint32
 from statistics import median
 from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop import fast
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.ending import ending, in_python
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import BACKWARD, LOSS, U32_MAX
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.autograd"
 

@@ -9,12 +9,10 @@ import weakref
 from collections.abc import Callable
 from math import inf
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.hooks.wrapping import RAISED
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
+from hotloop.probe.probe import Probe
 
 _NAME: Final = "observers.bars"
 #: A bar is written again once it has come so much further.

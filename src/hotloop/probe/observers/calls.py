@@ -8,14 +8,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.hooks.wrapping import RAISED
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import COLLECTIVE, COLLECTIVE_OPS, LOG, LOG_OPS, SAVE, U32_MAX
 from hotloop.state.stored import is_tensor
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: Name of a class, "" for the module itself -> its functions -> what they do.
 _Places = Mapping[str, Mapping[str, str]]

@@ -6,13 +6,11 @@ import sys
 from _thread import get_ident
 from collections.abc import Callable
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.clock import now_ns
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import COMPILE
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: Reasons carry the whole user stack; this much tells them apart.
 MAX_REASON: Final = 300

@@ -7,13 +7,11 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.hooks.wrapping import RAISED
+from hotloop.probe.probe import Probe
 from hotloop.torch_facts import known_values, meaning_of, normal, value_for
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: Larger files are data.
 MAX_FILE_BYTES: Final = 256_000

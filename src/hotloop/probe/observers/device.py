@@ -11,10 +11,11 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.clock import DeviceEvent, now_ns
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import (
     BACKWARD,
     DEVICE,
@@ -26,9 +27,6 @@ from hotloop.record.rows import (
     SYNC,
     TRANSFER,
 )
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: Events in flight, and kept for use again. A device further behind than this is busy: its boundaries are
 #: dropped.

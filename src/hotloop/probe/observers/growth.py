@@ -16,12 +16,10 @@ from collections import Counter, deque
 from collections.abc import Callable, Mapping
 from time import perf_counter_ns, thread_time_ns
 from types import FrameType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
+from hotloop.probe.probe import Probe
 from hotloop.state.stored import attributes
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.growth"
 #: Frames kept of each allocation: enough to find the user's line above a library's.

@@ -3,15 +3,13 @@
 from __future__ import annotations
 
 from types import FrameType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hotloop.hooks.wrapping import RAISED
 from hotloop.probe.observers.loader_facts import loader_facts
+from hotloop.probe.probe import Probe
 from hotloop.state.identity import Known
 from hotloop.torch_facts import LOADER_POSITIONS
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 
 class Construction:

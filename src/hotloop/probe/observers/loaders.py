@@ -7,7 +7,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop import fast
 from hotloop.hooks.imports import IMPORT_FILE
@@ -17,12 +17,10 @@ from hotloop.probe.counting import with_limit
 from hotloop.probe.ending import ending, in_python
 from hotloop.probe.observers.datasets import Datasets
 from hotloop.probe.observers.loader_construction import Construction
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import FETCH, FETCH_END, FETCH_WORKERS, ITER, SHUTDOWN, U16_MAX
 from hotloop.state.identity import Known
 from hotloop.state.stored import attributes
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.loaders"
 #: A ``batch`` note is written for the first batch of each loader and for every 100th, later every 1000th.

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import gc
 import os
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.probe.ending import ending
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import GC
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.memory"
 #: Shorter collections of the young generations are too many and too small to count.

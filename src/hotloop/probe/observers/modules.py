@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop import fast
 from hotloop.hooks.wrapping import code_of, compile_beside, same_code
 from hotloop.probe.counting import with_limit
 from hotloop.probe.ending import ending, in_python
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import (
     FORWARD,
     FORWARD_AUTOCAST,
@@ -21,9 +22,6 @@ from hotloop.record.rows import (
 )
 from hotloop.state.identity import Known, code_place
 from hotloop.state.modules import buffers, modules, parameters
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.modules"
 #: Modules made over and over (a criterion built in the loop) share one id after this many of a kind.

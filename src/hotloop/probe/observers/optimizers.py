@@ -5,17 +5,15 @@ from __future__ import annotations
 import sys
 from time import perf_counter_ns
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop import fast
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.counting import with_limit
 from hotloop.probe.ending import ending, in_python
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import CLIP, OPTIMIZER, SCALER, ZERO_GRAD
 from hotloop.state.identity import Known
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.optimizers"
 _SCALER_OPS: Final = {"step": 1, "unscale_": 2, "update": 3}

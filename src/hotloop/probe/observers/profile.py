@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.clock import now_ns
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
+from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.profile"
 #: The window opens after this many updates. The first in it is the profiler's own warm-up, which it does not

@@ -8,10 +8,9 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
+from hotloop.probe.probe import Probe
 
 #: name in the note -> path below ``torch``; called where it is a function. Missing in some versions: left
 #: out.

@@ -13,14 +13,12 @@ from _thread import get_ident
 from collections.abc import Iterable
 from itertools import chain, islice
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakSet
 
 from hotloop.hooks.wrapping import RAISED
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import SOCKET
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.sockets"
 POLL, RECEIVE, SEND = 1, 2, 3

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import os
 from types import FrameType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.hooks.wrapping import RAISED
 from hotloop.probe.observers.autograd import float_bits
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import (
     LOSS,
     SYNC,
@@ -23,9 +24,6 @@ from hotloop.record.rows import (
     TRANSFER_NON_BLOCKING,
     TRANSFER_PINNED,
 )
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.transfers"
 #: Set to observe transfers with a torch that was built without an accelerator ("meta": in tests).

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
+from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.unread"
 FIRST: Final = 6

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.probe.observers.modules import NAME as MODULES
 from hotloop.probe.observers.modules import unwrapped
+from hotloop.probe.probe import Probe
 from hotloop.state.modules import named_modules
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 NAME: Final = "observers.untrained"
 #: Parameters, and elements of each, that are looked at twice: an update by hand shows in some of them.

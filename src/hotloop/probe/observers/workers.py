@@ -12,7 +12,7 @@ from _thread import get_ident
 from collections.abc import Callable
 from functools import partial, update_wrapper
 from types import CodeType, TracebackType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop import fast
 from hotloop.clock import now_ns
@@ -20,10 +20,8 @@ from hotloop.hooks.wrapping import same_code
 from hotloop.probe import batches, draws, sampler
 from hotloop.probe.ending import ending
 from hotloop.probe.kept import Kept
+from hotloop.probe.probe import Probe
 from hotloop.record.rows import COLLATE, MAKE, SLOWEST, U32_MAX
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: The batch's bytes are counted for this many batches of a process, then for every ``BYTES_EVERY``-th.
 BYTES_FIRST: Final = 8

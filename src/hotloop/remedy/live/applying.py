@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
-    from hotloop.remedy.live.form import Form
+from hotloop.probe.probe import Probe
+from hotloop.remedy.live.form import Form
 
 #: Forms that take an iterator's place are installed first, so that they see what the others changed.
 _FIRST = ("cache-samples", "ring-loader")

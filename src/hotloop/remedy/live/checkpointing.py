@@ -12,16 +12,14 @@ import importlib
 import resource
 from collections.abc import Callable, Iterator
 from types import MethodType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.probe import Probe
 from hotloop.remedy.live.form import Form
 from hotloop.state.generators import global_states, random_states
 from hotloop.state.identity import Known
 from hotloop.state.snapshot import EXACT, snapshot
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: Arguments of ``checkpoint`` that are not the function's.
 _SETTINGS: Final = frozenset(

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import Any, ClassVar, Final
 
 from hotloop.hooks.wrapping import compile_beside
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
+from hotloop.probe.probe import Probe
 
 #: What a form says of a run in which it was never asked to do anything.
 MET_NOTHING: Final = "nothing in this run that it applies to"

@@ -9,15 +9,13 @@ from __future__ import annotations
 import importlib
 import weakref
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.probe import Probe
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.trial import why_not
 from hotloop.state.identity import Known
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 _ITER = """
 def {name}(self):

@@ -15,17 +15,15 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FunctionType
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.hooks.wrapping import compile_beside
+from hotloop.probe.probe import Probe
 from hotloop.remedy.live.arguments import Arguments, Unfit
 from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.results import Results
 from hotloop.remedy.live.rows import Rows
 from hotloop.state.code import code_names
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 _ITER: Final = """
 def {name}(self):

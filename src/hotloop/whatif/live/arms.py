@@ -5,16 +5,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hotloop.probe.probe import Probe
 from hotloop.remedy.live.applying import make
+from hotloop.remedy.live.form import Form
 from hotloop.remedy.live.loader import LoaderForm
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
-    from hotloop.remedy.live.form import Form
-    from hotloop.whatif.live.feeder import Feeder
-    from hotloop.whatif.live.sibling import Sibling
+from hotloop.whatif.live.feeder import Feeder
+from hotloop.whatif.live.sibling import Sibling
 
 
 class Arm:

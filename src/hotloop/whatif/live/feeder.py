@@ -15,19 +15,17 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from time import sleep
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe import batches
+from hotloop.probe.probe import Probe
 from hotloop.remedy.live.loader import consistent
 from hotloop.remedy.live.trial import why_not
 from hotloop.state.generators import random_states
 from hotloop.state.identity import Known
 from hotloop.whatif.live.sibling import Sibling, made_beside
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 #: Seconds that workers get to finish what they were given.
 _SETTLE_S: Final = 5.0

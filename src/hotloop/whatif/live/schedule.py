@@ -5,8 +5,9 @@ from __future__ import annotations
 import time
 from math import ceil, gcd, log
 from statistics import fmean
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from hotloop.probe.probe import Probe
 from hotloop.stats import half_width
 from hotloop.whatif.live.arms import Arm, FreeData, workers_cpu_s
 from hotloop.whatif.live.blocks import (
@@ -21,9 +22,6 @@ from hotloop.whatif.live.blocks import (
     log_ratios,
 )
 from hotloop.whatif.live.feeder import Feeder
-
-if TYPE_CHECKING:
-    from hotloop.probe.probe import Probe
 
 
 class Schedule:

@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import contextlib
 from collections import deque
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Callable
+from typing import Any, Final
 
 from hotloop.clock import now_ns
+from hotloop.probe.probe import Probe
 from hotloop.whatif.live.arms import FreeData, build
 from hotloop.whatif.live.blocks import (
     WARM_UP,
@@ -21,11 +23,6 @@ from hotloop.whatif.live.blocks import (
 )
 from hotloop.whatif.live.feeder import Feeder
 from hotloop.whatif.live.schedule import Schedule
-
-if TYPE_CHECKING:
-    from collections.abc import Callable
-
-    from hotloop.probe.probe import Probe
 
 _NAME: Final = "what-if"
 #: Updates without a batch of the driving loader after which it is over.
