@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from hotloop.feed.accumulation import Accumulation as Accumulation
     from hotloop.feed.background import Background as Background
-    from hotloop.feed.baking import Baked as Baked
-    from hotloop.feed.baking import bake as bake
+    from hotloop.feed.baking.baked import Baked as Baked
+    from hotloop.feed.baking.writer import bake as bake
     from hotloop.feed.budget import memory_budget as memory_budget
     from hotloop.feed.budget import usable_cores as usable_cores
     from hotloop.feed.cache.cache import CacheStats as CacheStats
@@ -48,7 +48,8 @@ _EXPORTS = {
     for module, names in {
         "accumulation": "Accumulation",
         "background": "Background",
-        "baking": "Baked bake",
+        "baking.baked": "Baked",
+        "baking.writer": "bake",
         "budget": "memory_budget usable_cores",
         "cache.cache": "CacheStats SampleCache",
         "cache.dataset": "CachedDataset cached",
