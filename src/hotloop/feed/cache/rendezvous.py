@@ -18,7 +18,7 @@ from operator import index
 from pathlib import Path
 from typing import NamedTuple
 
-from hotloop.feed.cache.table import is_alive, own_start
+from hotloop.feed.cache.table import is_alive, start_ticks
 from hotloop.feed.memory import SharedFile
 
 #: The name of the shared file: what a descriptor must lead to before it is opened.
@@ -84,7 +84,7 @@ def _meet(descriptor: int, create: Callable[[], SharedFile], accept: Callable[[S
     if file is None:
         file = create()
         live = []  # they hold other memory
-    own = Holder(os.getpid(), own_start(), file.descriptor)
+    own = Holder(os.getpid(), start_ticks(os.getpid()), file.descriptor)
     _write(descriptor, [*live, own])
     return Meeting(file, len({holder.pid for holder in [*live, own]}), note)
 

@@ -107,11 +107,6 @@ def is_alive(pid: int, start: int) -> bool:
     return pid > 0 and start_ticks(pid) == start != 0
 
 
-def own_start() -> int:
-    """When this process started, as :func:`start_ticks` says it."""
-    return start_ticks(os.getpid())
-
-
 MAGIC = 0x686F_746C_6F6F_7032
 MAX_PROCESSES = 1024
 
@@ -216,7 +211,7 @@ class Table:
         """
         for number, (pid, start) in enumerate(self.rows[:, :2].tolist()):
             if not pid or not is_alive(pid, start):
-                self.rows[number, :2] = os.getpid(), own_start()
+                self.rows[number, :2] = os.getpid(), start_ticks(os.getpid())
                 return number
         raise CacheError(f"more than {MAX_PROCESSES} processes share one cache")
 
