@@ -73,11 +73,6 @@ def copy_direction(name: str) -> str:
     return found[0] if found else ""
 
 
-def is_pageable(name: str) -> bool:
-    """Whether a copy goes from or to memory that is not pinned; its name says so on NVIDIA devices."""
-    return "Pageable" in name
-
-
 def _directions(trace: Trace, copies: Events) -> Ints:
     """Phases of runtime calls that copy: to the device is transfer, to the host is a wait for its value."""
     phase = {"HtoD": COLUMN["transfer"], "DtoH": COLUMN["sync"]}

@@ -10,7 +10,7 @@ import numpy as np
 from hotloop.findings import ENTRIES, Finding, Place
 from hotloop.logs.log import WORTH, severity_of
 from hotloop.logs.trace.analysis import Analysis
-from hotloop.logs.trace.causes import copy_direction, is_pageable
+from hotloop.logs.trace.causes import copy_direction
 from hotloop.logs.trace.idle import LAUNCHED, LAUNCHING, nested
 from hotloop.logs.trace.table import place_of
 from hotloop.phases import COLUMN
@@ -116,7 +116,7 @@ def _transfer(analysis: Analysis) -> Iterator[Finding]:
         return
     rows = [row for row in device.copies if copy_direction(row.name) == "HtoD"]
     count, moved = sum(row.count for row in rows), sum(row.num_bytes for row in rows)
-    pageable = [row for row in rows if is_pageable(row.name)]
+    pageable = [row for row in rows if "Pageable" in row.name]  # as NVIDIA names it
     steps = analysis.window.num_steps
     in_copies = sum(row.seconds for row in device.copies)
     exposed = device.copy_alone_s * sum(row.seconds for row in rows) / in_copies if in_copies else 0.0
