@@ -80,11 +80,6 @@ def welch(one: float, freedom_one: float, other: float, freedom_other: float) ->
     return (one**2 + other**2) ** 2 / below if below > 0 else freedom_one + freedom_other
 
 
-def counting_error(count: int) -> float:
-    """Half of the 95 % interval of a number of samples, as a part of it."""
-    return NORMAL95 / sqrt(max(1, count))
-
-
 def median(values: Values) -> float:
     """The middle value, or the mean of the two in the middle; 0 of no values."""
     ordered: list[float] = sorted(values)

@@ -8,11 +8,12 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
+from math import sqrt
 
 from hotloop.findings import Place
 from hotloop.measure.attribution import SETUP
 from hotloop.measure.steps import LineCost, Nature, Steps
-from hotloop.stats import counting_error
+from hotloop.stats import NORMAL95
 from hotloop.units import share
 
 #: Lines of one function this close together are one piece of work.
@@ -208,7 +209,7 @@ def without(groups: Iterable[LineGroup], seconds: float) -> list[LineGroup]:
 
 def sampled_interval(seconds_per_step: float, num_samples: int) -> tuple[float, float]:
     """95 % interval of a sampled time: counting error of the samples behind it."""
-    error = counting_error(num_samples)
+    error = NORMAL95 / sqrt(max(1, num_samples))
     return (max(0.0, seconds_per_step * (1 - error)), seconds_per_step * (1 + error))
 
 
