@@ -30,11 +30,6 @@ class Refused:
     remedies: Arm
     why: str
 
-    @property
-    def name(self) -> str:
-        """The remedies as people read them."""
-        return spell(self.remedies)
-
 
 @dataclass(kw_only=True)
 class Proofs:

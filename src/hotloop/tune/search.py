@@ -18,7 +18,7 @@ from hotloop.tune.launching import FILL_EPOCHS, Launcher
 from hotloop.tune.proving import Proofs, Refused
 from hotloop.tune.race import LEAST, Known, Needs, Race, simplest
 from hotloop.tune.ratios import Ratio
-from hotloop.tune.trial import CACHE, Arm, Examined, Trial, fills
+from hotloop.tune.trial import CACHE, Arm, Examined, Trial, fills, spell
 
 #: Two epochs of the unmodified run may take this part of the budget for what shows from the second on.
 _FILL_PART: Final = 0.25
@@ -165,7 +165,7 @@ class Search:
         """Whether a proof refuses nothing. What it does is not tried again."""
         if refused is None:
             return True
-        self._refused.append(refused.name)
+        self._refused.append(spell(refused.remedies))
         for one in refused.remedies:
             self.known.wrong.add(one.remedy.id)
             self.known.left[one.remedy.id] = LeftOut(remedy=one.remedy.id, why=refused.why)
