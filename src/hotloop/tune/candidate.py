@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
-from hotloop.remedy.remedy import EFFECTS, Effect
+from hotloop.remedy.remedy import Effect
 from hotloop.tune.trial import Arm, spell
 
 
@@ -51,10 +51,6 @@ class Limits:
 
     allow: Effect
     most_bytes: float | None = None
-
-    def forbids(self, effect: Effect) -> bool:
-        """Whether that alters more than is allowed."""
-        return EFFECTS.index(effect) > EFFECTS.index(self.allow)
 
 
 def onto(have: Arm, new: Iterable[Applied]) -> Arm:

@@ -13,7 +13,7 @@ from hotloop.findings import Finding
 from hotloop.measure.steps import Steps
 from hotloop.remedy import catalogue
 from hotloop.remedy.catalogue import Applied
-from hotloop.remedy.remedy import Remedy
+from hotloop.remedy.remedy import EFFECTS, Remedy
 from hotloop.tune import by_model
 from hotloop.tune.candidate import Candidate, LeftOut, Limits, onto
 from hotloop.tune.patching import OF_LOADERS
@@ -153,7 +153,7 @@ def _why_not(
     if edited((one,)) and not remedy.source:
         return _by_hand(remedy, finding, "cannot be tried without an edit", ratio)
     effect = effect_of(one)
-    if limits.forbids(effect):
+    if EFFECTS.index(effect) > EFFECTS.index(limits.allow):
         return _by_hand(
             remedy, finding, f"{effect}: needs --allow {effect}", ratio if edited((one,)) else 0.0
         )
