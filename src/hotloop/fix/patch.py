@@ -136,10 +136,11 @@ def from_findings(
             if _goes_along(scene, remedy, value):
                 value = None  # what was configured
             one = Applied(remedy=remedy, value=value)
+            excluded = any(catalogue.exclude_each_other(name, other) for other in taken)
             may = EFFECTS.index(remedy.written_effect) <= limit and not remedy.depends
             if name in taken:
                 chosen = True
-            elif may and (not chosen or name in _TOGETHER) and not _excluded(remedy, taken.values()):
+            elif may and (not chosen or name in _TOGETHER) and not excluded:
                 taken[name] = one
                 chosen = chosen or bool(remedy.source)
             else:
@@ -158,7 +159,7 @@ def with_values(applied: Iterable[Applied], findings: Iterable[Finding]) -> list
         for other in found:
             if other.remedy.id == one.remedy.id:
                 raise UsageError(f"{one.remedy.id} is asked for twice", hint="give it once")
-            if _excluded(one.remedy, [other]):
+            if catalogue.exclude_each_other(one.remedy.id, other.remedy.id):
                 raise UsageError(f"{other.remedy.id} and {one.remedy.id} exclude each other", hint="give one")
         value = one.value
         if value is None:
@@ -183,10 +184,6 @@ def _usual(remedy: Remedy) -> Any:
     if remedy.id == "num-workers":
         return max(1, int(usable_cores()) - 1)
     return remedy.parameter.default if remedy.parameter else None
-
-
-def _excluded(remedy: Remedy, taken: Iterable[Applied]) -> bool:
-    return any(remedy.id in one.remedy.excludes or one.remedy.id in remedy.excludes for one in taken)
 
 
 # -- writing it, all of it or none, and never over what changed meanwhile ------------------------------------
