@@ -80,16 +80,6 @@ def launching_idle_s(steps: Steps) -> float:
     return sum(steps.device.idle_s_by_phase.get(phase, 0.0) for phase in CLASSES["device"])
 
 
-def has_tf32(evidence: Evidence) -> bool:
-    """Whether the device knows TF32 and bfloat16; False where nobody saw its compute capability."""
-    return (_capability(evidence) or (0, 0)) >= (8, 0)
-
-
-def has_tensor_cores(evidence: Evidence) -> bool:
-    """Whether half precision is faster on the device than single precision; False where that is not known."""
-    return (_capability(evidence) or (0, 0)) >= (7, 0)
-
-
 def memory_ratio(evidence: Evidence) -> float | None:
     """Peak of the memory torch reserved or allocated, as a share of the device's; None when unknown."""
     peak, total = device_peak(evidence.recording), smallest_device_bytes(evidence.recording)
@@ -102,11 +92,11 @@ def smallest_device_bytes(recording: Recording) -> float | None:
     return min((float(gpu.get("memory_bytes") or 0) for gpu in gpus), default=0.0) or None
 
 
-def _capability(evidence: Evidence) -> tuple[int, int] | None:
-    """Compute capability of the least capable visible GPU."""
+def capability(evidence: Evidence) -> tuple[int, int]:
+    """Compute capability of the least capable visible GPU; zeros where nobody saw one."""
     found = []
     for gpu in evidence.machine.get("gpus") or ():
         major, _, minor = str(gpu.get("compute_capability") or "").partition(".")
         if gpu.get("visible", True) and major.isdigit() and minor.isdigit():
             found.append((int(major), int(minor)))
-    return min(found, default=None)
+    return min(found, default=(0, 0))

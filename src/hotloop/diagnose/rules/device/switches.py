@@ -9,11 +9,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from hotloop.diagnose.device_state import (
+    capability,
     computing_s,
     device_bound,
     device_s,
-    has_tensor_cores,
-    has_tf32,
     is_all_calls,
     launching_idle_s,
     memory_ratio,
@@ -42,6 +41,8 @@ _ASKED = re.compile(r"\b(dtype\s*=|set_default_dtype\()\s*torch\.(float64|double
 _WIDE = re.compile(r"\.double\(\)|\btorch\.(float64|double)\b|\bDoubleTensor\b")
 #: A device that computes draws well over half of its power limit; one that moves small tensors does not.
 _POWER_RATIO = 0.35
+#: Compute capabilities from which half precision is faster than single, and TF32 and bfloat16 are known.
+_TENSOR_CORES, _TF32 = (7, 0), (8, 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,12 +99,12 @@ def _amp_off(evidence: Evidence) -> bool:
     steps = evidence.steps
     if autocast_share(steps) != 0.0 or low_precision_weights(steps) or wanted(evidence.steps, "amp"):
         return False
-    return has_tensor_cores(evidence) and (has_conv(steps) or _is_large(evidence))
+    return capability(evidence) >= _TENSOR_CORES and (has_conv(steps) or _is_large(evidence))
 
 
 def _tf32_off(evidence: Evidence) -> bool:
     steps = evidence.steps
-    if not has_tf32(evidence) or _in_half_precision(steps):
+    if capability(evidence) < _TF32 or _in_half_precision(steps):
         return False
     if has_conv(steps):
         return flag(steps, "cudnn_allow_tf32") is False
@@ -137,7 +138,7 @@ def _channels_first(evidence: Evidence) -> bool:
 
 def _transposes(evidence: Evidence) -> bool:
     steps = evidence.steps
-    return has_tf32(evidence) and _channels_first(evidence) and _in_half_precision(steps)
+    return capability(evidence) >= _TF32 and _channels_first(evidence) and _in_half_precision(steps)
 
 
 def _channels_first_on_cpu(evidence: Evidence) -> Iterator[Finding]:
