@@ -1,4 +1,4 @@
-"""What the cgroups of this process allow, v1 and v2: cores, memory, and kills for want of memory.
+"""What the cgroups of this process allow, v1 and v2: cores, memory, kills for want of memory; files of proc.
 
 ``root`` is where ``proc`` and ``sys`` are mounted; tests point it at folders of files in the kernel's own
 format. Standard library only; runs in the user's process.
@@ -86,6 +86,18 @@ def read(path: Path) -> str:
         return path.read_text(encoding="utf-8", errors="replace").strip()
     except OSError:
         return ""
+
+
+def stat(pid: int) -> list[str]:
+    """The fields of ``/proc/PID/stat`` behind the name; none of a process that is gone."""
+    return read(Path(f"/proc/{pid}/stat")).rpartition(")")[2].split()
+
+
+def sizes(path: Path) -> dict[str, int]:
+    """Bytes by name, of a file of ``proc`` that says them in kB."""
+    pairs = (line.partition(":") for line in read(path).splitlines())
+    known = ((name, value.removesuffix(" kB").strip()) for name, _, value in pairs if value.endswith(" kB"))
+    return {name: int(size) * 1024 for name, size in known if size.isdecimal()}
 
 
 def _quota(folder: Path) -> float | None:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from hotloop import cgroups
-from hotloop.cgroups import ROOT, read
+from hotloop.cgroups import ROOT
 
 _UNITS: Final = {
     "": 1, "B": 1,
@@ -56,7 +56,7 @@ def usable_memory_bytes(*, root: Path = ROOT) -> int:
     """
     room = [_machine_memory("MemAvailable", root)]
     room += [limit - cgroups.working_set(folder) for limit, folder in cgroups.memory_limits(root)]
-    used = _sizes(root / "proc/self/status")
+    used = cgroups.sizes(root / "proc/self/status")
     for kind, name in ((resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")):
         if (limit := resource.getrlimit(kind)[0]) != resource.RLIM_INFINITY:
             room.append(limit - used.get(name, 0))
@@ -145,13 +145,6 @@ def _affinity() -> tuple[float, float]:
         return float(own), float(own)
 
 
-def _sizes(path: Path) -> dict[str, int]:
-    """Bytes by name, of a file of ``proc`` that says them in kB."""
-    pairs = (line.partition(":") for line in read(path).splitlines())
-    sizes = ((name, value.removesuffix(" kB").strip()) for name, _, value in pairs if value.endswith(" kB"))
-    return {name: int(size) * 1024 for name, size in sizes if size.isdecimal()}
-
-
 def _machine_memory(name: str, root: Path) -> int:
     pages = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    return _sizes(root / "proc/meminfo").get(name, pages if name == "MemTotal" else pages // 2)
+    return cgroups.sizes(root / "proc/meminfo").get(name, pages if name == "MemTotal" else pages // 2)

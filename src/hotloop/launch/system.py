@@ -213,7 +213,7 @@ def children(pid: int) -> list[int]:
 
 def _read(pid: int) -> tuple[float, float, dict[str, float]] | None:
     """Start time, CPU seconds and the columns of one process; None when it is gone or a zombie."""
-    stat = _text(pid, "stat").rpartition(")")[2].split()
+    stat = cgroups.stat(pid)
     statm = _text(pid, "statm").split()
     if len(stat) < 40 or stat[0] in "ZX" or len(statm) < 3:
         return None
@@ -245,8 +245,7 @@ def _io(pid: int) -> dict[str, float]:
 
 
 def _proportional(pid: int) -> dict[str, float]:
-    lines = _text(pid, "smaps_rollup").splitlines()[1:]
-    sizes = {line.partition(":")[0]: int(line.split()[1]) * 1024 for line in lines if line.endswith("kB")}
+    sizes = cgroups.sizes(Path(f"/proc/{pid}/smaps_rollup"))
     private = sum(sizes.get(f"Private_{kind}", 0) for kind in ("Clean", "Dirty", "Hugetlb"))
     return {"pss_bytes": float(sizes["Pss"]), "uss_bytes": float(private)} if "Pss" in sizes else {}
 

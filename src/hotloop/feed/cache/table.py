@@ -13,11 +13,11 @@ import platform
 import struct
 import threading
 from enum import IntEnum
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
+from hotloop import cgroups
 from hotloop.feed.errors import CacheError
 from hotloop.feed.layout import Layout
 from hotloop.feed.memory import PAGE_BYTES, SharedFile, round_up
@@ -94,12 +94,8 @@ def _own_description(descriptor: int) -> int:
 
 def start_ticks(pid: int) -> int:
     """When a process started, in clock ticks since boot; 0 if there is none (a zombie counts as none)."""
-    try:
-        fields = Path(f"/proc/{pid}/stat").read_text(encoding="ascii", errors="replace").rpartition(")")[2]
-    except OSError:
-        return 0
-    parts = fields.split()
-    return 0 if parts[0] in "ZX" else int(parts[19])
+    parts = cgroups.stat(pid)
+    return 0 if not parts or parts[0] in "ZX" else int(parts[19])
 
 
 def is_alive(pid: int, start: int) -> bool:
