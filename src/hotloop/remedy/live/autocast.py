@@ -6,7 +6,7 @@ Losses computed outside the model see float32, as they would with the criterion 
 from __future__ import annotations
 
 import copy
-from typing import Any, ClassVar
+from typing import Any
 
 from hotloop.remedy.live.form import Form, around_outermost, has_parameters
 
@@ -15,17 +15,13 @@ class AutocastBf16(Form):
     """bfloat16: the range of float32, so no gradient scaler is needed."""
 
     switchable = True
-    dtype = "bfloat16"
-    #: Whether one of these forms enters its autocast now, and how many are in force: not the script's doing.
-    entering: ClassVar[list[bool]] = [False]
-    within: ClassVar[list[int]] = [0]
 
     def install(self) -> None:
         """Around the outermost forward."""
         around_outermost(self, self._begin, self._end, self._leave)
 
     def _begin(self, module: Any, args: Any, kwargs: Any) -> Any:
-        if self.within[0] or not has_parameters(module):
+        if not has_parameters(module):
             return None
         parameter = next(module.parameters())
         torch, kind = self.torch, parameter.device.type
@@ -35,18 +31,12 @@ class AutocastBf16(Form):
             return self.refused("the script uses autocast already")
         if kind == "cuda" and not torch.cuda.is_bf16_supported(including_emulation=False):
             return self.refused("this GPU has no bfloat16 units")
-        context = torch.autocast(kind, dtype=getattr(torch, self.dtype))
-        self.entering[0] = True
-        try:
-            context.__enter__()
-        finally:
-            self.entering[0] = False
-        self.within[0] += 1
+        context = torch.autocast(kind, dtype=torch.bfloat16)
+        context.__enter__()
         self.took()
         return args, kwargs, context
 
     def _leave(self, begun: Any) -> None:
-        self.within[0] -= 1
         begun[2].__exit__(None, None, None)
 
     def _end(self, context: Any, result: Any) -> Any:
