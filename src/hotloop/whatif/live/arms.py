@@ -24,6 +24,7 @@ class Arm:
 
     name = "baseline"
     refused = ""
+    feeds = False  # the driving loader, and no other that feeds updates too
 
     def settle(self, iterator: Any) -> int:
         """Its workers' first batches, and two steps."""
@@ -42,10 +43,6 @@ class Arm:
     def whole_epochs(self) -> None:
         """Epochs are so short that a block holds several."""
 
-    def others(self) -> list[int]:
-        """Loaders that feed updates too and stayed as they were."""
-        return []
-
     def members(self) -> list[str]:
         """The arms it is made of, where it is made of several."""
         return []
@@ -59,6 +56,7 @@ class FreeData(Arm):
     """Batches taken ahead, untimed, then handed out: a perfect loader with the same transport."""
 
     name = "free-data"
+    feeds = True
 
     def __init__(self, feeder: Feeder) -> None:
         self._feeder = feeder
@@ -79,10 +77,6 @@ class FreeData(Arm):
     def off(self, iterator: Any) -> None:
         """Let the workers go on."""
         self._feeder.settle()
-
-    def others(self) -> list[int]:
-        """All but the driving one."""
-        return self._feeder.beside()
 
 
 class FormArm(Arm):
@@ -118,6 +112,8 @@ class FormArm(Arm):
 class LoaderArm(Arm):
     """A loader with other settings: an iterator of our own that draws from the script's sampler."""
 
+    feeds = True
+
     def __init__(self, name: str, forms: Sequence[LoaderForm], feeder: Feeder) -> None:
         self.name, self.forms, self._feeder = name, forms, feeder
         self._sibling: Sibling | None = None
@@ -148,10 +144,6 @@ class LoaderArm(Arm):
             "epochs are too short to exchange workers within one: compare two runs, "
             f"hotloop run --apply {self.name} -- COMMAND and one without"
         )
-
-    def others(self) -> list[int]:
-        """All but the driving one."""
-        return self._feeder.beside()
 
     def _begin(self, iterator: Any) -> None:
         if iterator is None:
@@ -213,11 +205,10 @@ class Together(Arm):
         for part in self._parts():
             part.off(iterator)
 
-    def others(self) -> list[int]:
+    @property
+    def feeds(self) -> bool:  # type: ignore[override]
         """As for each."""
-        return next(
-            (arm.others() for arm in self._arms if isinstance(arm, LoaderArm) and not arm.refused), []
-        )
+        return any(isinstance(arm, LoaderArm) and not arm.refused for arm in self._arms)
 
 
 def build(probe: Probe, feeder: Feeder, plan: Sequence[dict[str, Any]]) -> list[Arm]:

@@ -255,7 +255,7 @@ class Session(Schedule):
                 name=arm.name,
                 status=_LOST if number in self._lost else arm.status(),
                 exact=self._feeder.kept if isinstance(arm, FreeData) else "",
-                others=arm.others(),
+                others=self._feeder.beside() if arm.feeds else [],
                 members=arm.members(),
                 leads=self._leads,
             )
