@@ -17,8 +17,8 @@ from hotloop.cli.main import main
 from hotloop.flow.examine import examine, read
 from hotloop.model import Setup, predict
 from hotloop.tune.calibrate import OTHERS, calibrate
-from hotloop.tune.plans import Machine, make
 from hotloop.tune.plans.batch import Planned, chosen
+from hotloop.tune.plans.choose import Machine, make
 
 pytestmark = pytest.mark.alone  # what it measures is time
 

@@ -10,8 +10,8 @@ from tests.tune.known_pipelines import pipeline
 
 from hotloop.findings import Finding
 from hotloop.model import Pipeline, Setup, predict
-from hotloop.tune import plans
 from hotloop.tune.calibrate import OTHERS
+from hotloop.tune.plans import choose as plans
 
 GIB = 2.0**30
 

@@ -15,8 +15,8 @@ from hotloop.errors import UsageError
 
 if TYPE_CHECKING:
     from hotloop.diagnose.evidence import Evidence
-    from hotloop.tune.plans import Machine
     from hotloop.tune.plans.batch import Planned
+    from hotloop.tune.plans.choose import Machine
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -60,9 +60,9 @@ def main(options: argparse.Namespace) -> int:
 def _planned(run: Path, options: argparse.Namespace) -> Planned:
     from hotloop.flow.examine import examine, read
     from hotloop.footprint.training import device_memory
-    from hotloop.tune import plans
     from hotloop.tune.calibrate import calibrate
     from hotloop.tune.plans.batch import Planned
+    from hotloop.tune.plans.choose import make
     from hotloop.tune.plans.document import document
 
     examination = examine(read(run))
@@ -77,7 +77,7 @@ def _planned(run: Path, options: argparse.Namespace) -> Planned:
     pipeline = calibrate(evidence)
     machine = _machine(options, evidence)
     with progress("planning") as advance:
-        made = plans.make(pipeline, machine, examination.findings, advance)
+        made = make(pipeline, machine, examination.findings, advance)
     return Planned(
         document=document(made, evidence.steps, recording),
         plans=made,
@@ -90,7 +90,7 @@ def _planned(run: Path, options: argparse.Namespace) -> Planned:
 def _machine(options: argparse.Namespace, evidence: Evidence) -> Machine:
     """The machine asked about; what is not said is the run's."""
     from hotloop.diagnose.memory_use import limit_of
-    from hotloop.tune.plans import Machine
+    from hotloop.tune.plans.choose import Machine
 
     own = limit_of(evidence.machine) or 0.0
     memory = arguments.size(options.memory, whole_bytes=own) or own
