@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 from tests.running import INJECT, environment, run_command, run_observed, succeeded
 
-from hotloop.measure import measure
-from hotloop.measure.measure import main_job
+from hotloop.measure.measure import main_job, measure
 from hotloop.record.read import open_recording
 
 #: What is looked at here is how an interpreter starts.

@@ -6,7 +6,7 @@ import pytest
 from tests.scenarios.builder import MS, Script
 from tests.scenarios.loops import PLAIN
 
-from hotloop.measure import measure
+from hotloop.measure.measure import measure
 from hotloop.record import rows as row
 
 

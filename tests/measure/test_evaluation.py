@@ -7,7 +7,7 @@ from textwrap import dedent
 import pytest
 from tests.scenarios.builder import Script
 
-from hotloop.measure import measure
+from hotloop.measure.measure import measure
 from hotloop.record import rows as row
 
 LOOP = """

@@ -7,8 +7,7 @@ from typing import Any
 
 from tests.scenarios.loops import SCENARIOS
 
-from hotloop.measure import measure
-from hotloop.measure.measure import main_job
+from hotloop.measure.measure import main_job, measure
 from hotloop.measure.steps import Steps
 from hotloop.record.recording import Process, Recording
 

@@ -9,7 +9,7 @@ import pytest
 from tests.scenarios.builder import FILE, MS, Script
 from tests.scenarios.loops import PLAIN, epochs_with_evaluation
 
-from hotloop.measure import measure
+from hotloop.measure.measure import measure
 from hotloop.measure.steps import LoaderUse, Padding
 from hotloop.record import rows as row
 from hotloop.record.recording import ROW_DTYPE, Process

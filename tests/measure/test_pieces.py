@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.scenarios.loops import SCENARIOS, epochs_with_evaluation, plain
 
-from hotloop.measure import measure
+from hotloop.measure.measure import measure
 from hotloop.measure.steps import Steps
 from hotloop.phases import PHASES
 

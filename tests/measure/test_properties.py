@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.scenarios.builder import Script
 
-from hotloop.measure import measure
+from hotloop.measure.measure import measure
 from hotloop.record import rows as row
 from hotloop.record.recording import ROW_DTYPE, Process
 

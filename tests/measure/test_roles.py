@@ -14,8 +14,8 @@ import pytest
 from tests.scenarios.builder import Script
 from tests.scenarios.loops import PLAIN
 
-from hotloop.measure import measure
 from hotloop.measure.loop import named_phase
+from hotloop.measure.measure import measure
 from hotloop.record import rows as row
 
 EVENT = re.compile(r"# ([DFBON])$")

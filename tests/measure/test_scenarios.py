@@ -6,7 +6,7 @@ import pytest
 from tests.measure.test_properties import holds
 from tests.scenarios.loops import SCENARIOS
 
-from hotloop.measure import measure
+from hotloop.measure.measure import measure
 
 
 @pytest.mark.parametrize("name", SCENARIOS)

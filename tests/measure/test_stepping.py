@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.scenarios.sequence import process
 
-from hotloop.measure import measure
+from hotloop.measure.measure import measure
 
 EPOCH = "I1 " + "D1 F B O " * 10 + "X1 "
 AGAIN = EPOCH.replace("1", "3")

@@ -10,7 +10,7 @@ import pytest
 from tests.scenarios.builder import MS, Script
 from tests.scenarios.loops import PLAIN, epochs_with_evaluation
 
-from hotloop.measure import measure
+from hotloop.measure.measure import measure
 from hotloop.measure.steps import core_time_got
 from hotloop.record import rows as row
 

@@ -9,7 +9,7 @@ import pytest
 from report_samples import recording
 from tests.scenarios.loops import SCENARIOS
 
-from hotloop.measure import measure
+from hotloop.measure.measure import measure
 from hotloop.report import html, model, perfetto, terminal
 from hotloop.report import json as report_json
 

@@ -14,7 +14,7 @@ from tests.scenarios.builder import Script
 
 from hotloop.findings import Finding
 from hotloop.flow import what_if
-from hotloop.measure import measure
+from hotloop.measure.measure import measure
 from hotloop.measure.steps import Steps
 from hotloop.record import rows as row
 from hotloop.record.recording import ROW_DTYPE, Process, Recording

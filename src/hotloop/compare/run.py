@@ -14,8 +14,7 @@ import numpy.typing as npt
 from hotloop.errors import UsageError
 from hotloop.findings import Finding
 from hotloop.foreign import clean
-from hotloop.measure import measure
-from hotloop.measure.measure import main_job
+from hotloop.measure.measure import main_job, measure
 from hotloop.measure.rebuilt import merge_rebuilt
 from hotloop.measure.steps import Floats, Steps, span_s
 from hotloop.record import rows as row

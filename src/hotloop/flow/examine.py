@@ -26,8 +26,7 @@ from hotloop.diagnose.limits import Limits
 from hotloop.diagnose.rollouts import acts
 from hotloop.findings import Finding
 from hotloop.launch.machine import usable_cores
-from hotloop.measure import measure
-from hotloop.measure.measure import main_job
+from hotloop.measure.measure import main_job, measure
 from hotloop.measure.steps import Steps, core_time_got
 from hotloop.phases import PHASES
 from hotloop.record.glimpse import glimpse
