@@ -22,7 +22,7 @@ def install(torch: Any, raw_dir: str, *, start_ns: int, import_start_ns: int) ->
     if _installed is not None:
         return _installed
     end_ns = now_ns()
-    probe = _installed = Probe(torch, raw_dir, start_ns=start_ns, import_start_ns=import_start_ns)
+    probe = _installed = Probe(torch, raw_dir, start_ns=start_ns)
     if process.is_helper():
         probe.role = "helper"
     else:

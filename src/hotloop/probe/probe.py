@@ -111,12 +111,11 @@ class Probe(Callbacks):
     keeps working after a fork.
     """
 
-    def __init__(self, torch: Any, raw_dir: str, *, start_ns: int, import_start_ns: int) -> None:
+    def __init__(self, torch: Any, raw_dir: str, *, start_ns: int) -> None:
         super().__init__(Hooks(self._observer_failed))
         self.torch = torch
         self.raw_dir = raw_dir
         self.start_ns = start_ns
-        self.import_start_ns = import_start_ns
         self.role = "main"
         self.worker: dict[str, Any] = {}  # what a worker adds to its process note
         self.parent_main_pid: int | None = process.parent_main_pid()
