@@ -230,8 +230,7 @@ def _functions(named: str) -> list[FunctionType]:
             one: Any = functools.reduce(getattr, name.split("."), module)
         except AttributeError:
             continue
-        while hasattr(one, "__wrapped__"):
-            one = one.__wrapped__
+        one = inspect.unwrap(one)
         one = getattr(one, "__func__", one)
         if isinstance(one, FunctionType):
             found[id(one)] = one

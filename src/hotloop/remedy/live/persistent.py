@@ -8,6 +8,7 @@ workers with the message that begins the epoch; they seed themselves as fresh on
 
 from __future__ import annotations
 
+import inspect
 import random
 import sys
 import weakref
@@ -117,9 +118,7 @@ class PersistentWorkers(LoaderForm):
 
 def _is_known(worker: Any) -> bool:
     """Whether workers are seeded by the names used here: an error would come up in the worker."""
-    loop = worker._worker_loop
-    while hasattr(loop, "__wrapped__"):
-        loop = loop.__wrapped__
+    loop = inspect.unwrap(worker._worker_loop)
     names = ("HAS_NUMPY", "_generate_state", "_ResumeIteration", "_worker_info")
     return all(hasattr(worker, name) for name in names) and "init_fn" in loop.__code__.co_varnames
 
