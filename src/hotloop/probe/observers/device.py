@@ -11,9 +11,9 @@ from collections import deque
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
-from hotloop.clock import DeviceEvent, now_ns
+from hotloop.clock import now_ns
 from hotloop.hooks.wrapping import compile_beside
 from hotloop.probe.probe import Probe
 from hotloop.record.rows import (
@@ -49,6 +49,19 @@ REBASE_NS: Final = 5_000_000_000
 
 #: ``write(host_ns, lag_ns, kind, end)``
 Write = Callable[[int, int, int, bool], None]
+
+
+class DeviceEvent(Protocol):
+    """What hotloop needs of a device clock; ``torch.cuda.Event(enable_timing=True)`` satisfies it."""
+
+    def record(self) -> object:
+        """Queue the event behind the work submitted so far."""
+
+    def query(self) -> bool:
+        """Whether the device has passed the event; never waits."""
+
+    def elapsed_time(self, end_event: DeviceEvent) -> float:
+        """Milliseconds of device time from this event to ``end_event``."""
 
 
 class DeviceClock:
