@@ -19,7 +19,6 @@ from hotloop.diagnose.rules.cadence.once_more import once_more
 from hotloop.diagnose.source import loops_around
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Interval, LineCost, LoaderUse, SiteCost, Steps
-from hotloop.source.loops import LoopText
 from hotloop.stats import half_width
 from hotloop.units import duration, share, size
 
@@ -120,14 +119,12 @@ def _python_loop(evidence: Evidence, seconds: float) -> LineGroup | None:
 
     models = [one.place for one in evidence.steps.lines if one.phase == "evaluation" and one.calls_module]
 
-    def over_batches(file: str, loop: LoopText) -> bool:
-        return any(one.file == file and loop.line <= one.line <= loop.end_line for one in models)
-
     def loops(line: LineCost) -> bool:
         if line.phase != "evaluation" or line.nature != "python" or line.calls_module:
             return False
-        file = line.place.file
-        around = [one for one in loops_around(evidence, line.place) if not over_batches(file, one)]
+        over_batches = {one.line for one in models if one.file == line.place.file}
+        known = loops_around(evidence, line.place)
+        around = [one for one in known if over_batches.isdisjoint(range(one.line, one.end_line + 1))]
         heads = any(loop.line == line.place.line for loop in around)  # waits for what it goes through
         return bool(around) and not heads and not line.place.function.endswith(OF_MODULES)
 
