@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import gc
 import os
-from pathlib import Path
 from typing import Any, Final
 
-from hotloop import cgroups
 from hotloop.probe.ending import ending
 from hotloop.probe.probe import Probe
 from hotloop.record.rows import GC
@@ -49,8 +47,12 @@ def resident_bytes() -> int:
 
 def status_bytes(*names: str) -> dict[str, int]:
     """Lines of ``/proc/self/status`` that give sizes, in bytes; empty where the system has no such file."""
-    known = cgroups.sizes(Path("/proc/self/status"))
-    return {name: size for name, size in known.items() if name in names}
+    try:
+        with open("/proc/self/status", encoding="ascii", errors="replace") as stream:
+            lines = [line.split() for line in stream]
+    except OSError:
+        return {}
+    return {line[0][:-1]: int(line[1]) * 1024 for line in lines if line[0][:-1] in names and len(line) > 1}
 
 
 def install(probe: Probe) -> None:

@@ -7,7 +7,6 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from hotloop import cgroups
 from hotloop.probe.probe import Probe
 from hotloop.remedy.live.applying import make
 from hotloop.remedy.live.form import Form
@@ -241,6 +240,10 @@ def workers_cpu_s(iterator: Any) -> dict[int, float]:
     """CPU seconds of an iterator's workers so far, by process."""
     found = {}
     for worker in getattr(iterator, "_workers", ()):
-        if fields := cgroups.stat(worker.pid):
-            found[worker.pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        try:
+            with open(f"/proc/{worker.pid}/stat") as stream:
+                fields = stream.read().rpartition(")")[2].split()
+        except OSError:
+            continue
+        found[worker.pid] = (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
     return found
