@@ -88,6 +88,16 @@ def test_evaluations_of_uneven_length_cost_more_than_nothing() -> None:
     assert 0.3 < low / item.cost_s_per_step < 0.6 and high / item.cost_s_per_step > 2
 
 
+def test_evaluations_at_several_lines_of_one_loop_come_again() -> None:
+    run = evaluated(1.0, 4)
+    lines = [replace(one, place=place(2 + i)) for i, one in enumerate(run.evaluations)]
+    run, loop = replace(run, evaluations=tuple(lines)), "for epoch in range(4):\n" + "    score()\n" * 4
+    texts = {text: found(run, sources={TRAIN: text})["cadence/evaluation"] for text in (loop, "")}
+    assert "it runs every 25 steps" in texts[loop].message and "once at each place" in texts[""].message
+    advice = found(run, sources={TRAIN: loop + "load_best_model_at_end=True"})["cadence/evaluation"].advice
+    assert "(save_steps) at a multiple of it" in advice and "save_steps" not in texts[loop].advice
+
+
 def test_an_interval_that_the_run_never_reaches_is_told_as_that() -> None:
     advice = found(evaluated(1.0, 10, num_steps=20))["cadence/evaluation"].advice
     assert "steps (this run took 20) instead of every 2, or on a part of the data" in advice
@@ -259,6 +269,9 @@ def test_each_operation_has_its_finding(operation: str, expected: str) -> None:
     assert item.where == place(55)
     assert item.cost_s_per_step == pytest.approx(0.02 - 0.01 * 0.07)
     assert item.severity == "medium"
+    once = replace(logged(log_site(55, operation, 2.0)), evaluations=evaluated(0.1, 100).evaluations)
+    less = found(once).get(expected, item).advice
+    assert less.startswith("Evaluate less often") == (expected == "cadence/images")
 
 
 @pytest.mark.parametrize(

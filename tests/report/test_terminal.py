@@ -123,6 +123,8 @@ def test_a_healthy_run_gets_no_advice() -> None:
     text = terminal.render(healthy())
     assert "nothing worth fixing" in text.lower()
     assert ">" not in text
+    tried = {**healthy(), "verdict": "Compute-bound: 90 %; worth a trial: page faults take 16 %."}
+    assert "No single cause" not in terminal.render(tried)
 
 
 def test_a_run_without_steps_says_why_that_may_be() -> None:

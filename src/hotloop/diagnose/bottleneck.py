@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 
 from hotloop import units
 from hotloop.diagnose.costs import THREADED_PHASES, feed_of
@@ -123,10 +124,10 @@ def verdict(
     filling: FirstPass | None = None,
     *,
     acts: bool = False,
-    within: float = 0.0,
+    moved: Mapping[str, float] = MappingProxyType({}),
 ) -> str:
-    """One sentence: what holds the run back and what to do first; ``doubt`` is why it is not sure, ``within``
-    the share of the time that ``as_counted`` took out of forward.
+    """One sentence: what holds the run back and what to do first; ``doubt`` is why it is not sure, ``moved``
+    the shares of the time that ``as_counted`` counts as other phases.
 
     Without a training process (``steps`` None) it is why there is none, where that is known.
     """
@@ -138,8 +139,10 @@ def verdict(
         stood = f"No training step was seen{_stood(steps)}."
         return f"{stood} First: {_lowercase(urgent.message)}" if urgent else stood
     bound = (_ACTS if acts and name == "host" else _BOUND[name]).format(share=units.share(share))
-    if name == "device" and within:
-        bound += f", another {units.share(within)} to Python loops within forward"
+    if name == "device" and moved.get("other"):
+        bound += f", another {units.share(moved['other'])} to Python loops within forward"
+    if name == "device" and moved.get("data_wait", 0.0) >= _SMALL_PART / 10:
+        bound += f", another {units.share(moved['data_wait'])} while workers that make batches keep the cores"
     named = _with_most_of_it(bound, steps) if name == "startup" else ""
     bound = named or bound
     if filling is not None:

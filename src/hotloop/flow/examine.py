@@ -87,13 +87,13 @@ def examine(recording: Recording) -> Examination:
     recording = replace(recording, machine=node.machine, system=node.system, ranks=loaded)
     evidence = evidence_of(recording, leads, ranks, Limits())
     findings, acting, counted = diagnose(evidence), acts(evidence), as_counted(evidence)
-    within = counted.share("other") - leads.share("other")
+    moved = {name: counted.share(name) - leads.share(name) for name in ("other", "data_wait")}
     return Examination(
         recording=recording,
         evidence=evidence,
         findings=findings,
         bottleneck=bottleneck(counted, evidence.first_pass, acts=acting),
-        verdict=verdict(counted, findings, doubt(evidence), evidence.first_pass, acts=acting, within=within),
+        verdict=verdict(counted, findings, doubt(evidence), evidence.first_pass, acts=acting, moved=moved),
     )
 
 

@@ -220,6 +220,6 @@ _WITHOUT_TORCH = (
     "Run the command with the Python that has torch: activate its environment, or write its interpreter out."
 )
 _NOT_SEEN = (
-    "Python under sudo, env -i, -I, -E, -S, with another PYTHONPATH (write PYTHONPATH=DIR:$PYTHONPATH) or in a "
-    "container of its own cannot be looked into."
+    "Python under sudo, env -i, -I, -E, -S, with another PYTHONPATH (write PYTHONPATH=DIR:$PYTHONPATH) or in "
+    "a container of its own cannot be looked into."
 )

@@ -40,6 +40,7 @@ class _Part:
             site = None  # what was only sampled takes more than what was counted
         where = site.place if site is not None else group.hottest.place if group is not None else None
         samples = sum(line.num_samples for line in lines)
+        drawn = self.id == "cadence/images" and site is not None and site.count <= len(steps.evaluations)
         per_step, of_span = duration(seconds / steps.num_steps), share(seconds / steps.span_s)
         free = share(evidence.limits.logging_free_ratio)
         count = site.count if site is not None else 0
@@ -53,7 +54,7 @@ class _Part:
         yield cause(
             evidence,
             message=f"{self.what} takes {per_step} of every step ({of_span}; {free} would do){at(where)}.",
-            advice=self.advice,
+            advice="Evaluate less often, or draw them small or in another process." if drawn else self.advice,
             numbers=numbers,
             cost_s=cost,
             where=where,

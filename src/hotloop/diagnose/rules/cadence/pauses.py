@@ -16,11 +16,13 @@ from hotloop.diagnose.groups import LineGroup, group_lines, select
 from hotloop.diagnose.intervals import asked_by
 from hotloop.diagnose.python_work import OF_MODULES
 from hotloop.diagnose.rules.cadence.once_more import once_more
-from hotloop.diagnose.source import loops_around
+from hotloop.diagnose.source import loops_around, sources
 from hotloop.findings import Finding, Place
 from hotloop.measure.steps import Interval, LineCost, LoaderUse, SiteCost, Steps
 from hotloop.stats import half_width
 from hotloop.units import duration, share, size
+
+_BEST = re.compile(r"\bload_best_model_at_end\s*=\s*True")
 
 
 @rule("cadence/evaluation")
@@ -37,7 +39,7 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     every = steps_between(steps, inside)
     free = limits.evaluation_free_ratio
     rest = max(1e-9, steps.span_s - seconds)
-    places = {one.place for one in inside} - {None}
+    places = {one.place for one in inside if one.place is not None}
     # Each at a place of its own, in no loop, has no interval.
     again = max(1, len(places)) < len(inside)
     again |= len(inside) > 1 and any(loops_around(evidence, place) for place in places)
@@ -79,6 +81,8 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
         where = asked[0] or where
         value = int(re.findall(r"\d+", asked[1])[-1])  # of updates, where gradients are accumulated
         first.append(f"It is asked for by {asked[1]}; {_round_up(value * interval / every)} would do.")
+    if any(_BEST.search(text) for text in sources(evidence).values()):
+        first.append("load_best_model_at_end wants checkpoints (save_steps) at a multiple of it.")
     yield cause(
         evidence,
         message=(
