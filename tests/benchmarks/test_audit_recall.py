@@ -25,10 +25,3 @@ def test_planted_faults_are_found(benchmark: ModuleType) -> None:
     assert planted > 250
     assert found >= benchmark.LIMIT_RECALL * planted, by_rule
     assert len(by_rule) == len({plant.rule for plant in benchmark.PLANTS})
-
-
-def test_a_tree_is_grown_and_audited(benchmark: ModuleType) -> None:
-    figures = benchmark.speed(ROOT / "workloads", 3000)
-    assert figures["lines"] >= 3000
-    assert figures["files"] > 5
-    assert figures["cpu_s"] > 0

@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -153,82 +153,11 @@ def test_training_waits_while_the_viewer_says_so(modules: Modules, gui: Any) -> 
         assert loop.goes_on()
 
 
-@pytest.mark.parametrize(
-    "rubbish",
-    [
-        b"\xff\xff\xff\xff",
-        b"GET / HTTP/1.1\r\n\r\n",
-        b"\x02\x00\x00\x00{}",
-        b"\x04\x00\x00\x00\xff\xfe\xfd\xfc",
-        *(
-            len(message).to_bytes(4, "little") + message
-            for message in (
-                json.dumps({**ASKED, **parts}).encode()
-                for parts in ({"width": -1}, {"width": 10**9}, {"width": "wide"}, {"timestep": -1})
-            )
-        ),
-    ],
-)  # fmt: skip
-def test_rubbish_ends_the_connection_and_nothing_else(
-    modules: Modules, gui: Any, rubbish: bytes, capsys: pytest.CaptureFixture[str]
-) -> None:
-    with Loop(gui) as loop:
-        with connect(gui) as connection:
-            connection.sendall(rubbish)
-            with suppress(ConnectionResetError):  # closed with bytes unread
-                assert connection.recv(1) == b""
-        assert loop.goes_on()
-        with connect(gui) as connection:
-            assert ask(modules, connection)[1]
-    assert capsys.readouterr().err.startswith("viewer let go: ")
-
-
-@pytest.mark.parametrize("size", [(0, 0), (2000, 2000)])
-def test_a_viewer_may_leave_at_any_point(modules: Modules, gui: Any, size: tuple[int, int]) -> None:
-    message = json.dumps({**ASKED, "width": size[0], "height": size[1]}).encode()
-    whole = len(message).to_bytes(4, "little") + message
-    with Loop(gui) as loop:
-        for end in (0, 2, 4, 20, len(whole)):
-            with connect(gui) as connection:
-                connection.sendall(whole[:end])
-                if end == len(whole) and size[0]:
-                    connection.recv(1000)  # in the middle of the picture
-        assert loop.goes_on()
-        with connect(gui) as connection:
-            assert ask(modules, connection)[1]
-
-
-def test_a_silent_viewer_is_let_go(modules: Modules, gui: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(modules["network_gui"], "PATIENCE_S", 0.1)
-    with Loop(gui) as loop, connect(gui) as connection:
-        connection.sendall(b"\x40\x00")
-        assert connection.recv(1) == b""
-        assert loop.goes_on()
-
-
 def test_the_cured_server_does_not_wait_for_a_silent_viewer(modules: Modules) -> None:
     with serving(modules, "ThrottledGui") as gui, Loop(gui) as loop, connect(gui) as connection:
         connection.sendall(b"\x40\x00")
         assert loop.goes_on()
         assert loop.goes_on() and gui.connection is not None
-
-
-def test_what_goes_wrong_in_drawing_is_the_viewers_to_know(
-    modules: Modules, gui: Any, capsys: pytest.CaptureFixture[str]
-) -> None:
-    def render(request: Any) -> torch.Tensor:
-        if request.timestep:
-            raise IndexError(f"timestep {request.timestep}")
-        return torch.zeros(3, 1, 1)
-
-    with Loop(gui, render), connect(gui) as connection:
-        ask(modules, connection, timestep=7)
-        assert ask(modules, connection, timestep=7) == (
-            {"error": "IndexError: timestep 7", "num_bytes": 0},
-            b"",
-        )
-        assert "a picture of (3, 1, 1) for 4 x 6" in ask(modules, connection)[0]["error"]
-    assert capsys.readouterr().err.count("viewer: IndexError: timestep 7\n") == 1
 
 
 def test_training_goes_on_where_the_port_is_taken(
