@@ -10,7 +10,7 @@ import torch
 from dataloader_rs import PyDataloader, PyDataset
 
 PACKAGES = ("dataloader-rs",)
-Batch = tuple[torch.Tensor, list[int]]
+Batch = tuple[torch.Tensor, torch.Tensor]
 
 
 class Each(PyDataset):
@@ -41,7 +41,7 @@ def tiny(settings: dict[str, Any]) -> Callable[[], Iterable[Any]]:
 
 
 def stacked(samples: Sequence[tuple[torch.Tensor, int]]) -> Batch:
-    return torch.stack([data for data, _ in samples]), [label for _, label in samples]
+    return torch.stack([data for data, _ in samples]), torch.tensor([label for _, label in samples])
 
 
 def loader(dataset: Any, settings: dict[str, Any]) -> Callable[[], Iterable[Any]]:
