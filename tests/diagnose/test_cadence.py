@@ -94,8 +94,12 @@ def test_evaluations_at_several_lines_of_one_loop_come_again() -> None:
     run, loop = replace(run, evaluations=tuple(lines)), "for epoch in range(4):\n" + "    score()\n" * 4
     texts = {text: found(run, sources={TRAIN: text})["cadence/evaluation"] for text in (loop, "")}
     assert "it runs every 25 steps" in texts[loop].message and "once at each place" in texts[""].message
-    advice = found(run, sources={TRAIN: loop + "load_best_model_at_end=True"})["cadence/evaluation"].advice
-    assert "(save_steps) at a multiple of it" in advice and "save_steps" not in texts[loop].advice
+    advice = found(run, sources={TRAIN: loop + "args(load_best_model_at_end=True)"})[
+        "cadence/evaluation"
+    ].advice
+    assert "at a multiple of" in advice and "at a multiple of" not in texts[loop].advice
+    inline = "for x in held_out: score(x)\n" * 5  # a loop over its own batches
+    assert "once at each place" in found(run, sources={TRAIN: inline})["cadence/evaluation"].message
 
 
 def test_an_interval_that_the_run_never_reaches_is_told_as_that() -> None:
@@ -254,7 +258,6 @@ def log_site(number: int, operation: str, seconds: float, count: int = 100) -> S
     ("operation", "expected"),
     [
         ("scalar", "cadence/logging"),
-        ("text", "cadence/logging"),
         ("tracker", "cadence/logging"),
         ("histogram", "cadence/logging"),
         ("image", "cadence/images"),
@@ -372,19 +375,18 @@ def test_the_keyword_that_asks_a_framework_for_evaluations_is_named(source, line
     [
         ("python train.py --eval_steps 10 --max_steps 10", "--eval_steps 10"),
         ("python train.py --eval_step 10 --save_step 10", "--eval_step 10"),
-        ("python main.py fit --trainer.val_check_interval=10", "--trainer.val_check_interval=10"),
         ("python train.py trainer.check_val_interval=10 seed=10", "trainer.check_val_interval=10"),
-        ("python train.py --eval_steps 20", ""),
         ("python train.py --eval_steps 10 --test-freq=10", ""),
         ("python train.py --sample-step 10 --save_step 10 --size 10", "--sample-step 10"),
         ("python train.py --eval_steps 10 --sample_step 10", "--eval_steps 10"),
         ("python train.py --hparams=size=2,sample_step=10", "sample_step=10"),
-        ("python train.py --size 10", ""),
+        ("python train.py --size 10 --log_step 10 --eval_delay_steps 10", ""),
     ],
 )
 def test_the_option_that_asks_for_evaluations_is_named(command: str, text: str) -> None:
-    source = "if (i + 1) % self.sample_step == 0: print('%d' % args.size)"
-    run = evidence(evaluated(1.0, 10), sources={TRAIN: source})
+    source = "def train():\n for i in x:\n  if i % args.log_step == 0:\n   log('%d' % args.size)\n"
+    source += "  if (i + 1) % self.sample_step == 0:\n   score()"  # at line 70
+    run = evidence(evaluated(1.0, 10), sources={TRAIN: "\n" * 64 + source})
     run = replace(run, recording=replace(run.recording, command=tuple(command.split())))
     (item,) = [one for one in diagnose(run) if one.id == "cadence/evaluation"]
     assert (f"It is asked for by {text}; 400 would do." in item.advice) == bool(text)
@@ -395,8 +397,8 @@ def test_the_option_that_asks_for_evaluations_is_named(command: str, text: str) 
     ("command", "key", "value", "text"),
     [
         ("--validate_every=1 --size 1", "size", 10, "--validate_every=1; 40 would do"),
-        ("", "training.validation_freq", 10, "training.validation_freq=10; 400 would do"),
-        ("", "trainer.val_epochs", 1, "trainer.val_epochs=1; 40 would do"),
+        ("", "training.validation_freq", 10, "training.validation_freq=10 (a.yaml:3); 400 would do"),
+        ("", "trainer.val_epochs", 1, "trainer.val_epochs=1 (a.yaml:3); 40 would do"),
         ("", "trainer.val_epochs", 10, ""),
     ],
 )
@@ -407,4 +409,4 @@ def test_what_counts_epochs_or_stands_in_a_file_is_named(command, key, value, te
     run = replace(run, recording=replace(run.recording, command=("train.py", *command.split())))
     (item,) = [one for one in diagnose(run) if one.id == "cadence/evaluation"]
     assert ("It is asked for by" in item.advice) == bool(text) and text in item.advice
-    assert item.where == (Place(file="a.yaml", line=3) if text and not command else place(70))
+    assert item.where == place(70)

@@ -249,7 +249,7 @@ def test_a_bottleneck_that_is_noted_alone_is_said_to_be_unsure() -> None:
     assert "; worth a trial: logging takes 40 ms. Besides: collating" in verdict(run, (small, priced))
     assert "; worth a trial: logging takes 40 ms." in verdict(run, (priced,))
     said = verdict(run, (), moved={"other": 0.02, "data_wait": 0.16})
-    assert "another 2 % to Python loops within forward, another 16 % while workers" in said
+    assert "another 2 % to Python loops within forward, another 16 % to waiting for cores" in said
 
 
 def test_the_verdict_names_the_first_cause() -> None:

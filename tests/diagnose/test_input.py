@@ -121,6 +121,8 @@ def test_what_the_run_saw_held_open_is_told_before_workers_are_advised() -> None
     ("more", "told"),
     [
         ({"option": "--num-workers"}, "--num-workers 0."),
+        ({"option": "--num-workers", "given": False}, "--num-workers 0 (its default)."),
+        ({"file": None}, "data.workers=0."),
         ({}, "data.workers=0 (run.yaml:4)."),
         ({"value": 3}, ""),
         ({"meaning": "epochs"}, ""),
@@ -130,7 +132,7 @@ def test_what_sets_the_number_that_is_to_change_is_named(more: dict[str, Any], t
     note = {"meaning": "num_workers", "key": "data.workers", "value": 0, "file": "/a/run.yaml", "line": 4}
     run = input_run(make_s=0.064, busy_s=0.020, make_on_cpu_ratio=0.02)
     advice = found(run, notes={"config": [note | more]})["input/single-process"].advice
-    assert advice.partition(" It is asked for by ")[2] == told
+    assert advice.partition(" The number comes from ")[2] == told
 
 
 def test_no_workers_are_offered_for_a_dataset_that_is_written_while_it_is_gone_through() -> None:

@@ -37,6 +37,8 @@ _HIDEABLE = ("data_wait", "transfer", "sync", "logging", "epoch_gap", "other")
 
 #: A finding of less than this part of the bottleneck's share is not what holds the run back.
 _SMALL_PART = 0.25
+#: Of the time, what the table shows elsewhere and the sentence has to say.
+_WORTH_A_WORD = 0.025
 
 _BOUND = {
     "input": "Input-bound: the training loop spends {share} of its time waiting for data",
@@ -141,8 +143,8 @@ def verdict(
     bound = (_ACTS if acts and name == "host" else _BOUND[name]).format(share=units.share(share))
     if name == "device" and moved.get("other"):
         bound += f", another {units.share(moved['other'])} to Python loops within forward"
-    if name == "device" and moved.get("data_wait", 0.0) >= _SMALL_PART / 10:
-        bound += f", another {units.share(moved['data_wait'])} while workers that make batches keep the cores"
+    if name == "device" and moved.get("data_wait", 0.0) >= _WORTH_A_WORD:
+        bound += f", another {units.share(moved['data_wait'])} to waiting for cores that workers keep busy"
     named = _with_most_of_it(bound, steps) if name == "startup" else ""
     bound = named or bound
     if filling is not None:

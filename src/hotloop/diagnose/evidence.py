@@ -314,11 +314,18 @@ def _asked_by(evidence: Evidence, facts: Mapping[str, Any]) -> str:
     """Which option, or key of a file, gave the loader the number that another is proposed for."""
     loader, found = evidence.steps.train_loader(), set()
     for note in evidence.notes("config") if loader is not None else ():
-        name, value, file = note.get("meaning"), note.get("value"), PurePath(str(note.get("file"))).name
+        name, value, option = note.get("meaning"), note.get("value"), str(note.get("option") or "")
         if loader and name in _PROPOSED and name in facts and value == loader.settings.get(name):
-            key = f"{note.get('key')}={value} ({file}:{note.get('line')})"
-            found.add(f"{note['option']} {value}" if note.get("option") else key)
-    return f" It is asked for by {found.pop()}." if len(found) == 1 else ""
+            given = f"{option} {value}" if option.startswith("-") else f"{note.get('key')}={value}"
+            default = option and not note.get("given", True)
+            found.add(given + (" (its default)" if default else "" if option else of_note(note)))
+    return f" The number comes from {found.pop()}." if len(found) == 1 else ""
+
+
+def of_note(note: Mapping[str, Any]) -> str:
+    """Where a configured value stands, as ``(joey.yaml:66)`` behind a space, "" where that is not known."""
+    file, line = note.get("file"), note.get("line")
+    return f" ({PurePath(str(file)).name}{f':{line}' if line else ''})" if file else ""
 
 
 def spot(place: Place | None) -> str:

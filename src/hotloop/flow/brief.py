@@ -35,7 +35,7 @@ _AROUND: Final = 12
 #: Of those, the ones that say which examples of the page fit.
 _NEAR: Final = 4
 #: What is changed by an argument of the command, and not by an edit.
-_RUN: Final = re.compile(r"run it with ([^\s=]+)[ =](\S+)$")
+_RUN: Final = re.compile(r"run it with ([^\s=]+)([ =])(\S+)$")
 #: Families of findings that say that results are not what they should be.
 _OF_RESULTS: Final = ("config/", "numerics/")
 #: What a change of each class must leave alone.
@@ -237,7 +237,9 @@ def _judge(
     """The commands that show whether the change is right and faster, in order, as they are typed."""
     command = again = as_long(examination.process, report["command"])
     if asked := next((one for each in told if (one := _RUN.match(each["write"]))), None):
-        again = re.sub(rf"(?<!\S){re.escape(asked[1])}([ =])\S+", rf"{asked[1]}\g<1>{asked[2]}", again)
+        given = re.compile(rf"(?<!\S)({re.escape(asked[1])}[ =])[\w.:+-]+")
+        again, found = given.subn(lambda one: one[1] + asked[3], again)
+        again += "" if found else f" {asked[1]}{asked[2]}{asked[3]}"  # the last one counts
     has_evidence = any(one.notes.get("evidence") for one in examination.recording.ranks)
     folder = examination.recording.folder or run
     base = folder if has_evidence else folder.with_name(f"{folder.name}-base")

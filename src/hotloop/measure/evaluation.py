@@ -225,7 +225,7 @@ def regions_of(seen: Seen, eval_forward: Bools, collects: Bools) -> Regions:
     opens, closes = opens[has_model], closes[has_model]
     if not len(opens):
         return NO_REGIONS
-    opens, closes = _with_last_apart(spans.site[items].astype(np.int64), kinds, opens, closes)
+    opens, closes = _with_last_apart(spans.site[items].astype(np.int64), kinds, opens, closes, forward[items])
     first = items[opens]
     tops = spans.top[items]
     start = spans.start[spans.top[first]]
@@ -233,16 +233,18 @@ def regions_of(seen: Seen, eval_forward: Bools, collects: Bools) -> Regions:
     return Regions(start=start, end=end, first=first)
 
 
-def _with_last_apart(site: Ints, kinds: Bools, opens: Ints, closes: Ints) -> tuple[Ints, Ints]:
-    """The runs, of which the last is two where no training follows and it goes on with what none before it
-    does: the test of the trained model, after its last evaluation.
+def _with_last_apart(
+    site: Ints, kinds: Bools, opens: Ints, closes: Ints, forward: Bools
+) -> tuple[Ints, Ints]:
+    """The runs, of which the last is two where no training follows and it goes on with forwards that none
+    before it does: the test of the trained model, after its last evaluation.
     """
     begin, end = int(opens[-1]), int(closes[-1])
     before = np.concatenate([site[:0], *(site[a:b] for a, b in zip(opens[:-1], closes[:-1], strict=True))])
     usual = np.flatnonzero(np.isin(site[begin:end], before))
-    if not kinds[end:].all() or not len(usual) or begin + usual[-1] + 1 == end:
+    at = begin + int(usual[-1]) + 1 if len(usual) else end
+    if not kinds[end:].all() or not forward[at:end].any():
         return opens, closes
-    at = begin + usual[-1] + 1
     return np.append(opens, at), np.append(closes[:-1], [at, end])
 
 

@@ -54,7 +54,9 @@ class _Part:
         yield cause(
             evidence,
             message=f"{self.what} takes {per_step} of every step ({of_span}; {free} would do){at(where)}.",
-            advice="Evaluate less often, or draw them small or in another process." if drawn else self.advice,
+            advice="Evaluate less often, or draw the images small or in another process."
+            if drawn
+            else self.advice,
             numbers=numbers,
             cost_s=cost,
             where=where,

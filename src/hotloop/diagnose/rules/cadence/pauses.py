@@ -22,7 +22,7 @@ from hotloop.measure.steps import Interval, LineCost, LoaderUse, SiteCost, Steps
 from hotloop.stats import half_width
 from hotloop.units import duration, share, size
 
-_BEST = re.compile(r"\bload_best_model_at_end\s*=\s*True")
+_BEST = re.compile(r"(?m)^[^#\n]*\bload_best_model_at_end\s*=\s*True")
 
 
 @rule("cadence/evaluation")
@@ -42,7 +42,9 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     places = {one.place for one in inside if one.place is not None}
     # Each at a place of its own, in no loop, has no interval.
     again = max(1, len(places)) < len(inside)
-    again |= len(inside) > 1 and any(loops_around(evidence, place) for place in places)
+    again |= len({one.after_step for one in inside}) > 1 and any(
+        loop.line != place.line for place in places for loop in loops_around(evidence, place)
+    )
     interval = _round_up(every * seconds / rest * (1 - free) / free) if again else None
     numbers = [
         f"{duration(seconds)} of {duration(steps.span_s)} in {len(inside) or 'unknown many'} evaluations"
@@ -76,13 +78,15 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     alone = _alone(evidence, wait, each_s) if wait is not None else None
     rarer = _rarer(every, interval, steps) + (_waits(wait, best, each_s) if wait is not None else ".")
     first.append(f"Then {rarer[0].lower()}{rarer[1:]}" if first else rarer)
-    asked = asked_by(evidence, "evaluation", every) if again else None
+    asked = asked_by(evidence, "evaluation", every, where) if again else None
     if asked is not None and interval is not None:
         where = asked[0] or where
-        value = int(re.findall(r"\d+", asked[1])[-1])  # of updates, where gradients are accumulated
+        value = int(
+            re.findall(r"\d+", asked[1].partition(" (")[0])[-1]
+        )  # of updates, where gradients are accumulated
         first.append(f"It is asked for by {asked[1]}; {_round_up(value * interval / every)} would do.")
     if any(_BEST.search(text) for text in sources(evidence).values()):
-        first.append("load_best_model_at_end wants checkpoints (save_steps) at a multiple of it.")
+        first.append("load_best_model_at_end wants checkpoints at a multiple of the evaluations' interval.")
     yield cause(
         evidence,
         message=(
@@ -206,7 +210,7 @@ def checkpoint(evidence: Evidence) -> Iterable[Finding]:
     where = _where(steps, inside, site, "checkpoint")
     count = len(inside) or (site.count if site else 0)
     every = steps_between(steps, inside) if inside else steps.num_steps / max(1, count)
-    asked = asked_by(evidence, "checkpoint", every)
+    asked = asked_by(evidence, "checkpoint", every, where)
     if asked is not None:
         where = asked[0] or where
     yield cause(

@@ -150,8 +150,8 @@ def _advice(evidence: Evidence, group: LineGroup) -> str:
     if in_framework(evidence.steps, group.hottest.place):
         return (
             "None of it is your code. Leave out callbacks, metrics, log and progress lines that no step "
-            "needs, and take torch's optimizer where it brings its own; larger batches share the rest among "
-            "more samples, a loop of your own does without."
+            "needs, and take torch's optimizer where the framework brings its own; larger batches share the "
+            "rest among more samples, a loop of your own does without."
         )
     if group.hottest.library.startswith(_PROFILERS):
         return (

@@ -69,7 +69,7 @@ def _asked(evidence: Evidence) -> Place | None:
         Place(file=file, line=number)
         for file, text in sources(evidence).items()
         for number, line in enumerate(text.splitlines(), 1)
-        if _ASKED.search(line)
+        if _ASKED.search(line.partition("#")[0])
     ]
     return found[0] if len(found) == 1 else None
 
