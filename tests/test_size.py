@@ -15,10 +15,10 @@ PACKAGE = ROOT / "src" / "hotloop"
 
 #: Lines of Python of every package and module of ``src/hotloop``; some rose for what issues 22 to 26 ask.
 BUDGETS = {
-    "audit": 3272, "bootstrap": 320, "cli": 2461, "compare": 2277, "diagnose": 8701, "doctor": 516,
+    "audit": 3272, "bootstrap": 320, "cli": 2461, "compare": 2277, "diagnose": 8685, "doctor": 516,
     "feed": 9912, "findings": 731, "fix": 4980, "flow": 3393, "footprint": 584, "hooks": 483,
     "integrations": 272, "launch": 1492, "logs": 4903, "mcp": 365, "measure": 4241, "model": 765,
-    "modules": 1001, "monitor": 1640, "probe": 6359, "record": 2560, "remedy": 3826, "report": 3137,
+    "modules": 1001, "monitor": 1640, "probe": 6359, "record": 2560, "remedy": 3826, "report": 3134,
     "source": 2146, "state": 666, "tune": 3899, "whatif": 1711,
 }  # fmt: skip
 #: Files for which issues 22 to 26 had no room: at most 10,000 lines, beside the 70,000 of the house, and

@@ -20,25 +20,10 @@ _NAMED: Final[dict[What, frozenset[str]]] = {
 }
 _HOW_OFTEN: Final = frozenset(["every", "interval", "freq", "frequency", "period", "step", "steps"])
 #: Words of numbers that count something else.
-_OTHER: Final = frozenset(
-    [
-        "accumulation",
-        "max",
-        "num",
-        "sanity",
-        "warmup",
-        "limit",
-        "total",
-        "start",
-        "begin",
-        "after",
-        "delay",
-        "resume",
-        "load",
-        "from",
-        "batch",
-    ]
-)
+_OTHER: Final = frozenset([
+    "accumulation", "max", "num", "sanity", "warmup", "limit", "total", "start", "begin", "after", "delay",
+    "resume", "load", "from", "batch",
+])  # fmt: skip
 _EPOCHS: Final = frozenset(["epoch", "epochs"])
 _PER_EPOCH: Final = _HOW_OFTEN | {"epochs", "per"}
 _WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")

@@ -23,11 +23,8 @@ _MAX_NOTED: Final = 2  # with their sentence; the rest by name
 _MAX_SETTINGS: Final = 6
 _MAX_WARNINGS: Final = 4
 _MAX_PARTS: Final = 4
-_NOTHING: Final = (
-    "worth fixing",
-    "worth a trial",
-    "nothing more can be told",
-)  # a verdict that needs no word about findings
+#: A verdict with one of these needs no word about findings.
+_NOTHING: Final = ("worth fixing", "worth a trial", "nothing more can be told")
 _UNSTEADY: Final = 1.2  # a mean step so many times as long as the steady ones is not theirs
 
 

@@ -81,9 +81,8 @@ def evaluation(evidence: Evidence) -> Iterable[Finding]:
     asked = asked_by(evidence, "evaluation", every, where) if again else None
     if asked is not None and interval is not None:
         where = asked[0] or where
-        value = int(
-            re.findall(r"\d+", asked[1].partition(" (")[0])[-1]
-        )  # of updates, where gradients are accumulated
+        # Of updates, where gradients are accumulated.
+        value = int(re.findall(r"\d+", asked[1].partition(" (")[0])[-1])
         first.append(f"It is asked for by {asked[1]}; {_round_up(value * interval / every)} would do.")
     if any(_BEST.search(text) for text in sources(evidence).values()):
         first.append("load_best_model_at_end wants checkpoints at a multiple of the evaluations' interval.")
